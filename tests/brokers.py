@@ -5,7 +5,6 @@ takes; that is what a test wants.
 """
 
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -21,26 +20,10 @@ from typing import Any, Self
 
 import pytest
 
+from tests.ports import HOST, free_port
 from tests.programs import require
 
-HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below the range from which the kernel takes ports for outgoing connections.
-
-    A client that keeps calling a closed port of that range can end up connected to itself.
-    """
-    for _ in range(1000):
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port between 20000 and 32000")
 
 
 class BrokerProcess(ABC):

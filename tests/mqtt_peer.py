@@ -16,7 +16,7 @@ from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.transport import Mqtt5Transport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
-from tests.brokers import HOST
+from tests.ports import HOST
 from tests.transport_events import EventLog
 from tests.waiting import until
 

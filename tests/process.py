@@ -15,7 +15,7 @@ from typing import Any, Self
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.brokers import free_port
+from tests.ports import free_port
 from tests.preloaded import ForkedStreamer
 from tests.waiting import until
 

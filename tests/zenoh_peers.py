@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ from streamer.transports.zenoh.wire import PRIORITIES, SampleDecoder, encode_att
 from streamer.uprotocol.message import UMessage, notification, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.independent.zenoh import is_matched
+from tests.ports import free_port
 from tests.transport_events import EventLog
 from tests.waiting import until
 
@@ -38,17 +38,16 @@ LATE_S = 15.0
 _DECODER = SampleDecoder("", max_header_bytes=1 << 20, max_token_bytes=65_535)
 
 
-def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def free_endpoint() -> str:
     """A Zenoh endpoint on a free port."""
     return f"tcp/127.0.0.1:{free_port()}"
+
+
+def has_link(endpoint: str) -> bool:
+    """Whether somebody is connected to this port, on which a session listens."""
+    port = int(endpoint.rpartition(":")[2])
+    lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return any(local.endswith(f":{port:04X}") and state == "01" for _, local, _, state, *_ in lines)
 
 
 def open_peer(
@@ -198,6 +197,8 @@ for line in sys.stdin:
         answer = ""
     elif command == "heard":
         answer = " ".join(message.id.hex() for message in subscribers[key].messages())
+    elif command == "payloads":
+        answer = " ".join({sample.payload.to_bytes().hex() for sample in subscribers[key].poll()})
     print(answer, flush=True)
 """
 
@@ -233,7 +234,9 @@ class PeerProcess:
 
     async def _line(self) -> str:
         assert self.process.stdout is not None
-        return (await asyncio.wait_for(self.process.stdout.readline(), LATE_S)).decode().rstrip("\n")
+        line = await asyncio.wait_for(self.process.stdout.readline(), LATE_S)
+        assert line, "the process has ended: see its traceback"
+        return line.decode().rstrip("\n")
 
     async def _tell(self, command: str, key: str) -> str:
         assert self.process.stdin is not None
@@ -253,6 +256,10 @@ class PeerProcess:
     async def heard(self, key: str) -> list[bytes]:
         """The ids of all messages that this subscriber got so far."""
         return [bytes.fromhex(id_) for id_ in (await self._tell("heard", key)).split()]
+
+    async def payloads(self, key: str) -> set[bytes]:
+        """The different payloads that this subscriber got so far."""
+        return {bytes.fromhex(payload) for payload in (await self._tell("payloads", key)).split()}
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from tests.bench.forms import Child
-from tests.brokers import free_port
+from tests.ports import free_port
 from tests.programs import require
 
 _CONFIG = """

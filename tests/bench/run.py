@@ -21,7 +21,8 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from tests.bench.forms import ROOT, Child
-from tests.brokers import Mosquitto, free_port
+from tests.brokers import Mosquitto
+from tests.ports import free_port
 
 __all__ = ["ROOT", "Crossing", "Figures", "configuration", "measure"]
 

@@ -18,10 +18,11 @@ import pytest
 import yaml
 import zenoh
 
-from tests.brokers import HOST, BrokerProcess, free_port
+from tests.brokers import BrokerProcess
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide, mqtt_properties, mqtt_topic
 from tests.independent.zenoh import ZenohSide, attachment_of, zenoh_key
+from tests.ports import HOST, free_port
 from tests.process import ROOT, StreamerProcess
 from tests.programs import require
 from tests.waiting import until

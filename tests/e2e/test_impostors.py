@@ -11,12 +11,13 @@ import pytest
 
 from streamer.transports.errors import Malformed
 from streamer.uprotocol.uri import everything_at
-from tests.brokers import HOST, Mosquitto
+from tests.brokers import Mosquitto
 from tests.independent.message import Plain
 from tests.independent.mqtt import mqtt_properties
 from tests.independent.zenoh import attachment_of, zenoh_key
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint
+from tests.ports import HOST
 from tests.transport_events import EventLog
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint, raw_peer, running, until_matched, until_up

@@ -6,7 +6,7 @@ import pytest
 
 from streamer.cli.init_file import LISTEN, ROLES
 from streamer.cli.main import main
-from tests.brokers import free_port
+from tests.ports import free_port
 from tests.process import StreamerProcess
 from tests.waiting import until
 

@@ -14,10 +14,11 @@ from streamer.transports.mqtt5.transport import Mqtt5Transport
 from streamer.uprotocol.message import Options, UPayloadFormat, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.brokers import BROKERS, HOST, Mosquitto, broker
+from tests.brokers import BROKERS, Mosquitto, broker
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, message, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint
+from tests.ports import HOST
 from tests.waiting import until
 
 CAR = UUri.parse("//veh1/403BA/3/0")

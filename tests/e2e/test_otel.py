@@ -22,9 +22,9 @@ from streamer.uprotocol.message import Options, UMessage, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
-from tests.brokers import free_port
 from tests.certificates import write_certificates
 from tests.otel_collector import Collector, attributes, listening
+from tests.ports import free_port
 from tests.waiting import until
 
 SPEED = UUri("veh1", 0xA8000, 2, 0x8A50)

@@ -11,11 +11,12 @@ from streamer.transports.base import LinkState
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.probe import Answer, Verdict
-from tests.brokers import BROKERS, HOST, Mosquitto, TlsFiles, any_broker, broker, free_port
+from tests.brokers import BROKERS, Mosquitto, TlsFiles, any_broker, broker
 from tests.certificates import write_certificates
 from tests.e2e.mqtt_messages import TOPIC, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import DEADLINE_S, BrokerConnection, Endpoint, FakeBroker
+from tests.ports import HOST, free_port
 from tests.preloaded import command
 from tests.unit.memory_daemon import Process, running
 from tests.waiting import until

@@ -10,8 +10,9 @@ import zenoh
 
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.send_queues import SendQueues
+from tests.ports import free_port
 from tests.waiting import until
-from tests.zenoh_peers import PeerProcess, free_endpoint, free_port, open_peer, until_matched
+from tests.zenoh_peers import PeerProcess, free_endpoint, open_peer, until_matched
 
 KEY = "up/test"
 

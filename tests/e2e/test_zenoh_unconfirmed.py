@@ -15,7 +15,19 @@ from streamer.uprotocol.uri import UUri
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
 from tests.waiting import until
-from tests.zenoh_peers import ENTITY, LATE_S, TOPIC, Outcomes, Parcel, PeerProcess, free_endpoint, now_ms, running, until_up
+from tests.zenoh_peers import (
+    ENTITY,
+    LATE_S,
+    TOPIC,
+    Outcomes,
+    Parcel,
+    PeerProcess,
+    free_endpoint,
+    has_link,
+    now_ms,
+    running,
+    until_up,
+)
 
 EVERYTHING = "up/**"
 
@@ -230,8 +242,10 @@ async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> N
         unconfirmed = errors.count(UNCONFIRMED)
         assert errors[:unconfirmed] == [UNCONFIRMED] * unconfirmed
         assert all(isinstance(error, LinkLostError) for error in errors[unconfirmed:])
+        await until(lambda: not has_link(transport.options.listen[0]), "the link is closed")
         peer.signal(signal.SIGCONT)
         await flow.until(Presence.PRESENT)
+        assert await peer.payloads(EVERYTHING) == {bytes(2000)}  # none is made of two
         before = set(await peer.heard(EVERYTHING))
         last = [Parcel(publish(now_ms(), TOPIC, b"%d" % n)) for n in range(100)]
         again = Outcomes()

@@ -12,12 +12,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.brokers import HOST, BrokerProcess, Mosquitto, Rumqttd, any_broker
+from tests.brokers import BrokerProcess, Mosquitto, Rumqttd, any_broker
 from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import Proxy
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
+from tests.ports import HOST
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint

@@ -12,9 +12,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.brokers import HOST
 from tests.fault.load import PUBLISH, TOPIC_SIDES, Book, Pump
 from tests.independent.mqtt import from_mqtt, mqtt_properties, mqtt_topic
+from tests.ports import HOST
 
 NO_SUBSCRIBER = 0x10
 MOST_UNCONFIRMED = 1000

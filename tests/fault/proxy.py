@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
-from tests.brokers import HOST, free_port
+from tests.ports import HOST, free_port
 
 CHUNK_BYTES = 65_536
 CUT_WAIT_S = 2.0

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from streamer.admin import listener as admin_listener
-from tests.brokers import HOST, Mosquitto
+from tests.brokers import Mosquitto
 from tests.fault.hostile import configuration, ids, mqtt_endpoint, no_more_descriptors, notifications, pid_of, said
 from tests.independent.message import inversions
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
+from tests.ports import HOST
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint

@@ -14,7 +14,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from tests.brokers import HOST, Mosquitto
+from tests.brokers import Mosquitto
 from tests.e2e.test_malformed import MQTT_KINDS, ZENOH_KINDS, put_all
 from tests.e2e.topology import Topology
 from tests.fault.hostile import QUICK_END, configuration, ids, mqtt_endpoint, notifications, publish_bytes, said
@@ -22,6 +22,7 @@ from tests.independent.message import inversions
 from tests.independent.mqtt import MqttSide, mqtt_topic
 from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.mqtt_peer import Endpoint, FakeBroker
+from tests.ports import HOST
 from tests.process import StreamerProcess
 from tests.waiting import until
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import mqtt5
 import pytest
 
-from tests.brokers import HOST
 from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import BACK, FORWARD, Direction, Proxy
+from tests.ports import HOST
 from tests.waiting import until
 
 SHORT_S = 0.15

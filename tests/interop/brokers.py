@@ -6,8 +6,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from tests.brokers import HOST, BrokerProcess
+from tests.brokers import BrokerProcess
 from tests.interop.programs import BUILD, need
+from tests.ports import HOST
 
 
 class OtherBroker(BrokerProcess):

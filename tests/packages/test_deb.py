@@ -16,7 +16,7 @@ import pytest
 from streamer.cli.init_file import LISTEN
 from streamer.config.checks import TRACE_MODULES
 from streamer.config.push import OTEL_MODULES
-from tests.brokers import free_port
+from tests.ports import free_port
 from tests.programs import require
 
 pytestmark = pytest.mark.packages

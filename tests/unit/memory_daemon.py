@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.ports import free_port
 from tests.preloaded import ForkedStreamer
 from tests.process import ROOT
 
@@ -33,12 +34,6 @@ control: {{http_token_file: {token_file}}}
 """
 TOKEN = "not-for-everybody"
 SECOND_ROUTE = "routes:\n  - {from: cloud, to: vehicle, name: down}\n"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Process:

@@ -47,6 +47,14 @@ _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
 # Zenoh's own default is 5 s. A router between us and the receiver has the same, and must be the first to give up.
 _WAIT_BEFORE_CLOSE_US = 1_000_000
+_KEEP_ALIVE = "transport/link/tx/keep_alive"
+"""How many signs of life are sent within a lease. Zenoh also waits for so long for a link that it closes to take the rest.
+
+What it writes to a stalled link in that time follows on half a batch: a receiver that goes on by then gets one message
+whose bytes are those of several.
+"""
+_ZENOH_KEEP_ALIVE = 4
+_KEEP_ALIVE_MS = 250
 
 
 class ReceiptOptions(Described):
@@ -207,6 +215,9 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
         _insert(config, "max_message_bytes", _MAX_MESSAGE, options.max_message_bytes)
     if options.lease_ms is not None:
         _insert(config, "lease_ms", _LEASE, options.lease_ms)
+    if json.loads(config.get_json(_KEEP_ALIVE)) == _ZENOH_KEEP_ALIVE:
+        lease_ms = json.loads(config.get_json(_LEASE))
+        _insert(config, "lease_ms", _KEEP_ALIVE, max(_ZENOH_KEEP_ALIVE, -(-lease_ms // _KEEP_ALIVE_MS)))
     if options.wait_before_close_ms is not None:
         _insert(config, "wait_before_close_ms", _WAIT_BEFORE_CLOSE, options.wait_before_close_ms * 1000)
     elif options.config_file is None and options.mode != "client":

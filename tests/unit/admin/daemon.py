@@ -15,7 +15,7 @@ from streamer.daemon import Daemon
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import UMessage
 from tests.flow.harness import GATEWAY
-from tests.unit.admin.test_server import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 

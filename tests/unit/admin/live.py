@@ -12,7 +12,7 @@ from streamer.admin.server import AdminServer
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
 from tests.flow.harness import RouterHarness, configuration
-from tests.unit.admin.test_server import free_port
+from tests.ports import free_port
 
 TOKEN = "0123456789abcdef0123"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -11,7 +11,7 @@ from streamer.services.access import Access
 from streamer.services.pause import PauseService
 from streamer.services.state import StateError, StateFile, Statement
 from tests.flow.harness import GATEWAY, SPEED, RouterHarness
-from tests.unit.admin.test_server import free_port
+from tests.ports import free_port
 
 TOPIC = str(SPEED)
 SINK = "//cloud/C0/1/0"

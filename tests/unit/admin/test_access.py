@@ -24,7 +24,7 @@ from streamer.services.access import Access
 from streamer.services.pause import PauseService
 from streamer.services.state import StateFile
 from tests.flow.harness import GATEWAY, SPEED, RouterHarness
-from tests.unit.admin.test_server import free_port
+from tests.ports import free_port
 
 TOKEN = "T0p-Secret-0123456789"
 

@@ -15,7 +15,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
 from streamer.config.metrics import MetricsConfig
 from tests.flow.harness import RouterHarness
-from tests.unit.admin.test_server import free_port
+from tests.ports import free_port
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from streamer.admin.otel.spans import Spans, TracerPair
 from streamer.cli.main import main
 from streamer.config.push import OtelConfig
 from tests.flow.harness import RouterHarness
+from tests.ports import free_port
 from tests.unit.admin.daemon import running
-from tests.unit.admin.test_server import free_port
 
 
 async def nothing() -> list[Any]:

@@ -17,8 +17,8 @@ from streamer.config.metrics import MetricsConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import RouterHarness, configuration
+from tests.ports import free_port
 from tests.unit.admin.pausing import BEARER, SINK, TOPIC, AdminHarness
-from tests.unit.admin.test_server import free_port
 
 
 async def test_pause_list_and_resume_over_http(admin: AdminHarness, http: aiohttp.ClientSession) -> None:

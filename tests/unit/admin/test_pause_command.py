@@ -11,8 +11,8 @@ from streamer.admin.server import AdminServer
 from streamer.cli.main import main
 from streamer.config.metrics import MetricsConfig
 from streamer.routing.pause_rules import PauseRule
+from tests.ports import free_port
 from tests.unit.admin.pausing import SINK, TOPIC, AdminHarness
-from tests.unit.admin.test_server import free_port
 
 
 def written(path: Path, metrics: object) -> str:

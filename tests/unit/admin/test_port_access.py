@@ -13,8 +13,8 @@ from streamer.config.token import made_token_file, make_token, read_token, token
 from streamer.logs import audit
 from streamer.logs.audit import NAME
 from tests.flow.harness import SPEED, configuration
+from tests.ports import free_port
 from tests.unit.admin.daemon import DaemonHarness, running
-from tests.unit.admin.test_server import free_port
 
 PAUSE = {"topic": str(SPEED)}
 KNOWN = "known to whoever has put it there"

@@ -12,12 +12,7 @@ from streamer.admin.server import AdminServer, unready
 from streamer.config.metrics import MetricsConfig
 from streamer.transports.base import LinkState
 from tests.flow.harness import RouterHarness
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+from tests.ports import free_port
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from streamer.cli.main import _parser
 from streamer.cli.running import DaemonAddress
 from streamer.cli.tap import _line, _watched
-from tests.brokers import free_port
+from tests.ports import free_port
 from tests.unit.cli.commands import GOOD, status_of
 
 SHOWN: dict[str, Any] = {

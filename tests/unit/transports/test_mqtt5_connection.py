@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from streamer.transports.mqtt5.connection import Connection
-from tests.brokers import HOST
+from tests.ports import HOST
 from tests.waiting import until
 
 PUBLISH = b"\x30\x80\x20" + bytes(4096)

@@ -25,6 +25,23 @@ def lease_of(options: ZenohOptions) -> int:
     return lease
 
 
+def keep_alive_of(options: ZenohOptions) -> int:
+    number: int = json.loads(session_config(options).get_json("transport/link/tx/keep_alive"))
+    return number
+
+
+def test_link_that_is_closed_is_written_to_for_a_quarter_of_a_second_at_most(tmp_path: Path) -> None:
+    """Zenoh tries for a lease divided by ``keep_alive``."""
+    assert keep_alive_of(ZenohOptions()) == 40  # of 10 s
+    assert keep_alive_of(ZenohOptions(lease_ms=2001)) == 9
+    assert keep_alive_of(ZenohOptions(lease_ms=500)) == 4
+    file = tmp_path / "zenoh.json5"
+    file.write_text("{transport: {link: {tx: {lease: 4000}}}}")
+    assert keep_alive_of(ZenohOptions(config_file=file)) == 16
+    file.write_text("{transport: {link: {tx: {lease: 4000, keep_alive: 8}}}}")
+    assert keep_alive_of(ZenohOptions(config_file=file)) == 8
+
+
 @pytest.mark.parametrize(
     ("options", "seconds"),
     [({}, 1.0), ({"mode": "client", "connect": ["tcp/127.0.0.1:1"]}, 5.0), ({"wait_before_close_ms": 250}, 0.25)],
