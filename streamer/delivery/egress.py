@@ -229,6 +229,7 @@ class Egress:
             self.store.unconfirmed_s = transport.unconfirmed_s
         self.store = store
         self.transport = transport
+        self.flight.forget_times()
         self._distrusted = self._is_suspended = False
         self._absent.use(transport, self.store)
 

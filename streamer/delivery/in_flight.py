@@ -43,6 +43,10 @@ class InFlight:
         if seconds < self._shortest_s:
             self._shortest_s = seconds
 
+    def forget_times(self) -> None:
+        """The destination is another one from now on: how far away, shows the first message that it confirms."""
+        self._shortest_s = self._before_s = _LONG_S
+
     def contested(self, now_s: float) -> None:
         """Messages of a lower class wait while one of a higher class is sent, or the other way round."""
         self._contested_until_s = now_s + _CONTESTED_S

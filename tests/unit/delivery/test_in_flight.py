@@ -127,3 +127,12 @@ def test_what_a_lost_link_gives_back_is_sent_again_in_order_through_the_same_win
     assert transport.submitted[AT_LEAST:] == [each.message for each in loaded]
     assert harness.outcomes() == {"delivered": 4 * MOST}
     harness.check_books()
+
+
+def test_another_destination_begins_with_the_whole_window() -> None:
+    harness = near(OrderlyTransport())
+    (other := OrderlyTransport()).confirms_at_once = False
+    harness.egress.use_transport(other, None)
+    harness.load(*(message() for _ in range(2 * MOST)))
+    harness.pump()
+    assert harness.egress.in_flight == MOST
