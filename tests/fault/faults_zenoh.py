@@ -52,6 +52,20 @@ async def receiver_stopped_under_pressure(run: Run) -> Verdict:
     return await stopped(run, run.lasts(4, 20), 200_000)
 
 
+@fault(5, "receiver stopped until just after its link was given up, large messages", seeds=10)
+async def receiver_back_at_once(run: Run) -> Verdict:
+    """Zenoh closes the link in the middle of a batch. What it writes behind that half is no part of a message."""
+    options = {"uncertain_s": UNCERTAIN_S, "wait_before_close_ms": 500}
+    setup = replace(setting_for(run), lease_ms=None, veh_options=options)
+    async with FaultHarness(run.directory, run.seed, setup) as harness:
+        harness.load(2 * RATE, most_bytes=300_000)
+        await asyncio.sleep(run.between(0.3, 1.0))
+        for _ in range(int(run.lasts(1, 4))):
+            await harness.stop_receiver(run.between(2.0, 3.2))
+            await harness.until_flowing()
+        return await harness.finish(unconfirmed(run.lasts(8, 30), 2 * RATE))
+
+
 @fault(5, "receiver killed and restarted")
 async def receiver_killed(run: Run) -> Verdict:
     async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
