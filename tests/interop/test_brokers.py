@@ -177,11 +177,11 @@ async def test_the_broker_keeps_to_our_receive_maximum(broker: BrokerProcess) ->
         await cloud.up()
         await car.up()
         car.submit(numbered(50))
-        await until(lambda: len(car.confirmed) == 50 and len(inbox.received) >= 10)
+        await until(lambda: len(car.confirmed) == 50 and len(inbox.received) > 0)
         await cloud.heard_out()
-        assert len(inbox.received) == 10
         for number in range(50):
             await until(lambda so_far=number: len(inbox.received) > so_far)  # type: ignore[misc]  # bound per round
+            assert len(inbox.received) - number <= 10  # HiveMQ sends fewer at times, until the first is acknowledged
             inbox.received[number].release()
     assert inbox.payloads == texts(50)
 
