@@ -48,10 +48,8 @@ _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_befo
 # Zenoh's own default is 5 s. A router between us and the receiver has the same, and must be the first to give up.
 _WAIT_BEFORE_CLOSE_US = 1_000_000
 _KEEP_ALIVE = "transport/link/tx/keep_alive"
-"""How many signs of life are sent within a lease. Zenoh also waits for so long for a link that it closes to take the rest.
-
-What it writes to a stalled link in that time follows on half a batch: a receiver that goes on by then gets one message
-whose bytes are those of several.
+"""How many signs of life are sent within a lease. From one to the next is also how long Zenoh goes on writing to a link that
+it closes, behind half a batch: a receiver that goes on by then gets one message whose bytes are those of several.
 """
 _ZENOH_KEEP_ALIVE = 4
 _KEEP_ALIVE_MS = 250
