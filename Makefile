@@ -119,7 +119,7 @@ soak: build/bench/.compiled
 	$(BIN)/python -m tests.bench.soak $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 # Where the CPU time of a message goes, by stage and thread, with everything on.
-profile: $(VENV)/.dev
+profile: build/bench/.compiled
 	$(BIN)/python -m tests.bench.profile $(ARGS)
 
 # Tests that measure time or memory of a process: nothing else should run meanwhile.

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.run import ROOT, measure
+from tests.bench.forms import NAMES, ROOT, streamers
+from tests.bench.run import measure
 
 PY_SPY = Path(sys.executable).with_name("py-spy")
 WARM_UP_S = 5.0  # the first sample reads the symbols of all libraries, while the process stands still
@@ -182,14 +183,16 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=256, help="payload bytes")
     parser.add_argument("--rate", type=int, default=50, help="samples per second")
     parser.add_argument("--only", choices=("up", "down"), help="one direction")
+    parser.add_argument("--pure", action="store_true", help="the pure form; otherwise the compiled one, if there is one")
     a = parser.parse_args()
+    form = "traced" if a.pure else streamers()[0]
     for direction, name in (("down", "MQTT → Zenoh"), ("up", "Zenoh → MQTT")):
         if a.only in (None, direction):
             threads, samples = Threads(), Samples(a.rate)
             for _ in range(a.rounds):
                 for observe in (threads.observe, samples.observe):
-                    measure("traced", direction, a.count, 0, a.size, has_journal=True, observe=observe)
-            print(f"\n{name}: CPU µs per message, {a.rounds} rounds of {a.count} messages of {a.size} bytes\n")
+                    measure(form, direction, a.count, 0, a.size, has_journal=True, observe=observe)
+            print(f"\n{name}, {NAMES[form]}: CPU µs per message, {a.rounds} rounds of {a.count} messages of {a.size} bytes\n")
             print(*table(threads, samples, a.rounds * a.count), sep="\n", flush=True)
 
 
