@@ -192,7 +192,9 @@ def main() -> None:
             for _ in range(a.rounds):
                 for observe in (threads.observe, samples.observe):
                     measure(form, direction, a.count, 0, a.size, has_journal=True, observe=observe)
-            print(f"\n{name}, {NAMES[form]}: CPU µs per message, {a.rounds} rounds of {a.count} messages of {a.size} bytes\n")
+            print(
+                f"\n{name}, {NAMES[form]}: CPU µs per message, {a.rounds} rounds of {a.count} messages of {a.size} bytes\n"
+            )
             print(*table(threads, samples, a.rounds * a.count), sep="\n", flush=True)
 
 

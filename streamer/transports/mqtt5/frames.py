@@ -20,7 +20,10 @@ PUBACK: Final = 0x40
 QOS: Final = 0x06
 """Mask of the QoS bits in the first byte of a PUBLISH."""
 
+AT_LEAST_ONCE: Final = 0x02
 QOS_ABOVE_1: Final = 0x04
+DUPLICATE: Final = 0x08
+"""The bit in the first byte of a PUBLISH that says that it is sent again (MQTT 5, 3.3.1.1)."""
 
 _TO_A_CLIENT: Final = bytes(
     first & KIND == PUBLISH or first in (0x20, 0x40, 0x50, 0x62, 0x70, 0x90, 0xB0, 0xD0, 0xE0, 0xF0) for first in range(256)
@@ -160,7 +163,7 @@ def check_header(frame: memoryview, max_bytes: int) -> None:
     try:
         start = _body_of(frame)
         position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
-        size, _ = _variable_int(frame, position)
+        size, _ = variable_int(frame, position)
     except IndexError:
         return  # it ends before: `read` says so
     if size > max_bytes:
@@ -191,7 +194,7 @@ def cut(frame: memoryview, max_header_bytes: int, max_payload_bytes: int) -> tup
     """
     start = _body_of(frame)
     position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
-    size, used = _variable_int(frame, position)
+    size, used = variable_int(frame, position)
     first = position + used
     payload = first + size
     end = min(payload, first + max_header_bytes, len(frame))
@@ -204,9 +207,9 @@ def cut(frame: memoryview, max_header_bytes: int, max_payload_bytes: int) -> tup
         if frame[at : at + len(_TOKEN)] != _TOKEN:
             properties += frame[at:after]
         at = after
-    body = bytes(frame[start:position]) + _as_variable_int(len(properties)) + bytes(properties)
+    body = bytes(frame[start:position]) + as_variable_int(len(properties)) + bytes(properties)
     body += bytes(frame[payload : payload + max_payload_bytes])
-    packet = bytes(frame[:1]) + _as_variable_int(len(body)) + body
+    packet = bytes(frame[:1]) + as_variable_int(len(body)) + body
     return memoryview(packet), _announced_bytes(frame) - payload, at == payload
 
 
@@ -217,7 +220,7 @@ def _after_property(frame: memoryview, position: int) -> int:
     if kind in _FIXED_PROPERTIES:
         return position + _FIXED_PROPERTIES[kind]
     if kind == _SUBSCRIPTION_ID:
-        return position + _variable_int(frame, position)[1]
+        return position + variable_int(frame, position)[1]
     for _ in range(2 if kind == _USER_PROPERTY else 1):
         position += 2 + int.from_bytes(frame[position : position + 2], "big")
     return position
@@ -225,11 +228,11 @@ def _after_property(frame: memoryview, position: int) -> int:
 
 def _announced_bytes(frame: memoryview) -> int:
     """The length of a packet according to its header."""
-    length, used = _variable_int(frame, 1)
+    length, used = variable_int(frame, 1)
     return 1 + used + length
 
 
-def _variable_int(frame: memoryview, start: int) -> tuple[int, int]:
+def variable_int(frame: memoryview, start: int) -> tuple[int, int]:
     """A variable byte integer (MQTT 5, 1.5.5), and the number of its bytes."""
     value, used = 0, 0
     while True:
@@ -240,7 +243,8 @@ def _variable_int(frame: memoryview, start: int) -> tuple[int, int]:
             return value, used
 
 
-def _as_variable_int(value: int) -> bytes:
+def as_variable_int(value: int) -> bytes:
+    """The opposite of `variable_int`."""
     digits = bytearray()
     while value > 0x7F:
         digits.append(value & 0x7F | 0x80)

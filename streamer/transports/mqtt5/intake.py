@@ -18,7 +18,8 @@ from streamer.transports.errors import TOO_LARGE, Malformed, MalformedPacketErro
 from streamer.transports.events import TransportEvents
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
+from streamer.transports.mqtt5.frames import DUPLICATE, KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
+from streamer.transports.mqtt5.headers import KnownHeaders
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.received import KNOWN_PAYLOAD_BYTES, Received, Refused
@@ -45,6 +46,7 @@ class PacketIntake:
         self.overflows = False
         self.refused: list[Refused] = []
         self._session = session
+        self._headers = KnownHeaders()
         self._decoder = decoder
         self._events = events
         self._proves_identity: bool = options.proves_identity
@@ -59,7 +61,7 @@ class PacketIntake:
 
     def take(self, read: Sequence[memoryview], control: Callable[[memoryview], None], into: list[Received]) -> None:
         """Sort packets; messages go to ``into``, all but PUBACK and PUBLISH to ``control``. Raises `ProtocolError`."""
-        session, decoder, max_header_bytes = self._session, self._decoder, self._max_header_bytes
+        session, headers, decoder, max_header_bytes = self._session, self._headers, self._decoder, self._max_header_bytes
         arrived = ignored = 0
         try:
             for frame in read:
@@ -79,6 +81,10 @@ class PacketIntake:
                     self.overflows = True
                     ignored += 1
                     continue
+                known = headers.read(frame)
+                if known is not None:
+                    into.append(session.receive(known[0], first & DUPLICATE != 0, known[1]))
+                    continue
                 try:
                     frames.check_header(frame, max_header_bytes)
                     packet = frames.read(frame)
@@ -88,6 +94,7 @@ class PacketIntake:
                     continue
                 packet_id: int | None = packet.packet_id
                 if packet_id:
+                    headers.learn(frame, message, packet.content_type is not None)
                     into.append(session.receive(message, packet.duplicate, packet_id))
                 elif packet_id is None:
                     into.append(Received(message))

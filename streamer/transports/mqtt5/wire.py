@@ -1,16 +1,18 @@
 """uProtocol messages as MQTT 5 PUBLISH packets, their topics, and MQTT's reason codes (uP-L1 `mqtt_5.adoc`).
 
 Pure: no event loop, no clock, no logger. What all messages of a flow have in common is computed once per `Attributes` and
-remembered. What remains per message is its id, what it carries (`Attributes.carrying`) and its payload. The other direction
-is in `decoder`.
+remembered. What remains per message is its id, what it carries (`Attributes.carrying`) and its payload. Most carry nothing:
+these are put together from the parts of a packet that the codec has written for their flow. The other direction is in
+`decoder`.
 """
 
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from mqtt5 import PublishPacket, QoS
 
 from streamer.transports.errors import PermanentError, RefusedError, SendError
+from streamer.transports.mqtt5.frames import AT_LEAST_ONCE, DUPLICATE, PUBLISH, as_variable_int, variable_int
 from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
@@ -38,22 +40,81 @@ TYPES = {
 }
 _TYPE_NAMES = {value: name for name, value in TYPES.items()}
 
-_AT_LEAST_ONCE = QoS.AT_LEAST_ONCE
 MAX_PAYLOAD_BYTES = 0x0FFF_FFFF - 0x2_0000  # the longest MQTT packet, less room for topic and properties
 
 
-class _Flow(NamedTuple):
+_NO_ID: Final = bytes(16)
+ID_PROPERTY: Final = b"\x26\x00\x01" + ID.encode() + b"\x00\x24"
+"""How the user property with the message's id begins: kind, name, and the length of the text (MQTT 5, 2.2.2.2)."""
+ID_TEXT_BYTES: Final = 36
+
+_SENT: Final = bytes((PUBLISH | AT_LEAST_ONCE,))
+_SENT_AGAIN: Final = bytes((PUBLISH | AT_LEAST_ONCE | DUPLICATE,))
+"""The first byte of a PUBLISH with QoS 1 (MQTT 5, 3.3.1)."""
+
+
+class _Flow:
     """What every message of one flow has in common on the wire."""
 
-    topic: str
-    properties: list[Property]
-    expiry_s: int | None
-    content_type: str | None
+    __slots__ = ("_after_id", "_before_id", "_content_type", "_expiry_s", "_properties", "_topic", "_topic_field")
+
+    def __init__(self, a: Attributes, topic: str, properties: list[Property]) -> None:
+        self._topic = topic
+        self._properties = properties
+        # Rounded up; none for TTL 0, which some brokers would expire at once.
+        self._expiry_s = -(-a.ttl // 1000) if a.ttl else None
+        self._content_type = str(int(a.payload_format)) if a.payload_format else None
+        packet = self._by_codec(UMessage(_NO_ID, a.shared), 1, False)
+        begin = 1 + variable_int(memoryview(packet), 1)[1]
+        end = begin + 2 + int.from_bytes(packet[begin : begin + 2], "big")
+        self._topic_field = packet[begin:end]
+        before, _, self._after_id = packet[end + 2 :].partition(ID_PROPERTY + format_id(_NO_ID).encode())
+        self._before_id = before + ID_PROPERTY
+
+    def write(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
+        """The PUBLISH packet for a message of this flow. Raises ValueError if it does not fit."""
+        payload = message.payload or b""
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise ValueError(f"payload of {len(payload)} bytes: MQTT takes {MAX_PAYLOAD_BYTES}")
+        if message.attributes is not message.attributes.shared:
+            return self._by_codec(message, packet_id, duplicate)
+        header = len(self._topic_field) + 2 + len(self._before_id) + ID_TEXT_BYTES + len(self._after_id)
+        return b"".join(
+            (
+                _SENT_AGAIN if duplicate else _SENT,
+                as_variable_int(header + len(payload)),
+                self._topic_field,
+                packet_id.to_bytes(2, "big"),
+                self._before_id,
+                format_id(message.id).encode(),
+                self._after_id,
+                payload,
+            )
+        )
+
+    def _by_codec(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
+        attributes = message.attributes
+        user_properties = [MARKER_PROPERTY, (ID, format_id(message.id)), *self._properties]
+        if attributes.token:  # an empty attribute has no property
+            user_properties.append((TOKEN, attributes.token))
+        if attributes.traceparent:
+            user_properties.append((TRACEPARENT, attributes.traceparent))
+        return PublishPacket(
+            self._topic,
+            message.payload or b"",
+            qos=QoS.AT_LEAST_ONCE,
+            packet_id=packet_id,
+            duplicate=duplicate,
+            message_expiry_interval=self._expiry_s,
+            content_type=self._content_type,
+            correlation_data=attributes.reqid,
+            user_properties=user_properties,
+        ).write()
 
 
 def encode(message: UMessage, topic: str, packet_id: int, duplicate: bool = False) -> bytes:
     """The PUBLISH packet for ``message`` on a topic from `topic_for`. To send many messages, use an `Encoder`."""
-    return _write(message, _flow(message.attributes, topic), packet_id, duplicate)
+    return _flow(message.attributes, topic).write(message, packet_id, duplicate)
 
 
 class Encoder:
@@ -68,7 +129,7 @@ class Encoder:
         """The PUBLISH packet, QoS 1. Raises ValueError if the message cannot be addressed or does not fit."""
         shared = message.attributes.shared
         flow = self._flows.get(shared) or self._learn(shared)
-        return _write(message, flow, packet_id, duplicate)
+        return flow.write(message, packet_id, duplicate)
 
     def _learn(self, shared: Attributes) -> _Flow:
         try:
@@ -77,30 +138,6 @@ class Encoder:
             flow = _flow(shared, topic_for(shared, self._structure, self._own_authority))
             self._flows.remember(shared, flow)
             return flow
-
-
-def _write(message: UMessage, flow: _Flow, packet_id: int, duplicate: bool) -> bytes:
-    topic, properties, expiry_s, content_type = flow
-    payload = message.payload or b""
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise ValueError(f"payload of {len(payload)} bytes: MQTT takes {MAX_PAYLOAD_BYTES}")
-    attributes = message.attributes
-    user_properties = [MARKER_PROPERTY, (ID, format_id(message.id)), *properties]
-    if attributes.token:  # an empty attribute has no property
-        user_properties.append((TOKEN, attributes.token))
-    if attributes.traceparent:
-        user_properties.append((TRACEPARENT, attributes.traceparent))
-    return PublishPacket(
-        topic,
-        payload,
-        qos=_AT_LEAST_ONCE,
-        packet_id=packet_id,
-        duplicate=duplicate,
-        message_expiry_interval=expiry_s,
-        content_type=content_type,
-        correlation_data=attributes.reqid,
-        user_properties=user_properties,
-    ).write()
 
 
 def _flow(a: Attributes, topic: str) -> _Flow:
@@ -118,12 +155,7 @@ def _flow(a: Attributes, topic: str) -> _Flow:
         properties.append((PERMISSION_LEVEL, str(a.permission_level)))
     if a.commstatus is not None:
         properties.append((COMMSTATUS, str(int(a.commstatus))))
-    return _Flow(
-        topic,
-        properties,
-        -(-a.ttl // 1000) if a.ttl else None,  # rounded up; none for TTL 0, which some brokers would expire at once
-        str(int(a.payload_format)) if a.payload_format else None,
-    )
+    return _Flow(a, topic, properties)
 
 
 _uri_text = lru_cache(maxsize=8192)(str)

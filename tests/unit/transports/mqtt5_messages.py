@@ -1,9 +1,11 @@
 """Messages that are mapped to MQTT 5 packets and back. No tests."""
 
 import mqtt5
+from hypothesis import strategies as st
 
 from streamer.transports.mqtt5 import frames
-from streamer.uprotocol.message import Attributes, UMessageType, UPriority
+from streamer.uprotocol.message import Attributes, UMessageType, UPayloadFormat, UPriority
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 
@@ -18,6 +20,25 @@ REQUEST = Attributes(
     ttl=1500,
     token="secret",
     permission_level=5,
+)
+
+_authorities = st.sampled_from(["veh1", "cloud.example", "[::1]"])
+_names = st.builds(UUri, _authorities, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFF), st.integers(0, 0xFFFF))
+_uint32 = st.none() | st.integers(0, 2**32 - 1)
+_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+ATTRIBUTES = st.builds(
+    Attributes,
+    st.sampled_from([kind for kind in UMessageType if kind]),
+    _names,
+    st.none() | _names,
+    priority=st.sampled_from(UPriority),
+    ttl=_uint32,
+    permission_level=_uint32,
+    commstatus=st.none() | st.sampled_from(UCode),
+    reqid=st.none() | st.binary(min_size=16, max_size=16),
+    token=st.none() | _text,
+    traceparent=st.none() | _text,
+    payload_format=st.sampled_from(UPayloadFormat),
 )
 
 

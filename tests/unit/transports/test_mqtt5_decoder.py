@@ -12,12 +12,11 @@ from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import wire
 from streamer.transports.mqtt5.decoder import Arrived, PublishDecoder
 from streamer.uprotocol import cache
-from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
-from streamer.uprotocol.status import UCode
+from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id, new_id
 from tests.unit.transports.counting_cache import CountingCache
-from tests.unit.transports.mqtt5_messages import ID, PUBLISH, REQUEST, TOPIC, through_codec
+from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, TOPIC, through_codec
 
 OWN = "gateway"
 IN_VEHICLE = wire.topic_for(PUBLISH, "in-vehicle", OWN)
@@ -40,27 +39,7 @@ def packet(
     return mqtt5.PublishPacket(topic, payload, user_properties=list(merged.items()), **fields)
 
 
-_authorities = st.sampled_from(["veh1", "cloud.example", "[::1]"])
-_names = st.builds(UUri, _authorities, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFF), st.integers(0, 0xFFFF))
-_uint32 = st.none() | st.integers(0, 2**32 - 1)
-_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
-_attributes = st.builds(
-    Attributes,
-    st.sampled_from([kind for kind in UMessageType if kind]),
-    _names,
-    st.none() | _names,
-    priority=st.sampled_from(UPriority),
-    ttl=_uint32,
-    permission_level=_uint32,
-    commstatus=st.none() | st.sampled_from(UCode),
-    reqid=st.none() | st.binary(min_size=16, max_size=16),
-    token=st.none() | _text,
-    traceparent=st.none() | _text,
-    payload_format=st.sampled_from(UPayloadFormat),
-)
-
-
-@given(_attributes, st.binary(max_size=300).filter(bool), st.integers(0, 2**48 - 1))
+@given(ATTRIBUTES, st.binary(max_size=300).filter(bool), st.integers(0, 2**48 - 1))
 def test_every_attribute_arrives_as_it_was_sent(attributes: Attributes, payload: bytes, created_ms: int) -> None:
     assume(attributes.sink is not None)
     message = UMessage(new_id(created_ms), attributes, payload)

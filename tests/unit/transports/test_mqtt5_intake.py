@@ -86,6 +86,24 @@ def test_a_message_with_qos_0_owes_no_acknowledgement() -> None:
     assert not harness.session.receipts
 
 
+def test_a_packet_that_is_too_large_is_refused_though_its_header_is_known() -> None:
+    harness = IntakeHarness(max_packet_bytes=70_000)
+    harness.take(harness.publish(b"a", 1), harness.publish(b"b", 2))
+    frames, error = FrameReader(70_000).feed(harness.publish(b"x" * 80_000, 3))
+    assert error is None
+    harness.take(*map(bytes, frames))
+    assert harness.payloads == [b"a", b"b"]
+    assert [each.code for each in harness.intake.refused] == [UCode.RESOURCE_EXHAUSTED]
+    assert [each.packet_id for each in harness.session.receipts] == [1, 2, 3]
+
+
+def test_a_packet_that_is_sent_again_says_so_whether_its_header_is_known_or_not() -> None:
+    harness = IntakeHarness()
+    first, again = (harness.encoder.encode(harness.message(), 1, mark) for mark in (False, True))
+    harness.take(again, first, again)
+    assert [each.redelivered for each in harness.messages] == [True, False, True]
+
+
 def test_a_packet_that_is_no_message_is_told_and_acknowledged_in_its_turn() -> None:
     harness = IntakeHarness()
     foreign = b"\x32\x08\x00\x01x\x00\x07\x00hi"  # no user property at all

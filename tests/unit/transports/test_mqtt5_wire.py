@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import mqtt5
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.transports.mqtt5 import wire
@@ -12,7 +14,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayl
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.transports.mqtt5_messages import ID, PUBLISH, REQUEST, through_codec
+from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, through_codec
 
 
 def written(attributes: Attributes, payload: bytes | None = b"x", topic: str = "a/b") -> mqtt5.PublishPacket:
@@ -99,6 +101,18 @@ def test_resent_packet_differs_in_the_duplicate_mark_only() -> None:
     first, again = encoder.encode(message, 9, False), encoder.encode(message, 9, True)
     assert again[0] == first[0] | 0x08
     assert again[1:] == first[1:]
+
+
+@given(ATTRIBUTES, st.sampled_from([0, 1, 20, 127, 128, 16_000, 2_097_152]), st.integers(1, 0xFFFF), st.booleans())
+def test_packet_that_is_put_together_is_the_one_that_the_codec_writes(
+    attributes: Attributes, size: int, packet_id: int, duplicate: bool
+) -> None:
+    bare = replace(attributes, sink=attributes.sink or REQUEST.sink, reqid=None, token=None, traceparent=None)
+    data = wire.Encoder("off-vehicle", "veh1").encode(UMessage(ID, bare, b"x" * size), packet_id, duplicate)
+    packet = through_codec(data)
+    assert packet.write() == data
+    assert (packet.packet_id, packet.duplicate, packet.payload) == (packet_id, duplicate, b"x" * size)
+    assert packet.user_properties[:2] == [("uP", "1"), ("1", format_id(ID))]
 
 
 def test_encoder_gives_the_same_bytes_from_memory_and_after_forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
