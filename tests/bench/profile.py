@@ -35,7 +35,7 @@ _STAGES = [
     (re.compile(pattern), stage)
     for pattern, stage in (
         (r"transports/(mqtt5/wire|zenoh/wire .*(encode|key_))", "encode"),
-        (r"transports/(mqtt5/(decoder|frames|intake)|zenoh/(intake|wire))", "decode"),
+        (r"transports/(mqtt5/(decoder|frames|headers|intake)|zenoh/(intake|wire))", "decode"),
         (r"transports/", "session"),
         (r"delivery/(ingress|resolve|dedup|backlog|tokens)|routing/", "ingress"),
         (r"delivery/(lane|queue|shares|ready_lanes|deadlines)", "lane"),
