@@ -77,12 +77,11 @@ class SeenIds:
         self.young[key] = received
         received.key = key
 
-    def copied(self, message: UMessage, to: frozenset[str], is_shared: bool = True) -> None:
+    def copied(self, name: bytes, to: frozenset[str], is_shared: bool = True) -> None:
         """A Publish without a sink goes to these authorities, a copy to each: if one comes back, it is a duplicate.
 
-        ``is_shared``: other messages have the same set.
+        ``name`` is its key; ``is_shared``: other messages have the same set.
         """
-        name = _name_of(message)
         before = self.young_copies.get(name)
         if before is not None:
             if to <= before:

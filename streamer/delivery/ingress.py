@@ -372,7 +372,7 @@ class Ingress(UListener):
                 entered.append(leg)
         if resolved.addressees:
             to, is_shared = resolved.addressees_of(entered)
-            seen.copied(message, to, is_shared)
+            seen.copied(received.key, to, is_shared)
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
         """A copy of this Publish for another authority has taken the same route: this one counts there.

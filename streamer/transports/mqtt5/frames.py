@@ -245,6 +245,8 @@ def variable_int(frame: memoryview, start: int) -> tuple[int, int]:
 
 def as_variable_int(value: int) -> bytes:
     """The opposite of `variable_int`."""
+    if 0x7F < value < 0x4000:  # most packets
+        return bytes((value & 0x7F | 0x80, value >> 7))
     digits = bytearray()
     while value > 0x7F:
         digits.append(value & 0x7F | 0x80)

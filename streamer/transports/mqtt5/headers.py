@@ -26,16 +26,10 @@ class _Known:
         self.none = none
 
 
-class _Header:
-    """The header of a packet, taken apart: what is the same in packets that differ in their ids only, and those."""
+_Header = tuple[bytes, int, str, int]
+"""What is the same in packets that differ in their ids only, the packet id, the text of the message id, and where it ends."""
 
-    __slots__ = ("end", "id_text", "packet_id", "same")
-
-    def __init__(self, same: bytes, packet_id: int, id_text: str, end: int) -> None:
-        self.same = same
-        self.packet_id = packet_id
-        self.id_text = id_text
-        self.end = end
+_NO_HEADER: Final[_Header] = (b"", 0, "", 0)
 
 
 class KnownHeaders:
@@ -46,17 +40,15 @@ class KnownHeaders:
 
     def read(self, frame: memoryview) -> tuple[UMessage, int] | None:
         """The message in a complete PUBLISH, and its packet id; None if its header is not known, or something is wrong."""
-        header = _header(frame)
-        if header is None or not header.packet_id:
-            return None
-        known = self._known.get(header.same) or self._older(header.same)
-        if known is None:
+        same, packet_id, id_text, end = _header(frame)
+        known = self._known.get(same) or self._older(same)
+        if known is None or not packet_id:
             return None
         try:
-            uuid = parse_id(header.id_text)
+            uuid = parse_id(id_text)
         except UuidError:
             return None
-        return UMessage(uuid, known.attributes, bytes(frame[header.end :]) or known.none), header.packet_id
+        return UMessage(uuid, known.attributes, bytes(frame[end:]) or known.none), packet_id
 
     def learn(self, frame: memoryview, message: UMessage, has_format: bool) -> None:
         """Remember the header of a packet that was decoded, unless the message carries something of its own.
@@ -64,15 +56,15 @@ class KnownHeaders:
         ``has_format``: the packet has a content type, so an empty payload is one.
         """
         attributes = message.attributes
-        header = _header(frame) if attributes is attributes.shared else None
-        if header is None:
+        if attributes is not attributes.shared:
             return
+        same, _, id_text, _ = _header(frame)
         try:
-            is_its_id = parse_id(header.id_text) == message.id
+            is_its_id = parse_id(id_text) == message.id
         except UuidError:
             is_its_id = False
         if is_its_id:
-            self._known.remember(header.same, _Known(attributes, b"" if has_format else None))
+            self._known.remember(same, _Known(attributes, b"" if has_format else None))
 
     def _older(self, same: bytes) -> _Known | None:
         try:
@@ -81,31 +73,28 @@ class KnownHeaders:
             return None
 
 
-def _header(frame: memoryview) -> _Header | None:
-    """None if the packet is not whole or has another QoS, properties of 16 KiB or more, or no id in its usual place."""
+def _header(frame: memoryview) -> _Header:
+    """`_NO_HEADER` if the packet is not whole, or has another QoS, or no id in its usual place."""
     size = len(frame)
     if size < _LEAST_BYTES or frame[0] & QOS != AT_LEAST_ONCE:
-        return None
+        return _NO_HEADER
     length, used = variable_int(frame, 1)
     start = 1 + used
-    if start + length != size or length < 2:  # the beginning of a packet that is too large
-        return None
+    if start + length != size:  # the beginning of a packet that is too large
+        return _NO_HEADER
     topic_end = start + 2 + (frame[start] << 8 | frame[start + 1])
     if topic_end + _LEAST_BYTES > size:
-        return None
+        return _NO_HEADER
     length, used = variable_int(frame, topic_end + 2)
     end = topic_end + 2 + used + length
     if end > size:
-        return None
+        return _NO_HEADER
     head = bytes(frame[start:end])
     packet_id_at = topic_end - start
     found_at = head.find(ID_PROPERTY, packet_id_at + 2)
     id_at = found_at + len(ID_PROPERTY)
-    if found_at < 0 or id_at + ID_TEXT_BYTES > len(head):
-        return None
-    return _Header(
-        head[:packet_id_at] + head[packet_id_at + 2 : id_at] + head[id_at + ID_TEXT_BYTES :],
-        head[packet_id_at] << 8 | head[packet_id_at + 1],
-        head[id_at : id_at + ID_TEXT_BYTES].decode("latin-1"),
-        end,
-    )
+    id_end = id_at + ID_TEXT_BYTES
+    if found_at < 0 or id_end > len(head):
+        return _NO_HEADER
+    same = head[:packet_id_at] + head[packet_id_at + 2 : id_at] + head[id_end:]
+    return same, head[packet_id_at] << 8 | head[packet_id_at + 1], head[id_at:id_end].decode("latin-1"), end
