@@ -27,7 +27,7 @@ class _Known:
 
 
 _Header = tuple[bytes, int, str, int]
-"""What is the same in packets that differ in their ids only, the packet id, the text of the message id, and where it ends."""
+"""What is the same in packets that differ in their ids only; packet id; text of the message id; where the header ends."""
 
 _NO_HEADER: Final[_Header] = (b"", 0, "", 0)
 
