@@ -1,10 +1,13 @@
-"""Recognizes a PUBLISH that differs from an earlier one in packet id, message id and payload only. Pure.
+"""Recognizes a PUBLISH whose header is that of an earlier one but for packet id and message id. Pure.
 
-So do most messages of a flow. What codec and `decoder` have found out about the earlier packet holds for the later one, and
-neither looks at it. What is compared is all of the header's bytes but for the two ids.
+So are most of a flow. What codec and `decoder` have found out about the earlier packet holds for the later one, and neither
+looks at it. The header is topic, packet id and properties. All of its bytes but for the two ids are compared, also those
+that say how long its parts are: nobody can have a packet taken for one with another header.
 """
 
 from typing import Final
+
+from mqtt5 import PublishPacket
 
 from streamer.transports.mqtt5.frames import AT_LEAST_ONCE, QOS, variable_int
 from streamer.transports.mqtt5.wire import ID_PROPERTY, ID_TEXT_BYTES
@@ -13,17 +16,20 @@ from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import UuidError, parse_id
 
 _LEAST_BYTES: Final = 2 + 4 + len(ID_PROPERTY) + ID_TEXT_BYTES
-"""What follows the topic at least: packet id, length of the properties (four bytes can be looked at), and the id."""
+"""A shorter packet, or rest behind a topic, has no id. It leaves room to look at the four bytes that a length can have."""
+
+_MOST_BYTES: Final = 8192
+"""Longer properties are left to the codec, which refuses most of them."""
 
 
 class _Known:
-    """What the messages with one header have in common. ``none``: what an empty payload is."""
+    """What the messages with one header have in common. ``empty``: what an empty payload is to them."""
 
-    __slots__ = ("attributes", "none")
+    __slots__ = ("attributes", "empty")
 
-    def __init__(self, attributes: Attributes, none: bytes | None) -> None:
+    def __init__(self, attributes: Attributes, empty: bytes | None) -> None:
         self.attributes = attributes
-        self.none = none
+        self.empty = empty
 
 
 _Header = tuple[bytes, int, str, int]
@@ -48,23 +54,28 @@ class KnownHeaders:
             uuid = parse_id(id_text)
         except UuidError:
             return None
-        return UMessage(uuid, known.attributes, bytes(frame[end:]) or known.none), packet_id
+        return UMessage(uuid, known.attributes, bytes(frame[end:]) or known.empty), packet_id
 
-    def learn(self, frame: memoryview, message: UMessage, has_format: bool) -> None:
+    def learn(self, frame: memoryview, packet: PublishPacket, message: UMessage) -> None:
         """Remember the header of a packet that was decoded, unless the message carries something of its own.
 
-        ``has_format``: the packet has a content type, so an empty payload is one.
+        Nor if the packet is odd. The codec reads some that are no good: properties that end within one of them. And a text
+        may look like the id. Then the ids would not be where they seem to be, or more than them would not be compared.
         """
         attributes = message.attributes
         if attributes is not attributes.shared:
             return
-        same, _, id_text, _ = _header(frame)
+        same, _, id_text, end = _header(frame)
+        ends_there = len(frame) - end == len(packet.payload)
+        if not same or not ends_there or same.count(ID_PROPERTY) != 1:
+            return
         try:
             is_its_id = parse_id(id_text) == message.id
         except UuidError:
             is_its_id = False
         if is_its_id:
-            self._known.remember(same, _Known(attributes, b"" if has_format else None))
+            empty = None if packet.content_type is None else b""
+            self._known.remember(same, _Known(attributes, empty))
 
     def _older(self, same: bytes) -> _Known | None:
         try:
@@ -74,20 +85,20 @@ class KnownHeaders:
 
 
 def _header(frame: memoryview) -> _Header:
-    """`_NO_HEADER` if the packet is not whole, or has another QoS, or no id in its usual place."""
+    """`_NO_HEADER` if the packet is not whole, or has another QoS, or no id, or more properties than are looked at."""
     size = len(frame)
     if size < _LEAST_BYTES or frame[0] & QOS != AT_LEAST_ONCE:
         return _NO_HEADER
     length, used = variable_int(frame, 1)
     start = 1 + used
-    if start + length != size:  # the beginning of a packet that is too large
+    if start + length != size or (used > 1 and not frame[used]):  # the beginning of one that is too large, or a wrong length
         return _NO_HEADER
     topic_end = start + 2 + (frame[start] << 8 | frame[start + 1])
     if topic_end + _LEAST_BYTES > size:
         return _NO_HEADER
     length, used = variable_int(frame, topic_end + 2)
     end = topic_end + 2 + used + length
-    if end > size:
+    if end > size or length > _MOST_BYTES:
         return _NO_HEADER
     head = bytes(frame[start:end])
     packet_id_at = topic_end - start

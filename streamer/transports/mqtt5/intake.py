@@ -94,7 +94,7 @@ class PacketIntake:
                     continue
                 packet_id: int | None = packet.packet_id
                 if packet_id:
-                    headers.learn(frame, message, packet.content_type is not None)
+                    headers.learn(frame, packet, message)
                     into.append(session.receive(message, packet.duplicate, packet_id))
                 elif packet_id is None:
                     into.append(Received(message))

@@ -48,9 +48,9 @@ ID_PROPERTY: Final = b"\x26\x00\x01" + ID.encode() + b"\x00\x24"
 """How the user property with the message's id begins: kind, name, and the length of the text (MQTT 5, 2.2.2.2)."""
 ID_TEXT_BYTES: Final = 36
 
+# The first byte of a PUBLISH with QoS 1 (MQTT 5, 3.3.1).
 _SENT: Final = bytes((PUBLISH | AT_LEAST_ONCE,))
 _SENT_AGAIN: Final = bytes((PUBLISH | AT_LEAST_ONCE | DUPLICATE,))
-"""The first byte of a PUBLISH with QoS 1 (MQTT 5, 3.3.1)."""
 
 
 class _Flow:

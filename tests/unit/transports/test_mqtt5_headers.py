@@ -1,5 +1,6 @@
 """Known headers: what is read without the codec is what codec and decoder would have read."""
 
+import tracemalloc
 from dataclasses import replace
 
 import mqtt5
@@ -12,12 +13,14 @@ from streamer.transports.mqtt5 import frames, wire
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.headers import KnownHeaders
 from streamer.uprotocol import cache
-from streamer.uprotocol.message import Attributes, UMessage, UPayloadFormat
+from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import format_id, new_id
 from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST
 
 OTHER_ID = new_id(1_790_000_000_001)
 TOKEN = "a-token-that-is-somebody-s"
+OTHER_TEXT = format_id(OTHER_ID).encode()
+CHANGES = [b"\0", b"\x01", b"\x02", b"\x24", b"\x26", b"1", b"\x7f", b"\x80\x01", wire.ID_PROPERTY, OTHER_TEXT]
 
 
 class Reader:
@@ -31,7 +34,7 @@ class Reader:
         """The message by codec and decoder. Its header is known from then on."""
         packet = frames.read(memoryview(frame))
         message = self.decoder.decode(packet)
-        self.headers.learn(memoryview(frame), message, packet.content_type is not None)
+        self.headers.learn(memoryview(frame), packet, message)
         return message
 
     def read(self, frame: bytes) -> tuple[UMessage, int] | None:
@@ -69,20 +72,37 @@ def test_next_message_of_a_flow_is_read_as_it_would_be_decoded(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # text that is not UTF-8: the codec panics
-@given(st.data())
-def test_changed_bytes_are_read_as_codec_and_decoder_do_or_not_at_all(data: st.DataObject) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([ID, OTHER_ID]),
+            st.lists(st.tuples(st.sampled_from(["x", "1"]), st.sampled_from([ID, OTHER_ID])), max_size=1),
+            st.lists(st.tuples(st.integers(0, 200), st.sampled_from(CHANGES)), max_size=2),
+        ),
+        min_size=2,
+        max_size=10,
+    )
+)
+def test_whatever_came_before_a_packet_is_read_as_codec_and_decoder_do(
+    packets: list[tuple[bytes, list[tuple[str, bytes]], list[tuple[int, bytes]]]],
+) -> None:
     reader = Reader()
-    known = frame(replace(PUBLISH, ttl=data.draw(st.sampled_from([None, 1500])), payload_format=UPayloadFormat.JSON))
-    reader.decode(known)
-    changed = bytearray(known)
-    for _ in range(data.draw(st.integers(1, 3))):
-        changed[data.draw(st.integers(2, len(changed) - 1))] = data.draw(st.integers(0, 127))
-    try:
-        packet = frames.read(memoryview(changed))
-        expected = PublishDecoder("off-vehicle", "gateway", max_token_bytes=1024).decode(packet), packet.packet_id
-    except MalformedPacketError:
-        expected = None
-    assert reader.read(bytes(changed)) in (None, expected)
+    for message_id, decoys, changes in packets:
+        more = [(key, wire.ID_PROPERTY.decode() + format_id(shown)) for key, shown in decoys]
+        data = bytearray(foreign(*more, ("y", "a text"), message_id=message_id))
+        places = [1, *(at for at in range(2, len(data)) if data[at] < 0x30)]  # lengths and kinds, and what looks like an id
+        for place, change in changes:
+            at = places[place % len(places)]
+            data[at : at + len(change)] = change
+        later = bytes(data)
+        try:
+            packet = frames.read(memoryview(later))
+            expected = reader.decoder.decode(packet)
+        except MalformedPacketError:
+            assert reader.read(later) is None
+            continue
+        assert reader.read(later) in (None, (expected, packet.packet_id))
+        reader.decode(later)
 
 
 _BARE = replace(REQUEST, token=None)
@@ -123,26 +143,60 @@ def test_packet_with_any_other_difference_is_not_known(other: bytes) -> None:
     assert reader.read(other) is None
 
 
-def test_text_that_looks_like_the_id_is_not_taken_for_it() -> None:
+@pytest.mark.parametrize("shown", [ID, OTHER_ID], ids=["the same", "another"])
+def test_text_that_looks_like_the_id_is_not_taken_for_it(shown: bytes) -> None:
     reader = Reader()
-    decoy = wire.ID_PROPERTY.decode() + format_id(OTHER_ID)
+    decoy = ("x", wire.ID_PROPERTY.decode() + format_id(shown))
     usual = frames.read(memoryview(foreign())).user_properties
-    packet = mqtt5.PublishPacket(
-        "veh1/cloud", b"x", qos=mqtt5.QoS.AT_LEAST_ONCE, packet_id=1, user_properties=[("x", decoy), *usual]
-    ).write()
+    qos = mqtt5.QoS.AT_LEAST_ONCE
+    packet = mqtt5.PublishPacket("veh1/cloud", b"x", qos=qos, packet_id=1, user_properties=[decoy, *usual]).write()
     assert reader.decode(packet).id == ID
     assert reader.read(packet) is None
+
+
+@pytest.mark.parametrize("missing", range(1, 16))
+def test_properties_that_end_within_one_of_them_are_left_to_the_codec(missing: int) -> None:
+    reader = Reader()
+    whole = foreign(("x", "a text that is longer than that"))
+    at = whole.index(b"veh1/cloud") + len(b"veh1/cloud") + 2
+    size, used = frames.variable_int(memoryview(whole), at)
+    short = whole[:at] + frames.as_variable_int(size - missing) + whole[at + used :]
+    assert short != whole
+    assert reader.decode(short).payload == b"x"
+    assert reader.read(short) is None
+
+
+def test_properties_beyond_what_is_looked_at_are_not_even_copied() -> None:
+    reader = Reader()
+    huge = foreign(*((f"x{number}", "y" * 60_000) for number in range(20)))
+    assert reader.read(huge) is None
+    tracemalloc.start()
+    try:
+        assert reader.read(huge) is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000
+
+
+def test_long_headers_take_no_more_than_the_bound_of_the_cache() -> None:
+    reader = Reader()
+    for number in range(1500):
+        reader.decode(foreign(("junk", f"{number}".ljust(8000, "x"))))
+    known = reader.headers._known
+    assert 0 < sum(map(len, [*known, *known._old])) < 2 * 4 * 1024 * 1024
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (format_id(OTHER_ID).encode(), b"x" * 36),
-        (format_id(OTHER_ID).encode(), b"\xff" * 36),
-        (format_id(OTHER_ID).encode(), format_id(OTHER_ID).replace("-7", "-4").encode()),
+        (OTHER_TEXT, b"x" * 36),
+        (OTHER_TEXT, b"\xff" * 36),
+        (OTHER_TEXT, format_id(OTHER_ID).replace("-7", "-4").encode()),
         (b"\x00\x07", b"\x00\x00"),
+        (b"\x32\x7e", b"\x32\xfe\x00"),
     ],
-    ids=["no id", "no text", "another version", "packet id 0"],
+    ids=["no id", "no text", "another version", "packet id 0", "a length with a byte too many"],
 )
 def test_what_is_malformed_is_left_to_the_codec(old: bytes, new: bytes) -> None:
     reader = Reader()
