@@ -16,6 +16,7 @@ from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry,
 from streamer.transports.zenoh.callback_subscription import CallbackSubscription
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
+from streamer.transports.zenoh.frequent_keys import FrequentKeys
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import Gate, KeySubscription
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
@@ -48,6 +49,7 @@ class Intake:
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
+        self._frequent: FrequentKeys | None = None
         self._gate = Gate()
         self._is_ending = False
         self._batches = 0
@@ -64,6 +66,7 @@ class Intake:
         if self._is_ending:
             return
         self._session = session
+        self._frequent = FrequentKeys(session, control)
         for source, sink in self._registry.filters():
             self.open_filter(source, sink)
 
@@ -87,7 +90,7 @@ class Intake:
 
     async def close(self) -> None:
         """Undeclare all subscriptions, and wait until everything that has arrived is delivered."""
-        self._session = None
+        self._session = self._frequent = None
         for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
         if not self._gate.is_open:  # the router has no room for what has arrived
@@ -149,6 +152,8 @@ class Intake:
         self._batches += 1
         events = self._context.events
         events.packets_received(len(samples))
+        if self._frequent is not None:
+            self._frequent.look(samples)
         copies = 0
         batch: list[Received] = []
         refused: list[Refused] = []

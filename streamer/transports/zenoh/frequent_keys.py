@@ -1,0 +1,88 @@
+"""Declares the keys that most samples come on: Zenoh remembers for them who gets a sample.
+
+For a sample on any other key it looks that up again, among all that is declared: that takes 4 µs, and 0.2 µs more for each
+key beside. So a declared key makes samples on other keys dearer, and those that do not pay are not declared.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import zenoh
+
+from streamer.transports.zenoh.control import ControlThread
+
+_ONE_OF: Final = 16
+"""One sample of so many is looked at, and at least one of each batch."""
+
+_ROUND: Final = 1024
+"""After so many that were looked at, keys are chosen. What came before counts half."""
+
+_OFTEN: Final = 4
+"""How many samples a key has to have to be declared; it stays declared with any."""
+
+_MOST: Final = 256
+_LONGEST: Final = 1024
+_OUTWEIGHED_BY: Final = 20
+"""What a sample saves whose key is declared is what another one pays if so many keys are declared."""
+
+
+class FrequentKeys:
+    """Those of one session. Everything but the declaring itself runs on the loop."""
+
+    def __init__(self, session: zenoh.Session, control: ControlThread) -> None:
+        self._session = session
+        self._control = control
+        self._looks = 0
+        self._counted = 0
+        self._counts: dict[str, int] = {}
+        self._chosen: set[str] = set()
+        self._declared: dict[str, zenoh.KeyExpr] = {}  # the control thread's
+
+    def look(self, samples: Sequence[zenoh.Sample]) -> None:
+        """Count some samples of a batch that has come, which is not empty."""
+        self._looks += 1  # so that flows that take turns are all seen
+        counts = self._counts
+        for sample in samples[self._looks % min(len(samples), _ONE_OF) :: _ONE_OF]:
+            key = str(sample.key_expr)
+            counts[key] = counts.get(key, 0) + 1
+            self._counted += 1
+        if self._counted >= _ROUND:
+            self._choose()
+
+    def _choose(self) -> None:
+        chosen = worth_declaring(self._counts, self._chosen)
+        if chosen != self._chosen:
+            added, removed = chosen - self._chosen, self._chosen - chosen
+            self._chosen = chosen
+            self._control.post(partial(self._change, added, removed))
+        self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
+        self._counted = 0
+
+    def _change(self, added: set[str], removed: set[str]) -> None:
+        """For the control thread. Nothing is ever sent on these keys, so that no message needs what is taken back."""
+        for key in removed:
+            if (declared := self._declared.pop(key, None)) is not None:
+                self._session.undeclare(declared)
+        for key in added:
+            self._declared[key] = self._session.declare_keyexpr(key)
+
+
+def worth_declaring(counts: dict[str, int], declared: set[str]) -> set[str]:
+    """Of the keys that so many samples came on, the most frequent: as many as save most, which can be none."""
+    often = [
+        key
+        for key, count in counts.items()
+        if (count >= _OFTEN or key in declared) and len(key) <= _LONGEST and "*" not in key
+    ]
+    often.sort(key=lambda key: -counts[key])
+    others = sum(counts.values())
+    covered = most = 0
+    chosen = 0
+    for number, key in enumerate(often[:_MOST], 1):
+        covered += counts[key]
+        others -= counts[key]
+        saved = covered * _OUTWEIGHED_BY - others * number
+        if saved > most:
+            chosen, most = number, saved
+    return set(often[:chosen])
