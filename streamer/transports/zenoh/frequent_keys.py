@@ -6,6 +6,7 @@ key beside. So a declared key makes samples on other keys dearer, and those that
 
 from collections.abc import Sequence
 from functools import partial
+from random import random
 from typing import Final
 
 import zenoh
@@ -23,6 +24,11 @@ _OFTEN: Final = 4
 
 _MOST: Final = 256
 _LONGEST: Final = 1024
+"""In characters."""
+
+_NEVER: Final = "**"
+"""What keys count as that are never declared: long ones, and those with wildcards."""
+
 _OUTWEIGHED_BY: Final = 20
 """What a sample saves whose key is declared is what another one pays if so many keys are declared."""
 
@@ -33,7 +39,6 @@ class FrequentKeys:
     def __init__(self, session: zenoh.Session, control: ControlThread) -> None:
         self._session = session
         self._control = control
-        self._looks = 0
         self._counted = 0
         self._counts: dict[str, int] = {}
         self._chosen: set[str] = set()
@@ -41,10 +46,12 @@ class FrequentKeys:
 
     def look(self, samples: Sequence[zenoh.Sample]) -> None:
         """Count some samples of a batch that has come, which is not empty."""
-        self._looks += 1  # so that flows that take turns are all seen
         counts = self._counts
-        for sample in samples[self._looks % min(len(samples), _ONE_OF) :: _ONE_OF]:
+        first = int(random() * min(len(samples), _ONE_OF))  # so that flows that take turns are all seen
+        for sample in samples[first::_ONE_OF]:
             key = str(sample.key_expr)
+            if len(key) > _LONGEST or "*" in key:
+                key = _NEVER
             counts[key] = counts.get(key, 0) + 1
             self._counted += 1
         if self._counted >= _ROUND:
@@ -70,15 +77,10 @@ class FrequentKeys:
 
 def worth_declaring(counts: dict[str, int], declared: set[str]) -> set[str]:
     """Of the keys that so many samples came on, the most frequent: as many as save most, which can be none."""
-    often = [
-        key
-        for key, count in counts.items()
-        if (count >= _OFTEN or key in declared) and len(key) <= _LONGEST and "*" not in key
-    ]
+    often = [key for key, count in counts.items() if (count >= _OFTEN or key in declared) and key != _NEVER]
     often.sort(key=lambda key: -counts[key])
     others = sum(counts.values())
-    covered = most = 0
-    chosen = 0
+    covered = most = chosen = 0
     for number, key in enumerate(often[:_MOST], 1):
         covered += counts[key]
         others -= counts[key]
