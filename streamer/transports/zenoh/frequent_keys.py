@@ -42,6 +42,7 @@ class FrequentKeys:
         self._counted = 0
         self._counts: dict[str, int] = {}
         self._chosen: set[str] = set()
+        self._is_changing = False
         self._declared: dict[str, zenoh.KeyExpr] = {}  # the control thread's
 
     def look(self, samples: Sequence[zenoh.Sample]) -> None:
@@ -59,20 +60,24 @@ class FrequentKeys:
 
     def _choose(self) -> None:
         chosen = worth_declaring(self._counts, self._chosen)
-        if chosen != self._chosen:
+        if chosen != self._chosen and not self._is_changing:  # the thread may be busy for seconds
             added, removed = chosen - self._chosen, self._chosen - chosen
             self._chosen = chosen
+            self._is_changing = True
             self._control.post(partial(self._change, added, removed))
         self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
         self._counted = 0
 
     def _change(self, added: set[str], removed: set[str]) -> None:
         """For the control thread. Nothing is ever sent on these keys, so that no message needs what is taken back."""
-        for key in removed:
-            if (declared := self._declared.pop(key, None)) is not None:
-                self._session.undeclare(declared)
-        for key in added:
-            self._declared[key] = self._session.declare_keyexpr(key)
+        try:
+            for key in removed:
+                if (declared := self._declared.pop(key, None)) is not None:
+                    self._session.undeclare(declared)
+            for key in added:
+                self._declared[key] = self._session.declare_keyexpr(key)
+        finally:
+            self._is_changing = False
 
 
 def worth_declaring(counts: dict[str, int], declared: set[str]) -> set[str]:

@@ -34,11 +34,22 @@ class FakeSession:
 
 
 class FakeControl:
-    """Runs calls at once, as the control thread does sooner or later. Errors end the call and nothing else."""
+    """Runs calls at once, or when it is no longer busy. Errors end the call and nothing else."""
+
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.waiting: list[Callable[[], None]] = []
 
     def post(self, call: Callable[[], None]) -> None:
-        with suppress(ValueError):
-            call()
+        self.waiting.append(call)
+        if not self.is_busy:
+            self.go_on()
+
+    def go_on(self) -> None:
+        self.is_busy = False
+        while self.waiting:
+            with suppress(ValueError):
+                self.waiting.pop(0)()
 
 
 class Harness:
@@ -47,7 +58,8 @@ class Harness:
     def __init__(self) -> None:
         self.session = FakeSession()
         session: Any = self.session
-        control: Any = FakeControl()
+        self.control = FakeControl()
+        control: Any = self.control
         self.keys = FrequentKeys(session, control)
 
     def bring(self, keys: Sequence[str]) -> None:
@@ -126,6 +138,17 @@ def test_what_is_remembered_is_bounded_in_number_and_length() -> None:
         harness.bring([f"up/{number // 2}"])
     assert len(harness.keys._counts) <= 2 * ROUND
     assert harness.session.declared == []
+
+
+def test_one_change_at_a_time_waits_for_a_thread_that_is_busy() -> None:
+    harness = Harness()
+    harness.control.is_busy = True
+    for number in range(10):
+        harness.bring_singly(flows(5, f"veh{number}"), 4 * ROUND)
+    assert len(harness.control.waiting) == 1
+    harness.control.go_on()
+    harness.bring_singly(flows(5, "late"), 4 * ROUND)
+    assert sorted(harness.session.declared) == flows(5, "late")
 
 
 @pytest.mark.parametrize("key", ["up/**", "up/*/1/0/1/8000/{}/{}/{}/{}/{}", f"up/{'x' * 2000}"])
