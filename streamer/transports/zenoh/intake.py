@@ -49,7 +49,7 @@ class Intake:
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
-        self._frequent: FrequentKeys | None = None
+        self._frequent: FrequentKeys | None = None  # kept until the session is closed, for what is still on its way
         self._gate = Gate()
         self._is_ending = False
         self._batches = 0
@@ -90,7 +90,7 @@ class Intake:
 
     async def close(self) -> None:
         """Undeclare all subscriptions, and wait until everything that has arrived is delivered."""
-        self._session = self._frequent = None
+        self._session = None
         for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
         if not self._gate.is_open:  # the router has no room for what has arrived

@@ -98,6 +98,15 @@ def test_every_sample_is_counted_once() -> None:
     assert (events.packets, events.unwanted[Unwanted.STOPPED]) == (9, 5)
 
 
+async def test_declared_keys_are_held_while_closed_subscriptions_bring_what_is_on_its_way() -> None:
+    """Zenoh undeclares a key that nobody holds, and drops the samples that it is about to deliver on it."""
+    harness = IntakeHarness()
+    before = harness.intake._frequent
+    assert before is not None
+    await harness.intake.close()
+    assert harness.intake._frequent is before
+
+
 BEYOND = {
     "token": Options(token="t" * 2000, ttl=30_000),
     "token that fits into nothing": Options(token="t" * 20_000, ttl=30_000),
