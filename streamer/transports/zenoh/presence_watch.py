@@ -12,6 +12,7 @@ other nodes.
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -46,6 +47,9 @@ class PresenceWatch:
         self._flows = Flows()
         self._declared: dict[str, _Declared] = {}  # control thread; of those that are watched
         self._kept: dict[str, zenoh.Publisher] = {}  # control thread; of the others
+        self.undeclaring = threading.Lock()
+        """Held while a publisher is undeclared. If one with the same key was declared meanwhile, the first messages that are
+        put on it would be lost: Zenoh would take back the number of their key."""
         self._budget = WatchBudget()
         self._without_status: set[str] = set()  # watched, but the first status is not there yet
         self._unwatched: dict[str, None] = {}  # the one whose turn is next first
@@ -247,24 +251,31 @@ class PresenceWatch:
         if (declared := self._declared.pop(key, None)) is not None:
             publisher, listener = declared
             listener.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
-            _undeclare(publisher)
+            with self.undeclaring:
+                _undeclare(publisher)
         elif (kept := self._kept.pop(key, None)) is not None:
-            _undeclare(kept)
+            with self.undeclaring:
+                _undeclare(kept)
 
     def _ask_blocking(self, session: zenoh.Session, keys: list[str]) -> None:
         answers = []
         for key in keys:
             try:
                 known = self._declared[key][0] if key in self._declared else self._kept.get(key)
-                publisher = known or _publisher(session, key)
-                answers.append((key, is_matching(publisher)))
                 if known is None and len(self._kept) < MAX_KEPT:
-                    self._kept[key] = publisher
-                elif known is None:
-                    _undeclare(publisher)
+                    known = self._kept[key] = _publisher(session, key)
+                answers.append((key, is_matching(known) if known else self._is_matching_now(session, key)))
             except zenoh.ZError as exc:
                 logger.warning("zenoh_call_failed error=%s", exc)
         tell_loop(self._loop, self._answered, answers)
+
+    def _is_matching_now(self, session: zenoh.Session, key: str) -> bool:
+        with self.undeclaring:
+            publisher = _publisher(session, key)
+            try:
+                return is_matching(publisher)
+            finally:
+                _undeclare(publisher)
 
     def _verify_blocking(self, keys: set[str]) -> None:
         for key in keys:

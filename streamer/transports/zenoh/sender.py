@@ -56,9 +56,11 @@ class Publishers:
     the number. Beyond `_DECLARED` of them keys are sent as text.
     """
 
-    def __init__(self, session: zenoh.Session, own_authority: str) -> None:
+    def __init__(self, session: zenoh.Session, own_authority: str, undeclaring: threading.Lock) -> None:
+        """``undeclaring``: is held by whoever undeclares a publisher of this session."""
         self._session = session
         self._own_authority = own_authority
+        self._undeclaring = undeclaring
         self._puts: dict[Attributes, _Put] = {}
         self._publishers: dict[tuple[str, int], _Put] = {}
         self._counts: dict[tuple[str, int], int] = {}  # of those without a publisher
@@ -85,20 +87,32 @@ class Publishers:
         put = self._publishers.get((text, level))
         if put is None:
             count = self._counts.get((text, level), 0) + 1
-            if count < _OFTEN or len(self._publishers) >= _DECLARED:
+            has_room = len(self._publishers) < _DECLARED
+            if has_room and count >= _OFTEN:
+                put = self._declare(text, level)
+            if put is None:
                 put = partial(self._session.put, zenoh.KeyExpr(text), priority=_ZENOH_PRIORITIES[level], **_HOW)
-            else:
-                publisher = self._session.declare_publisher(text, priority=_ZENOH_PRIORITIES[level], **_HOW)
-                put = self._publishers[text, level] = publisher.put
-            if count < _OFTEN:
-                if len(self._counts) >= _ROUTES:
-                    self._counts.clear()
-                self._counts[text, level] = count
-                return put  # not remembered: the next one counts, too
+                if has_room or count < _OFTEN:
+                    if len(self._counts) >= _ROUTES:
+                        self._counts.clear()
+                    self._counts[text, level] = count
+                    return put  # not remembered: the next one counts, too
             self._counts.pop((text, level), None)
         if len(self._puts) >= _ROUTES:
             self._puts.clear()
         self._puts[attributes] = put
+        return put
+
+    def _declare(self, text: str, level: int) -> _Put | None:
+        """None while another thread undeclares, which can take as long as a stalled receiver."""
+        if not self._undeclaring.acquire(blocking=False):
+            return None
+        try:
+            publisher = self._session.declare_publisher(text, priority=_ZENOH_PRIORITIES[level], **_HOW)
+        finally:
+            self._undeclaring.release()
+        put: _Put = publisher.put
+        self._publishers[text, level] = put
         return put
 
 

@@ -155,7 +155,7 @@ class ZenohTransport(ListeningTransport):
         queues = SendQueues()
         self._sender = Sender(
             self._loop,
-            Publishers(session, self.context.authority).put,
+            Publishers(session, self.context.authority, self._presence_watch.undeclaring).put,
             self.context.name,
             success=UNCONFIRMED if self.options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),

@@ -227,7 +227,7 @@ class CountingSession:
 
 def test_flows_of_one_message_declare_no_publisher() -> None:
     session: Any = CountingSession()
-    publishers = Publishers(session, "gateway")
+    publishers = Publishers(session, "gateway", threading.Lock())
     for number in range(12_000):
         assert publishers.put(publish(1, UUri("veh1", number + 1, 1, 0x8000))) is None
     assert (session.declared, session.put_as_text) == ([], 12_000)
@@ -236,7 +236,7 @@ def test_flows_of_one_message_declare_no_publisher() -> None:
 @pytest.mark.parametrize("traceparent", [None, f"00-{'1' * 32}-{'1' * 16}-01"])
 def test_flow_that_goes_on_gets_one_publisher(traceparent: str | None) -> None:
     session: Any = CountingSession()
-    publishers = Publishers(session, "gateway")
+    publishers = Publishers(session, "gateway", threading.Lock())
     attributes = replace(publish(1, TOPIC).attributes, traceparent=traceparent)
     for _ in range(10):
         publishers.put(UMessage(bytes(16), attributes, b""))
@@ -244,10 +244,23 @@ def test_flow_that_goes_on_gets_one_publisher(traceparent: str | None) -> None:
     assert (session.put_as_text, session.put_by_number) == (3, 7)
 
 
+def test_no_publisher_is_declared_while_one_is_undeclared_and_nothing_waits_for_that() -> None:
+    session: Any = CountingSession()
+    undeclaring = threading.Lock()
+    publishers = Publishers(session, "gateway", undeclaring)
+    with undeclaring:
+        for _ in range(10):
+            assert publishers.put(publish(1, TOPIC)) is None
+    assert (session.declared, session.put_as_text) == ([], 10)
+    for _ in range(10):
+        publishers.put(publish(1, TOPIC))
+    assert (len(session.declared), session.put_as_text, session.put_by_number) == (1, 10, 10)
+
+
 def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "_DECLARED", 2)
     session: Any = CountingSession()
-    publishers = Publishers(session, "gateway")
+    publishers = Publishers(session, "gateway", threading.Lock())
     for number in range(50):
         publishers.put(publish(1, UUri("veh1", number % 5 + 1, 1, 0x8000)))
     assert len(session.declared) == 2
