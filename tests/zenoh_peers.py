@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -135,6 +136,21 @@ def put(peer: zenoh.Session, message: UMessage) -> None:
     )
 
 
+def flood(peer: zenoh.Session) -> None:
+    """Put messages without end, on a thread. Returns when one does not leave any more."""
+    began_s = time.monotonic()
+
+    def put_all() -> None:
+        nonlocal began_s
+        while True:
+            began_s = time.monotonic()
+            put(peer, publish(now_ms(), TOPIC, bytes(16_384)))
+
+    threading.Thread(target=put_all, daemon=True).start()
+    while time.monotonic() - began_s < 0.3:
+        time.sleep(0.02)
+
+
 class RawSubscriber:
     """Hears everything below ``up/`` on a raw session."""
 
@@ -179,7 +195,7 @@ async def until_heard(transport: ZenohTransport, subscriber: RawSubscriber) -> N
 
 _PROCESS = """
 import json, sys
-from tests.zenoh_peers import RawSubscriber, open_peer
+from tests.zenoh_peers import RawSubscriber, flood, open_peer
 
 session = open_peer(**json.loads(sys.argv[1]))
 subscribers, tokens = {}, []
@@ -194,6 +210,9 @@ for line in sys.stdin:
         answer = ""
     elif command == "token":
         tokens.append(session.liveliness().declare_token(key))
+        answer = ""
+    elif command == "flood":
+        flood(session)
         answer = ""
     elif command == "heard":
         answer = " ".join(message.id.hex() for message in subscribers[key].messages())
@@ -252,6 +271,10 @@ class PeerProcess:
     async def token(self, key: str) -> None:
         """Declare a liveliness token."""
         await self._tell("token", key)
+
+    async def flood(self) -> None:
+        """Flood `TOPIC`, until a message does not leave any more."""
+        await self._tell("flood", "-")
 
     async def heard(self, key: str) -> list[bytes]:
         """The ids of all messages that this subscriber got so far."""

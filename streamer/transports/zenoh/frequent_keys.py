@@ -49,6 +49,8 @@ class FrequentKeys:
 
     def look(self, samples: Sequence[zenoh.Sample]) -> None:
         """Count some samples of a batch that has come, which is not empty."""
+        if len(self._chosen) == _MOST:
+            return
         counts = self._counts
         first = int(random() * min(len(samples), _ONE_OF))  # so that flows that take turns are all seen
         for sample in samples[first::_ONE_OF]:

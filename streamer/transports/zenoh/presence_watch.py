@@ -248,14 +248,13 @@ class PresenceWatch:
         return on_status
 
     def _undeclare_blocking(self, key: str) -> None:
+        publisher = self._kept.pop(key, None)
         if (declared := self._declared.pop(key, None)) is not None:
             publisher, listener = declared
             listener.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+        if publisher is not None:
             with self.undeclaring:
                 _undeclare(publisher)
-        elif (kept := self._kept.pop(key, None)) is not None:
-            with self.undeclaring:
-                _undeclare(kept)
 
     def _ask_blocking(self, session: zenoh.Session, keys: list[str]) -> None:
         answers = []
