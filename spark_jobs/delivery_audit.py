@@ -3,10 +3,11 @@
 A message belongs to the date of its own time, `msg_ts`, whatever the date of its records. The records of `REACH_DAYS` days
 before and after are therefore read, too. A message that waits longer than that looks lost at first.
 
-1. One shuffle by message id gives, for each message, its flow, a *signature* (hashes of its distinct records, XORed), the
-   number of its copies, and the time to its last confirmation. There are few distinct signatures, however often messages
-   were repeated, so it is enough to look at the records of one message for each.
-2. `verdict.judge` decides on the signatures, in the driver. The effort grows with the number of flows, not of messages.
+1. One shuffle by message id gives, for each message, a *signature* (hashes of its flow and its records, summed up) and the
+   time to its last confirmation. There are few distinct signatures, so it is enough to look at the records of one message
+   for each: its *example*.
+2. `verdict.judge` decides on the signatures, in the driver. The effort grows with the number of flows and of ways in which
+   messages were repeated, not with that of messages.
 3. Both tables are the verdicts, joined to the result of 1.
 
 What cannot be judged counts as delivered, without a latency: messages that were handed over before the next streamer's
@@ -19,8 +20,9 @@ at one endpoint. A missing record at the last streamer of a way looks like a los
 """
 
 import datetime as dt
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -42,9 +44,12 @@ _DAY_MS = 86_400_000
 _ID_BITS = 36
 """Bits of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of the same ms can collide."""
 _TOPIC = "IF(sink_authority IS NULL, src_ue_id, NULL)", "IF(sink_authority IS NULL, src_resource_id, NULL)"
+_HALF_BITS = 32
+"""Of each half of a hash, 2 to the power of 31 fit into a sum."""
+_KIND = ("streamer", "route", "egress", "address", "outcome", "ucode")
+_kind = attrgetter(*_KIND)
 _SHOWN = (
-    "streamer", "route", "egress", "address", "outcome", "ucode", "ingress_transport", "egress_transport", "src_authority",
-    "sink_authority", "msg_type",
+    *_KIND, "ingress_transport", "egress_transport", "src_authority", "sink_authority", "msg_type",
 )  # fmt: skip
 _ABOUT = (
     "msg_id", "msg_ts", "msg_type", "src_authority", "src_ue_id", "src_resource_id", "sink_authority", "sink_ue_id",
@@ -53,11 +58,11 @@ _ABOUT = (
 _GROUP = ("date", "src_authority", "sink_authority", "msg_type", "status")
 
 _SIGNATURES = (
-    "date DATE, flow BIGINT, signature BIGINT, src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, "
-    "status_before STRING, from_us BIGINT, until_us BIGINT"
+    "date DATE, signature BIGINT, copies BIGINT, src_authority STRING, sink_authority STRING, msg_type STRING, "
+    "status STRING, status_before STRING, from_us BIGINT, until_us BIGINT"
 )
 _FINDINGS = (
-    "date DATE, flow BIGINT, signature BIGINT, finding STRING, streamers STRING, last_streamer STRING, last_route STRING, "
+    "date DATE, signature BIGINT, copies BIGINT, finding STRING, streamers STRING, last_streamer STRING, last_route STRING, "
     "missing_at STRING, ucode STRING, from_us BIGINT, until_us BIGINT"
 )
 
@@ -77,7 +82,7 @@ def transform(
     Runs up to three small queries and collects their results: signatures, their records, the spans of topics.
     """
     spark = records.sparkSession
-    clock = {date: clocks.estimate(_of_messages(sightings, date)) for date in dates}
+    clock = {date: clocks.estimate(_clocked(sightings, date)) for date in dates}
     skews_us = {date: {name: round(each.skew_us or 0) for name, each in clock[date].items()} for date in dates}
     of_dates = _of_dates(records, dates)
     messages = keep(fates(of_dates, skews_us))
@@ -85,48 +90,41 @@ def transform(
     topics = {each.flow ^ _number(each.date) for each in verdicts if each.verdict.missing_at and each.sink is None}
     spans = _Spans(sightings, _topic_spans(records, topics), skews_us)
     signatures, findings = [], []
-    for date, flow, source, sink, kind, each in verdicts:
+    for date, flow, source, sink, kind, extra, aside, each in verdicts:
         judged = spans.judged(date, each, flow ^ _number(date), grace_us) if each.missing_at else _ALWAYS
-        signatures.append((date, flow, each.key, source, sink, kind, each.status, each.status_before, *judged))
+        signatures.append((date, each.key, extra + aside, source, sink, kind, each.status, each.status_before, *judged))
+        copies = {"delivered_twice": extra, "duplicate": aside}
         for finding in each.findings:
-            findings.append((date, flow, each.key, *finding, *(judged if finding.finding == "lost" else _ALWAYS)))
+            until = judged if finding.finding == "lost" else _ALWAYS
+            findings.append((date, each.key, copies.get(finding.finding, 0), *finding, *until))
     return (
         _audit(messages, _broadcast(spark, signatures, _SIGNATURES)),
-        _detail(of_dates, messages, _broadcast(spark, findings, _FINDINGS)),
+        _detail(of_dates, messages, _broadcast(spark, findings, _FINDINGS), keep),
     )
 
 
 def fates(of_dates: DataFrame, skews_us: SkewsUs) -> DataFrame:
-    """One row per message: id, flow, signature, copies, `last_us` from msg_ts to the last confirmation, by corrected clocks.
+    """One row per message: id, signature, `last_us` from msg_ts to the last confirmation, by corrected clocks.
 
-    Copies are `extra` (delivered again over the same way) and `aside` (set aside); the signature tells only none from some.
-    Records that are alike are counted first: a message may have been repeated a million times, and nothing may overflow.
+    The halves of the hashes are summed up apart: a message may have been repeated a million times, and nothing may overflow.
     The shuffle comes before that: a message has few records at one streamer, so a sum before the shuffle would not pay.
     """
     confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - _skew_us(skews_us)
-    is_aside = (sf.col("outcome") == "duplicate").cast("long")
-    record = sf.xxhash64("streamer", "route", "egress", "address", "outcome", "ucode")
-    rows = of_dates.select(
+    rows = _numbered(of_dates).select(
         "id",
-        "flow",
-        sf.shiftleft(record, 1).bitwiseOR(is_aside).alias("kind"),
+        sf.xxhash64("flow", *_KIND).alias("record"),
         sf.when(sf.col("outcome") == "delivered", confirmed_us).alias("confirmed_us"),
     )
-    kinds = (
+    summed = (
         rows.repartition("id")
-        .groupBy("id", "flow", "kind")
+        .groupBy("id")
         .agg(
-            sf.count("*").alias("times"),
-            sf.count("confirmed_us").alias("delivered"),
+            sf.sum(sf.shiftright("record", _HALF_BITS)).alias("upper"),
+            sf.sum(sf.col("record").bitwiseAND((1 << _HALF_BITS) - 1)).alias("lower"),
             sf.max("confirmed_us").alias("last_us"),
         )
     )
-    return kinds.groupBy("id", "flow").agg(
-        sf.bit_xor(sf.xxhash64("kind", sf.col("delivered") > 1)).alias("signature"),
-        sf.sum(sf.greatest(sf.col("delivered") - 1, sf.lit(0))).alias("extra"),
-        sf.sum(sf.col("kind").bitwiseAND(1) * sf.col("times")).alias("aside"),
-        sf.max("last_us").alias("last_us"),
-    )
+    return summed.select("id", sf.xxhash64("upper", "lower").alias("signature"), "last_us")
 
 
 def _told_apart(records: DataFrame) -> DataFrame:
@@ -149,18 +147,33 @@ def _of_dates(records: DataFrame, dates: Sequence[dt.date]) -> DataFrame:
     if len(dates) > 1:
         made_on = sf.to_date("msg_ts")
         made = made.where(made_on.isin(list(dates)) & sf.abs(sf.datediff("date", made_on)).between(0, REACH_DAYS))
-    made = _told_apart(made.withColumn("date", made_on))
-    return made.withColumns({"id": _id(), "flow": _flow().bitwiseXOR(sf.unix_date("date").cast("long"))})
+    return _told_apart(made.withColumn("date", made_on))
 
 
-def _id() -> Column:
-    """Half as long as msg_id, and enough to tell the messages of one flow and day apart."""
-    ms = sf.pmod(sf.unix_millis("msg_ts"), sf.lit(_DAY_MS))
-    return sf.shiftleft(ms, _ID_BITS).bitwiseOR(sf.xxhash64("msg_id").bitwiseAND((1 << _ID_BITS) - 1))
+def _numbered(of_dates: DataFrame) -> DataFrame:
+    """With the hash of the flow, and an id half as long as msg_id that tells the messages of all flows and dates apart."""
+    in_flow = sf.xxhash64("msg_id", "flow").bitwiseAND((1 << _ID_BITS) - 1)
+    flow = _flow().bitwiseXOR(sf.unix_date("date").cast("long"))
+    return of_dates.withColumn("flow", flow).withColumn("id", sf.shiftleft(_ms(), _ID_BITS).bitwiseOR(in_flow))
+
+
+def _ms() -> Column:
+    """The ms of the day in which the message was made."""
+    return sf.pmod(sf.unix_millis("msg_ts"), sf.lit(_DAY_MS))
+
+
+def _of_messages(of_dates: DataFrame, wanted: DataFrame) -> DataFrame:
+    """The records of some messages, by their ids, with the columns of `wanted`.
+
+    Most records are left out by the time of the message, before their hashes are computed.
+    """
+    times = wanted.select(sf.shiftright("id", _ID_BITS).alias("ms"))
+    near = of_dates.withColumn("ms", _ms()).join(sf.broadcast(times), "ms", "left_semi")
+    return _numbered(near).join(sf.broadcast(wanted), "id")
 
 
 def _flow() -> Column:
-    """A hash of what decides the way. In `_of_dates`, the number of the date is mixed in: dates are judged apart."""
+    """A hash of what decides the way. In `_numbered`, the number of the date is mixed in: dates are judged apart."""
     return sf.xxhash64("msg_type", "src_authority", "sink_authority", *map(sf.expr, _TOPIC))
 
 
@@ -177,7 +190,7 @@ def _skew_us(skews_us: SkewsUs) -> Column:
     return skew.cast("long")
 
 
-def _of_messages(sightings: Iterable[Sightings], date: dt.date) -> list[Sightings]:
+def _clocked(sightings: Iterable[Sightings], date: dt.date) -> list[Sightings]:
     """Those of messages that were made on the date. As in `_told_apart`, a Publish has no sink."""
     found = [each for each in sightings if each.is_made_on(date) and abs((each.date - date).days) <= REACH_DAYS]
     return [each._replace(sink_authority=None) if each.is_publish else each for each in found]
@@ -223,49 +236,67 @@ class _Spans:
 
 
 class _FlowVerdict(NamedTuple):
+    """`extra`: copies of each message that were delivered again over the same way. `aside`: those that were set aside."""
+
     date: dt.date
     flow: int
     source: str
     sink: str | None
     kind: str
+    extra: int
+    aside: int
     verdict: Verdict
 
 
 def _verdicts(
     of_dates: DataFrame, messages: DataFrame, clock: Mapping[dt.date, Mapping[str, clocks.ClockEstimate]], skews_us: SkewsUs
 ) -> list[_FlowVerdict]:
-    """The verdict on each signature of each flow."""
-    kinds = messages.groupBy("flow", "signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
-    of_example = {(row.flow, row.example): row for row in kinds.collect()}
-    wanted = _broadcast(
-        of_dates.sparkSession, [(each,) for each in {row.example for row in of_example.values()}], "id BIGINT"
-    )
+    """The verdict on each signature."""
+    kinds = messages.groupBy("signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
+    of_example = {row.example: row for row in kinds.collect()}
+    examples = small_frame(of_dates.sparkSession, [(each,) for each in of_example], "id BIGINT")
     shown = (
-        of_dates.join(wanted, "id")
+        _of_messages(of_dates, examples)
         .groupBy("date", "flow", "id", *_SHOWN)
         .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
         .collect()
     )
-    sightings: dict[tuple[int, int], list[Sighting]] = defaultdict(list)
-    texts: dict[int, tuple[dt.date, str, str | None, str]] = {}
+    records: dict[int, list[Any]] = defaultdict(list)
     for row in shown:
-        if (row.flow, row.id) in of_example:
-            at_us = row.at_us - skews_us[row.date].get(row.streamer, 0)
-            egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
-            ends = row.ingress_transport, row.egress_transport
-            sighting = Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us, *ends)
-            sightings[row.flow, row.id] += [sighting] * min(row.times, 2)
-            texts[row.flow] = row.date, row.src_authority, row.sink_authority, row.msg_type
+        records[row.id].append(row)
+    texts = {row.flow: (row.date, row.src_authority, row.sink_authority, row.msg_type) for row in shown}
     flows: dict[dt.date, dict[int, list[Signature]]] = defaultdict(lambda: defaultdict(list))
-    for (flow, number), seen in sorted(sightings.items()):
-        kind = of_example[flow, number]
-        signature = Signature(kind.signature, kind.messages, tuple(sorted(seen, key=lambda each: each.at_us)))
-        flows[texts[flow][0]][flow].append(signature)
+    copies: dict[int, tuple[int, int]] = {}
+    for example, seen in sorted(records.items()):
+        kind, date = of_example[example], seen[0].date
+        flows[date][seen[0].flow].append(Signature(kind.signature, kind.messages, _sightings(seen, skews_us[date])))
+        copies[kind.signature] = _copies(seen)
     return [
-        _FlowVerdict(date, flow, *texts[flow][1:], verdict)
+        _FlowVerdict(date, flow, *texts[flow][1:], *copies[verdict.key], verdict)
         for date, of_date in flows.items()
         for flow, verdict in _judged(of_date, texts, clock[date])
     ]
+
+
+def _sightings(records: Iterable[Any], skews_us: Mapping[str, int]) -> tuple[Sighting, ...]:
+    """Those of one message, in the order of corrected clocks. Each record has the number of `times` that it was there."""
+    found = []
+    for row in records:
+        at_us = row.at_us - skews_us.get(row.streamer, 0)
+        egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
+        ends = row.ingress_transport, row.egress_transport
+        found += [Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us, *ends)] * min(row.times, 2)
+    return tuple(sorted(found, key=lambda each: each.at_us))
+
+
+def _copies(records: Sequence[Any]) -> tuple[int, int]:
+    """How many copies were delivered again over the same way, and how many were set aside."""
+    delivered: Counter[tuple[Any, ...]] = Counter()
+    for row in records:
+        if row.outcome == "delivered":
+            delivered[_kind(row)] += row.times
+    aside = sum(row.times for row in records if row.outcome == "duplicate")
+    return sum(times - 1 for times in delivered.values()), aside
 
 
 def _judged(
@@ -298,14 +329,14 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
     last_us = sf.when((sf.col("status") == "delivered") & ~sf.col("unjudged"), sf.col("last_us"))
     width = sf.expr("shiftleft(1L, greatest(0, int(log2(greatest(1, abs(last_us)))) - 7))")
     histogram = (
-        messages.join(signatures, ["flow", "signature"])
+        messages.join(signatures, "signature")
         .withColumn("unjudged", _unjudged())
         .withColumn("status", sf.when(sf.col("unjudged"), sf.col("status_before")).otherwise(sf.col("status")))
         .withColumn("last_us", last_us)
         .groupBy(*_GROUP, (sf.col("last_us") - sf.pmod("last_us", width)).alias("class"))
         .agg(
             sf.count("*").alias("messages"),
-            sf.sum(sf.col("extra") + sf.col("aside")).alias("copies"),
+            sf.sum("copies").alias("copies"),
             sf.max("last_us").alias("most_us"),
         )
     )
@@ -328,23 +359,18 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
     )
 
 
-def _detail(of_dates: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
+def _detail(of_dates: DataFrame, messages: DataFrame, findings: DataFrame, keep: Keep) -> DataFrame:
     # The columns about the message itself come from its first record: few rows, found by reading the records once more.
     # Broadcast, or Spark would shuffle and sort all records again: a third of the job's work. What was found comes back only
     # afterwards, so that a row of the broadcast is small.
-    kept = ("id", "flow", "signature", "extra", "aside", "last_us")
-    wanted = messages.join(findings, ["flow", "signature"]).where(~_unjudged()).select(*kept)
+    found = messages.join(findings, "signature").where(~_unjudged())
+    kept = ("id", "signature", "last_us")
     about = (
-        of_dates.select("id", "flow", *_ABOUT)
-        .join(sf.broadcast(wanted), ["id", "flow"])
+        _of_messages(of_dates, keep(found.select(*kept)))
         .groupBy(*kept)
         .agg(*(sf.first(name).alias(name) for name in _ABOUT))
     )
-    finding = sf.col("finding")
-    copies = (
-        sf.when(finding == "delivered_twice", sf.col("extra")).when(finding == "duplicate", sf.col("aside")).otherwise(0)
-    )
-    return about.join(findings, ["flow", "signature"]).where(~_unjudged()).withColumn("copies", copies)
+    return about.join(findings, "signature").where(~_unjudged())
 
 
 JOB = job.Job(

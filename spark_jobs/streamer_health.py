@@ -25,7 +25,7 @@ from spark_jobs.tables import STREAMER_HEALTH
 
 REACH_BEFORE = 2
 REACH_AFTER = 1
-_BUCKET_BITS = 14
+_BUCKET_BITS = 12
 """A bucket is 2 to that power seqs wide."""
 _DAY_US = 86_400_000_000
 _EPOCH = dt.date(1970, 1, 1)

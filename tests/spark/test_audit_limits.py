@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import delivery_audit
-from tests.spark.test_delivery_audit import audited, seen
+from tests.spark.test_delivery_audit import audited, kept, seen, sightings
 from tests.spark.traces import Record, at, configured, frame
 
-MANY = 1_200_000
+MANY = 50_000
 """A sum of so many hashes need not fit a long."""
 GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 """Code is generated: for so many rows, that takes less time than to interpret."""
@@ -76,15 +76,17 @@ def test_an_hour_without_one_of_two_side_by_side_loses_nothing(lost: dict[str, s
     assert "side by side" not in lost
 
 
-def test_a_message_that_comes_again_without_end_has_the_signature_of_one_that_comes_twice(spark: SparkSession) -> None:
-    first = [seen("a", at("10:00"), number, **TO_CLOUD) for number in range(3)]
-    aside = [seen("b", at("10:00"), number, outcome="duplicate", egress=None, **TO_CLOUD) for number in range(3)]
-    records = delivery_audit._of_dates(frame(spark, [*first, *aside]), [at("10:00").date()])
+def test_a_message_that_comes_again_without_end_is_judged_as_one_that_comes_twice(spark: SparkSession) -> None:
+    first = [seen("a", at("10:00"), number, **TO_CLOUD) for number in range(4)]
+    aside = [seen("a", at("10:00"), number, outcome="duplicate", egress=None, **TO_CLOUD) for number in range(4)]
     number = sf.expr("CAST(conv(hex(substr(msg_id, 10)), 16, 10) AS INT)")
     is_aside = sf.col("outcome") == "duplicate"
-    times = sf.when(is_aside & (number == 0), MANY).when(number == 1, 1).otherwise(2)
-    again = records.withColumn("id", number.cast("long")).withColumn("n", sf.explode(sf.sequence(sf.lit(1), times)))
+    times = sf.when(is_aside, sf.when(number == 0, MANY).otherwise(number)).when(number == 3, 2).otherwise(1)
+    once = frame(spark, [*first, *aside]).withColumn("n", sf.explode(sf.sequence(sf.lit(1), times))).drop("n")
     with configured(spark, GENERATED):
-        rows = {row.id: row for row in delivery_audit.fates(again, {}).collect()}
-    assert {each: (row.extra, row.aside) for each, row in rows.items()} == {0: (1, MANY), 1: (0, 1), 2: (1, 2)}
-    assert rows[0].signature == rows[2].signature != rows[1].signature
+        rows = once.coalesce(1).cache()
+        audit, detail = delivery_audit.transform(rows, sightings(rows), [at("10:00").date()], kept)
+        (row,) = audit.collect()
+        found = {(int.from_bytes(row.msg_id[9:]), row.finding, row.copies) for row in detail.collect()}
+    assert (row.status, row.messages, row.copies) == ("delivered", 4, MANY + 1 + 2 + 3 + 1)
+    assert found == {*((each, "duplicate", each or MANY) for each in range(4)), (3, "delivered_twice", 1)}

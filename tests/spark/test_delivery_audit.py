@@ -121,6 +121,16 @@ def test_a_streamer_that_only_set_copies_aside_has_no_clock_and_stops_nothing(sp
     assert [(row.finding, row.last_streamer) for row in detail.collect()] == [("duplicate", "c")]
 
 
+def test_one_id_in_two_flows_is_two_messages_with_copies_of_their_own(spark: SparkSession) -> None:
+    made = at("10:00")
+    other: dict[str, Any] = {"src_authority": "veh2", "route": "duplicate"}
+    records = [*chain(made, 1), seen("a", made, 1, **other), seen("a", made, 1, **other)]
+    audit, detail = audited(spark, records)
+    rows = {row.src_authority: (row.status, row.messages, row.copies) for row in audit.collect()}
+    assert rows == {"veh1": ("delivered", 1, 0), "veh2": ("delivered", 1, 1)}
+    assert [(row.finding, row.src_authority, row.copies) for row in detail.collect()] == [("delivered_twice", "veh2", 1)]
+
+
 def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
     """The same flow, clocks that are set between the dates, and a loss on each of them."""
     dates = [BEFORE, DATE]
