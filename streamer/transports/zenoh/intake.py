@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import zenoh
 
@@ -18,7 +19,7 @@ from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.frequent_keys import FrequentKeys
 from streamer.transports.zenoh.receipts import Receipted, Receipts
-from streamer.transports.zenoh.subscription import Gate, KeySubscription
+from streamer.transports.zenoh.subscription import Gate, KeySubscription, OpenKeys
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
@@ -49,6 +50,7 @@ class Intake:
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
+        self._keys: OpenKeys  # with the session; used on the control thread
         self._frequent: FrequentKeys | None = None  # kept until the session is closed, for what is still on its way
         self._gate = Gate()
         self._is_ending = False
@@ -66,6 +68,7 @@ class Intake:
         if self._is_ending:
             return
         self._session = session
+        self._keys = OpenKeys(session)
         self._frequent = FrequentKeys(session, control)
         for source, sink in self._registry.filters():
             self.open_filter(source, sink)
@@ -120,8 +123,13 @@ class Intake:
         subscription = kind(self._loop, part, self._take, self._ended, self._gate)
         if is_topic(part) and kind is FifoSubscription:
             self._with_thread.add(subscription)
-        key = key_filter(*part, self._context.authority)
-        self._control.post(lambda: subscription.declare(session, key, self._buffer))
+        keys, key = self._keys, key_filter(*part, self._context.authority)
+
+        def declare_blocking() -> None:
+            keys.opening(key)
+            subscription.declare(session, key, self._buffer)
+
+        self._control.post(declare_blocking)
         return subscription
 
     def _is_for_a_service(self, part: Filter) -> bool:
@@ -136,7 +144,14 @@ class Intake:
         for subscription in parts:
             subscription.closing = True
             self._closing.add(subscription)
-            self._control.post(subscription.undeclare)
+            self._control.post(partial(self._undeclare_blocking, subscription, self._keys))
+
+    def _undeclare_blocking(self, subscription: KeySubscription, keys: OpenKeys) -> None:
+        """For the control thread."""
+        try:
+            keys.closing(key_filter(*subscription.filter, self._context.authority))
+        finally:
+            subscription.undeclare()
 
     def pause(self) -> None:
         """Take nothing from any subscription. At the end there is no pause: what has arrived has to go somewhere."""

@@ -11,6 +11,8 @@ from streamer.transports.listeners import Filter
 BATCH: Final = 64
 """The most samples that are taken in one turn of the loop."""
 
+_HELD_AT_MOST: Final = 128
+
 Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]
 Ended = Callable[["KeySubscription"], None]
 
@@ -36,6 +38,36 @@ class Gate:
     def wait(self, subscription: "KeySubscription") -> None:
         """Have a subscription go on once the gate is open."""
         self._waiting.append(subscription)
+
+
+class OpenKeys:
+    """The keys of the subscriptions of one session. For the control thread.
+
+    Zenoh gives a number to what a subscription's key has before its first wildcard, and samples come under the longest such
+    part of their key. With its last subscription the number goes, and Zenoh drops what is being delivered under it, even to
+    another subscription. So it is held, until the session is closed, if another subscription can need it.
+    """
+
+    def __init__(self, session: zenoh.Session) -> None:
+        self._session = session
+        self._wide: list[zenoh.KeyExpr] = []
+        self._held: dict[str, zenoh.KeyExpr] = {}  # a key that nobody holds is undeclared
+
+    def opening(self, key: str) -> None:
+        """A subscription is about to be declared."""
+        if "*" in key:
+            self._wide.append(zenoh.KeyExpr(key))
+
+    def closing(self, key: str) -> None:
+        """It is about to be undeclared."""
+        own = zenoh.KeyExpr(key)
+        if "*" in key:
+            self._wide.remove(own)
+        numbered = key.split("*", 1)[0].rstrip("/")
+        if numbered in self._held or len(self._held) == _HELD_AT_MOST:
+            return
+        if any(map(own.intersects, self._wide)):
+            self._held[numbered] = self._session.declare_keyexpr(numbered)
 
 
 class KeySubscription:
