@@ -85,6 +85,21 @@ async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker)
         assert endpoint.transport.problems() == []
 
 
+async def test_a_filter_that_the_broker_gives_no_answer_for_is_a_problem(fake: FakeBroker) -> None:
+    endpoint, inbox = Endpoint(fake.url), RecordingListener()
+    async with endpoint.running():
+        for topic in (TOPIC, OTHER):
+            await endpoint.transport.register_listener(topic, None, inbox)
+        peer = await fake.peer()
+        await peer.accept()
+        subscribe = await peer.next(mqtt5.SubscribePacket)
+        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE]))
+        await endpoint.up()
+        (problem,) = endpoint.transport.problems()
+        assert subscribe.topic_filters[1].pattern in problem
+        assert "no answer" in problem
+
+
 async def test_refused_filter_is_not_a_problem_once_it_is_closed(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():

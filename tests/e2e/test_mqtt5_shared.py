@@ -119,15 +119,22 @@ async def test_a_session_from_before_the_share_loses_the_plain_filter_once(fake:
 # a session that ends with the connection
 
 
-@pytest.mark.parametrize("options", [{"session_expiry_s": 0}, {"clean_start": True}])
+@pytest.mark.parametrize(
+    ("options", "connack"),
+    [
+        ({"session_expiry_s": 0}, {}),
+        ({"clean_start": True}, {}),
+        pytest.param({}, {"session_expiry_interval": 0}, id="the broker keeps none"),
+    ],
+)
 async def test_before_its_session_ends_it_unsubscribes_and_takes_what_comes_until_then(
-    fake: FakeBroker, options: dict[str, Any]
+    fake: FakeBroker, options: dict[str, Any], connack: dict[str, Any]
 ) -> None:
     endpoint = Endpoint(fake.url, share="fleet", **options)
     async with endpoint.running():
         inbox = await listening(endpoint)
         peer = await fake.peer()
-        await peer.accept()
+        await peer.accept(**connack)
         await answered(peer, GRANTED, GRANTED)
         await endpoint.up()
         leaving = asyncio.create_task(endpoint.transport.stop_receiving())
@@ -162,6 +169,28 @@ async def test_with_a_session_that_is_kept_it_stays_subscribed(fake: FakeBroker)
         peer.write(incoming("x", 1))
         await until(lambda: inbox.payloads == [b"x"], "the message")
         assert inbox.received[0].source_keeps
+
+
+async def test_how_long_the_broker_keeps_the_session_is_heeded_at_each_connection(
+    fake: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = Endpoint(fake.url, session_expiry_s=60)
+    async with endpoint.running():
+        inbox = await listening(endpoint)
+        kept = []
+        for number, given_s in enumerate((0, 30, 60, None)):
+            peer = await fake.peer()
+            await peer.accept(session_expiry_interval=given_s)
+            await peer.grant()
+            await endpoint.up()
+            peer.write(incoming("x", 1))
+            await until(lambda number=number: len(inbox.received) > number, "the message")  # type: ignore[misc]
+            kept.append((endpoint.transport.keeps_unacknowledged, inbox.received[-1].source_keeps))
+            peer.drop()
+            await until(lambda: not endpoint.is_up, "the lost link")
+    assert kept == [(False, False), (True, True), (True, True), (True, True)]
+    lowered = [record.message for record in caplog.records if "session_expiry_lowered" in record.message]
+    assert lowered == [f"session_expiry_lowered endpoint=gateway asked_s=60 given_s={given_s}" for given_s in (0, 30)]
 
 
 async def test_what_could_not_be_taken_before_the_session_ends_is_told(

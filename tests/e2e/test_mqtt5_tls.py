@@ -1,7 +1,11 @@
 """The MQTT 5 transport with TLS and credentials."""
 
+import asyncio
+import ssl
 from pathlib import Path
+from typing import Any
 
+import mqtt5
 import pytest
 
 from streamer.transports.errors import ConfigurationError
@@ -48,6 +52,32 @@ async def test_broker_of_an_unknown_certificate_authority_is_refused(
         async with Endpoint(server.url).running() as endpoint:
             await until(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text or "certificate" in caplog.text)
             assert endpoint.states == []
+
+
+@pytest.mark.parametrize("secure", [True, False])
+async def test_a_broker_that_closes_properly_is_told_from_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, secure: bool
+) -> None:
+    async def answer_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(mqtt5.ConnAckPacket().write())
+        await up.wait()
+        writer.close()
+
+    write_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    up = asyncio.Event()
+    server = await asyncio.start_server(answer_and_close, "127.0.0.1", 0, ssl=context if secure else None)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        own: dict[str, Any] = {"tls": {"ca_file": tmp_path / "ca.pem"}} if secure else {}
+        async with Endpoint(f"mqtt{'s' if secure else ''}://127.0.0.1:{port}", **own).running() as endpoint:
+            await endpoint.up()
+            up.set()
+            await until(lambda: not endpoint.is_up)
+    assert "closed by the broker" in caplog.text
+    assert "Error" not in caplog.text
 
 
 async def test_missing_file_is_found_at_start(tmp_path: Path) -> None:

@@ -103,6 +103,10 @@ class Connection:
             except OSError:
                 pass
 
+    def eof_received(self) -> bool:
+        """The broker sends nothing more: close."""
+        return False
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self.is_open and exc is not None:
             self.reason = f"{type(exc).__name__}: {exc}"

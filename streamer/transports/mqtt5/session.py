@@ -99,7 +99,7 @@ class Session:
         """
         self._receive_maximum = receive_maximum
         self.pressure = Pressure(receive_maximum)
-        self._is_kept = is_kept
+        self.is_kept = is_kept  # whether the broker keeps what is unacknowledged when the connection ends
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
@@ -282,7 +282,7 @@ class Session:
 
     def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:
         """A message came with QoS 1."""
-        if self._is_kept:
+        if self.is_kept:
             received = MqttReceived(message, redelivered, packet_id, self)
         else:
             received = UnkeptReceived(message, redelivered, packet_id, self)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 import mqtt5
 
@@ -76,8 +77,10 @@ class Subscribing:
     def confirmed(self, packet: mqtt5.SubAckPacket) -> bool:
         """A SUBACK came. True if it was the last that had to be waited for."""
         patterns = self._session.answered(packet.packet_id) or ()
-        for pattern, reason in zip(patterns, packet.reason_codes, strict=False):
-            if int(reason) >= FAILURE:
+        for pattern, reason in zip_longest(patterns, packet.reason_codes[: len(patterns)]):
+            if reason is None:
+                self._refuse(pattern, "the broker's SUBACK has no answer for it")
+            elif int(reason) >= FAILURE:
                 self._refuse(pattern, named(reason) + (f": {NO_SHARING}" if int(reason) == _CANNOT_SHARE else ""))
             else:
                 self._subscriptions.granted(pattern)

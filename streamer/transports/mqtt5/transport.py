@@ -243,6 +243,7 @@ class Mqtt5Transport(ListeningTransport):
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
         if packet.server_keep_alive is not None and self._keep_alive is not None:
             self._keep_alive.keep_alive_s = packet.server_keep_alive
+        self._heed_expiry(packet.session_expiry_interval)
         if self._connections:
             self.context.events.reconnected()
         self._connections += 1
@@ -259,6 +260,13 @@ class Mqtt5Transport(ListeningTransport):
         )
         if self.subscribing.connected(packet.session_present, packet.shared_subscription_available):
             self._become_up()
+
+    def _heed_expiry(self, expiry_s: int | None) -> None:
+        """The broker may keep the session for less time than it was asked to: MQTT 5, 3.2.2.3.2. None: as long as asked."""
+        asked_s = self.options.session_expiry_s
+        self.keeps_unacknowledged = self._session.is_kept = self.options.is_session_kept and expiry_s != 0
+        if expiry_s is not None and expiry_s < asked_s:
+            logger.warning("session_expiry_lowered endpoint=%s asked_s=%d given_s=%d", self.context.name, asked_s, expiry_s)
 
     def _become_up(self) -> None:
         if self._keep_alive is not None:
