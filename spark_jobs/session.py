@@ -55,9 +55,6 @@ _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=192m -X
 """For small input: the optimizing compiler takes half of the CPU time of such a run, and is done when the run is. Room for
 Spark's classes, and a heap of 5 % of the memory, from the start: whenever one of them grows, the whole heap is collected."""
 
-_LARGE_JVM = "-XX:+UseParallelGC"
-"""For large input: Java's own choice, G1, spends a tenth more CPU time, for short pauses that nobody here needs."""
-
 
 def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSession:
     """The session of this process, created at the first call. Raises `java.JavaMissingError`.
@@ -67,7 +64,8 @@ def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSes
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None:  # spark-submit has not started a JVM
         os.environ["JAVA_HOME"] = str(java.home())
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", _SMALL_JVM if small else _LARGE_JVM)
+        if small:
+            os.environ.setdefault("SPARK_SUBMIT_OPTS", _SMALL_JVM)
     SparkContext._ensure_initialized()  # SparkConf reads spark-defaults and spark-submit's options through the JVM
     conf = SparkConf()
     for key, value in _RESULTS.items():
