@@ -65,6 +65,7 @@ class Custody:
         self.patience_s = PATIENCE_S
         self.is_awaited: Callable[[float], bool] = lambda now_s: True  # may a source be waiting for us? (monotonic time)
         self._stores: list[UnconfirmedStore] = []
+        self._removed: set[UnconfirmedStore] = set()  # once nothing in them is unstored
         self._recent: list[Delivery] = []  # for the next transaction
         self._ours: deque[Delivery] = deque()  # only we have them; oldest first
         self._kept_at_source: deque[Delivery] = deque()  # oldest first
@@ -117,8 +118,14 @@ class Custody:
         self._stores.append(store)
 
     def remove_store(self, store: UnconfirmedStore) -> None:
-        """The endpoint is gone. Nothing may be left in its store."""
-        self._stores.remove(store)
+        """The endpoint is gone, and all that was sent has its outcome. Sources that were not told so yet will be."""
+        self._removed.add(store)
+        self._drop_removed()
+
+    def _drop_removed(self) -> None:
+        for store in [store for store in self._removed if not store.has_unstored]:
+            self._removed.remove(store)
+            self._stores.remove(store)
 
     # -- what happens to messages
 
@@ -262,6 +269,8 @@ class Custody:
         batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
         if batches:
             self._is_hurried = False
+        if self._removed:
+            self._drop_removed()
         return batches
 
     @property

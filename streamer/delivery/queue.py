@@ -101,6 +101,8 @@ class RouteQueue:
     def use(self, policy: QueuePolicy, named: Container[str] | None = None) -> None:
         """Take other bounds from now on, and other names; what waits already stays. Its egress is to `refit` afterwards."""
         self._take_bounds(policy)
+        if not self.is_patient:
+            self.stalled = Tally()
         counted = self.shares.counts
         self.shares.use(policy, named)
         if self.shares.counts and not counted:

@@ -18,7 +18,7 @@ from streamer.delivery.queue import RouteQueue, size_of
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import RouteStats
 from streamer.journal import codec
-from streamer.journal.entries import CorruptEntryError, Row
+from streamer.journal.entries import CorruptEntryError, Row, Segment
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
@@ -126,7 +126,8 @@ class Recovery:
             return None
         queue = self._queue(row.route, row.source, row.target)
         if queue is None:
-            self._homeless(row, message)
+            self._custody.forget_row(row.number)
+            self._homeless(message, row.source)
             return None
         received = Received(message)
         received.is_kept = True
@@ -149,31 +150,41 @@ class Recovery:
             self._queues.add(queue)
         return queue
 
-    def _homeless(self, row: Row, message: UMessage) -> None:
+    def _homeless(self, message: UMessage, source: str) -> None:
         self._found.homeless += 1
-        self._custody.forget_row(row.number)
-        account = self._unrouted.get(row.source) or RouteStats()  # thrown away, if the endpoint it came from is gone as well
-        self._settler.turn_away(Received(message), row.source, account, _NO_WAY)
+        account = self._unrouted.get(source) or RouteStats()  # thrown away, if the endpoint it came from is gone as well
+        self._settler.turn_away(Received(message), source, account, _NO_WAY)
 
     def _segments(self) -> None:
         now_s = self._clock.monotonic_s()
         for segment in self._journal.segments():
             if segment.number in self._numbers:
                 continue
-            self._numbers.add(segment.number)
             egress = self._egresses.get(segment.target)
             store = None if egress is None else egress.store
-            if egress is None or store is None:
-                self._custody.forget_batch(segment.number)  # it was sent, and nothing can confirm it now
+            if store is None and (not self.is_complete or self._custody.letters_waiting):  # a segment has thousands
+                self.is_complete = False
                 continue
+            self._numbers.add(segment.number)
             try:
-                held = store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
+                if store is None:
+                    self._homeless_segment(segment)
+                else:
+                    self._found.unconfirmed += store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
             except (codec.UnreadableError, CorruptEntryError) as exc:
                 logger.error("segment_lost file=%s number=%d error=%s", self._journal.path, segment.number, exc)
                 self._found.unreadable += 1
                 self._custody.forget_batch(segment.number)
-                continue
-            self._found.unconfirmed += held
+
+    def _homeless_segment(self, segment: Segment) -> None:
+        """Raises `codec.UnreadableError`, and has done nothing then."""
+        flows, start = codec.unpack_flows(segment.body)
+        records = list(codec.unpack_records(segment.body, start))
+        self._custody.forget_batch(segment.number)
+        for record in records:
+            if record.seq not in self._numbers:  # a row counts
+                flow = flows[record.flow]
+                self._homeless(UMessage(record.id, flow.attributes, record.payload), flow.source)
 
     def _flow(self, packed: codec.PackedFlow) -> tuple[Lane, Attributes]:
         queue = self._queue(packed.route, packed.source, packed.target)

@@ -135,8 +135,8 @@ class Router:
         del self.transports[name]
 
     def _new_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
-        """The store for an endpoint whose network does not confirm what it was sent."""
-        if not transport.unconfirmed_s:
+        """The store for what the network does not confirm, or did not when an earlier process left it in the journal."""
+        if not transport.unconfirmed_s and self.journal is None:
             return None
         max_bytes = _UNCONFIRMED_BYTES if config.journal is None else config.journal.max_bytes // _UNCONFIRMED_SHARE
         is_patient = self.journal is not None

@@ -103,6 +103,20 @@ async def test_unconfirmed_messages_are_redelivered_after_a_crash_before_those_t
         assert run.journal.bytes == 0
 
 
+async def test_unconfirmed_messages_are_sent_again_over_a_network_that_confirms_now(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        left = [order(run.harness, b"%d" % number) for number in range(5)]
+        run.harness.arrive("cloud", *left)
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        assert run.harness.queued(DOWN) == 5
+        run.harness.pass_time(50)
+        assert run.harness.sent("vehicle") == left
+        await run.flush()
+        assert run.harness.outcomes(DOWN) == {"delivered": 5}
+        assert run.journal.bytes == 0
+
+
 async def test_a_route_that_is_gone_still_delivers_what_it_accepted(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         run.hold()
@@ -115,9 +129,11 @@ async def test_a_route_that_is_gone_still_delivers_what_it_accepted(tmp_path: Pa
         assert run.journal.bytes == 0
 
 
-async def test_messages_for_an_endpoint_that_was_removed_become_dead_letters(tmp_path: Path) -> None:
-    async with journaled_run(tmp_path / "j.db") as run:
-        run.hold()
+@pytest.mark.parametrize("unconfirmed_s", [0, 10], ids=["that waited", "unconfirmed"])
+async def test_messages_for_an_endpoint_that_was_removed_become_dead_letters(tmp_path: Path, unconfirmed_s: int) -> None:
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=unconfirmed_s) as run:
+        if not unconfirmed_s:
+            run.hold()
         run.harness.arrive("cloud", order(run.harness))
         await run.flush()
     changes: dict[str, Any] = {

@@ -289,6 +289,23 @@ async def soon(harness: CustodyHarness) -> None:
     harness.flush()
 
 
+def test_sources_of_what_was_not_stored_when_its_endpoint_went_are_told_with_the_next_transaction(path: Path) -> None:
+    with journaled(path) as harness:
+        harness.accept(message())
+        harness.flush()  # its commit hangs
+        sent = harness.accept(message(1), watch=False)
+        came, lane = sent.received, sent.lane
+        harness.send_unconfirmed(lane)
+        harness.store.give_back(harness.clock.s)
+        assert harness.store.refill(lane, whole=True) == []
+        harness.custody.remove_store(harness.store)
+        assert came.holders == 1
+        harness.commit()
+        harness.write()
+        assert came.holders == 0
+        assert harness.custody._stores == []
+
+
 @pytest.mark.parametrize("is_back", [False, True], ids=["gone", "there again, with a store of its own"])
 def test_a_batch_that_is_being_written_when_its_endpoint_goes_is_given_up(path: Path, is_back: bool) -> None:
     with journaled(path) as harness:

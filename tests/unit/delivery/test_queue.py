@@ -260,6 +260,26 @@ def test_smaller_flow_window_holds_for_lanes_that_are_open_already() -> None:
     assert (lane.window, lane.max_window) == (1, 1)
 
 
+@pytest.mark.parametrize("on_full", ["reject", "evict"])
+def test_extra_room_ends_when_the_queue_is_patient_no_more(on_full: str) -> None:
+    queue = route_queue(has_journal=True, queue={"messages": 10, "bytes": 100_000})
+    while queue.fits(600):
+        push(queue, message())
+        queue.judge_stalled(is_endpoint_up=False)
+    assert queue.stalled.messages > 10
+    queue.use(queue_policy(queue={"messages": 10, "bytes": 100_000, "on_full": on_full}))
+    assert not queue.fits(600)
+    for delivery in list(queue.waiting()):
+        delivery.lane.drop(delivery)
+        queue.leave(delivery)
+    queue.judge_stalled(is_endpoint_up=True)
+    room = 0
+    while queue.fits(600):
+        push(queue, message())
+        room += 1
+    assert room == 10
+
+
 # many flows
 
 

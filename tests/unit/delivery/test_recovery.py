@@ -217,12 +217,35 @@ def test_a_batch_that_cannot_be_read_is_counted_and_goes(path: Path) -> None:
         assert harness.held.in_file("segments") == []
 
 
-@pytest.mark.parametrize("target", ["cloud", "formerly"])
-def test_a_batch_that_nothing_can_confirm_now_goes(path: Path, target: str) -> None:
+def test_messages_in_batches_whose_endpoint_is_gone_become_dead_letters_once(path: Path) -> None:
+    """One of them is a row as well. There are so many that their letters are not written all at once."""
     with earlier(path) as process:
-        write(process, Batch(segments=[Segment(process.journal.number(), target, b"")]))
-    with later(path, is_unconfirmed=False) as harness:
-        assert harness.recovery.run() == Recovered()
+        process.store.target = "formerly"
+        sent = [message(payload=b"%d" % number) for number in range(4)]
+        numbers = []
+        for both in (sent[:2], sent[2:]):
+            deliveries = [process.accept(each) for each in both]
+            numbers += [delivery.seq for delivery in deliveries]
+            process.send_unconfirmed(deliveries[0].lane)
+            process.write()
+        row = Row(numbers[0], "up", "vehicle", "formerly", 0, 0, codec.UNCHANGED, codec.pack(sent[0]))
+        write(process, Batch(rows=[row]))
+    with later(path) as harness:
+        while not harness.recovery.is_complete:
+            found = harness.recovery.run()
+            harness.held.write()
+        assert found == Recovered(homeless=4)
+        assert harness.unrouted["vehicle"].outcomes == {(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE): 4}
+        assert harness.held.in_file("segments") == []
+        assert numbers[0] not in harness.held.in_file("rows")
+        assert set(harness.held.in_file("letters", "id")) == {each.id for each in sent}
+
+
+def test_a_batch_that_cannot_be_read_and_whose_endpoint_is_gone_is_counted_and_goes(path: Path) -> None:
+    with earlier(path) as process:
+        write(process, Batch(segments=[Segment(process.journal.number(), "formerly", b"\xff")]))
+    with later(path) as harness:
+        assert harness.recovery.run() == Recovered(unreadable=1)
         harness.held.write()
         assert harness.held.in_file("segments") == []
 
