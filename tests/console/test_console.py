@@ -130,6 +130,7 @@ def test_the_keyboard_is_enough_to_pause_and_resume(console: Console, topology: 
     assert seen <= {"in", "BODY"}  # BODY: the browser's own frame
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+    expect(page.get_by_text("Nothing was done")).to_be_visible()  # until then, the button is at work
     expect(console.field("Topic or source")).to_be_focused()
     page.keyboard.press("Enter")
     expect(dialog.get_by_label("Token", exact=True)).to_be_focused()
