@@ -252,8 +252,8 @@ def _verdicts(
     of_dates: DataFrame, messages: DataFrame, clock: Mapping[dt.date, Mapping[str, clocks.ClockEstimate]], skews_us: SkewsUs
 ) -> list[_FlowVerdict]:
     """The verdict on each signature."""
-    kinds = messages.groupBy("signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
-    of_example = {row.example: row for row in kinds.collect()}
+    counted = messages.groupBy("signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
+    of_example = {row.example: row for row in counted.collect()}
     examples = small_frame(of_dates.sparkSession, [(each,) for each in of_example], "id BIGINT")
     shown = (
         _of_messages(of_dates, examples)
@@ -268,9 +268,9 @@ def _verdicts(
     flows: dict[dt.date, dict[int, list[Signature]]] = defaultdict(lambda: defaultdict(list))
     copies: dict[int, tuple[int, int]] = {}
     for example, seen in sorted(records.items()):
-        kind, date = of_example[example], seen[0].date
-        flows[date][seen[0].flow].append(Signature(kind.signature, kind.messages, _sightings(seen, skews_us[date])))
-        copies[kind.signature] = _copies(seen)
+        alike, date = of_example[example], seen[0].date
+        flows[date][seen[0].flow].append(Signature(alike.signature, alike.messages, _sightings(seen, skews_us[date])))
+        copies[alike.signature] = _copies(seen)
     return [
         _FlowVerdict(date, flow, *texts[flow][1:], *copies[verdict.key], verdict)
         for date, of_date in flows.items()

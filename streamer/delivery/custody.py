@@ -269,8 +269,7 @@ class Custody:
         batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
         if batches:
             self._is_hurried = False
-        if self._removed:
-            self._drop_removed()
+        self._drop_removed()
         return batches
 
     @property
