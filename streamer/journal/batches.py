@@ -4,14 +4,13 @@ Python's sqlite3 releases the GIL and takes it again at every step of a statemen
 a switch interval (0.5 ms) each time: a step for every row would cost seconds. Here a statement inserts hundreds of rows. For
 all else columns are passed as JSON, bodies and what strangers have written as one blob, and what is to be deleted as ranges
 of numbers; the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and evict
-dead letters. A letter of a message that was never accepted does not replace one of an accepted message, whose id and route
-it may claim.
+dead letters. A letter of a message that was never accepted does not replace one of an accepted message, whose id, addresses
+and route it may claim.
 """
 
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate
@@ -19,7 +18,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row
-from streamer.journal.schema import LETTER_INDEXES, REJECTED
+from streamer.journal.schema import REJECTED, complete
 from streamer.journal.sqlite import transaction
 
 _MAX_BLOB_BYTES = 64 << 20
@@ -51,6 +50,7 @@ def _text(start: str, size: str) -> str:
     return f"CAST(substr(NEW.bodies, {start}, {size}) AS TEXT)"
 
 
+_SOURCE, _SINK = _text("value->>16", "value->>12"), _text("value->>17", "value->>13")
 _EVICTED = f"number <= (SELECT evict_up_to FROM totals) AND NOT {REJECTED}"
 _EVICTED_REJECTED = f"number <= (SELECT evict_rejected_up_to FROM totals) AND {REJECTED}"
 
@@ -74,10 +74,10 @@ _SETUP = (
             substr(NEW.bodies, value->>3, value->>4) FROM json_each(NEW.segments);
         INSERT OR REPLACE INTO letters SELECT value->>0, substr(NEW.bodies, value->>1, 16), value->>2, value->>3,
             value->>4, value->>5, value->>6, {_text("value->>15", "value->>7")}, value->>8, value->>9, value->>10,
-            value->>11, {_text("value->>16", "value->>12")}, {_text("value->>17", "value->>13")},
-            value->>14, value->>19, substr(NEW.bodies, value->>18, value->>19), NULL, NULL
+            value->>11, {_SOURCE}, {_SINK}, value->>14, value->>19, substr(NEW.bodies, value->>18, value->>19), NULL, NULL
             FROM json_each(NEW.letters) WHERE NOT ({_REJECTED_NOW} AND EXISTS (
-                SELECT 1 FROM letters WHERE id = substr(NEW.bodies, value->>1, 16) AND route = value->>2 AND NOT {REJECTED}
+                SELECT 1 FROM letters WHERE id = substr(NEW.bodies, value->>1, 16) AND route = value->>2
+                    AND source = {_SOURCE} AND sink = {_SINK} AND NOT {REJECTED}
             ));
         UPDATE totals SET
             evict_up_to = {_evict_up_to(f"NOT {REJECTED}", "NEW.max_letters", "NEW.max_bytes")},
@@ -119,11 +119,9 @@ class Totals(NamedTuple):
 
 def set_up(connection: sqlite3.Connection) -> None:
     """Prepare a connection for `apply`, and count the entries in the file. Raises sqlite3.Error."""
+    complete(connection)
     for statement in _SETUP:
         connection.execute(statement)
-    with suppress(sqlite3.OperationalError):  # the disk may be full; an older file works without them
-        for index in LETTER_INDEXES:
-            connection.execute(index)
 
 
 def recount(connection: sqlite3.Connection) -> None:

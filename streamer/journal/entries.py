@@ -71,8 +71,9 @@ class Letter(NamedTuple):
 class Batch:
     """Everything that one transaction writes. The lists that end in ``_done`` have the numbers of entries to delete.
 
-    Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id and
-    route. ``letters_kept`` has the numbers of letters that were marked for a redrive and stay: their mark is removed.
+    Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id,
+    source, sink and route. ``letters_kept`` has the numbers of letters that were marked for a redrive and stay: their mark
+    is removed.
     """
 
     rows: list[Row] = field(default_factory=list)

@@ -1,12 +1,14 @@
 """The form of the journal file: its tables, and when a row is whole."""
 
+import sqlite3
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from zlib import crc32
 
 from streamer.journal.entries import JournalError
-from streamer.journal.sqlite import FileForm, faults_of
+from streamer.journal.sqlite import FileForm, faults_of, transaction
+from streamer.journal.versions import rebuild
 
 
 def is_whole(row: Mapping[str, object]) -> bool:
@@ -17,12 +19,6 @@ def is_whole(row: Mapping[str, object]) -> bool:
 
 REJECTED = "(outcome = 'rejected' OR (outcome = 'expired' AND route = ''))"
 """Selects the letters of messages that were never accepted, in files of any age: anybody can cause such letters."""
-
-LETTER_INDEXES = (
-    f"CREATE INDEX IF NOT EXISTS letters_rejected ON letters (number, size, outcome, route) WHERE {REJECTED}",
-    f"CREATE INDEX IF NOT EXISTS letters_accepted ON letters (number, size, outcome, route) WHERE NOT {REJECTED}",
-)
-"""Files that were written before these bounds get them when they are opened."""
 
 JOURNAL = FileForm(
     application_id=0x75537472,  # "uStr"
@@ -36,18 +32,33 @@ JOURNAL = FileForm(
         "letters": """CREATE TABLE letters (
             number INTEGER PRIMARY KEY, id BLOB, route TEXT, ingress TEXT, target TEXT, outcome TEXT, code INTEGER,
             text TEXT, attempts INTEGER, first_ms INTEGER, last_ms INTEGER, type INTEGER, source TEXT, sink TEXT,
-            crc INTEGER, size INTEGER, body BLOB, redrive INTEGER, redrive_ttl INTEGER, UNIQUE (id, route)
+            crc INTEGER, size INTEGER, body BLOB, redrive INTEGER, redrive_ttl INTEGER, UNIQUE (id, route, source, sink)
         ) STRICT""",
     },
     indexes=(
-        "CREATE INDEX letters_by_size ON letters (number, size)",
-        *LETTER_INDEXES,
-        "CREATE INDEX letters_to_redrive ON letters (number) WHERE redrive IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS letters_by_size ON letters (number, size)",
+        f"CREATE INDEX IF NOT EXISTS letters_rejected ON letters (number, size, outcome, route) WHERE {REJECTED}",
+        f"CREATE INDEX IF NOT EXISTS letters_accepted ON letters (number, size, outcome, route) WHERE NOT {REJECTED}",
+        "CREATE INDEX IF NOT EXISTS letters_to_redrive ON letters (number) WHERE redrive IS NOT NULL",
     ),
     error=JournalError,
     is_whole=is_whole,
 )
 TABLES = tuple(JOURNAL.tables)
+_LETTER_KEY = """SELECT key.name FROM pragma_index_list('letters') AS list, pragma_index_info(list.name) AS key
+    WHERE list.origin = 'u'"""
+
+
+def complete(connection: sqlite3.Connection) -> None:
+    """Give a file what an earlier program did not write and would pass over, unless the disk is full. Raises sqlite3.Error.
+
+    In files of that program a dead letter took the place of another one with its id and route, whoever had sent it.
+    """
+    with suppress(sqlite3.OperationalError), transaction(connection):
+        if ("sink",) not in connection.execute(_LETTER_KEY).fetchall():
+            rebuild(connection, {"letters": JOURNAL.tables["letters"]})
+        for index in JOURNAL.indexes:
+            connection.execute(index)
 
 
 def journal_faults(path: Path) -> AbstractContextManager[None]:

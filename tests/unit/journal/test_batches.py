@@ -3,7 +3,9 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 
 from streamer.journal import batches
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import ENTRY_BYTES, Batch
+from streamer.journal.entries import ENTRY_BYTES, Batch, Letter
 from streamer.journal.schema import JOURNAL, REJECTED
+from streamer.journal.sqlite import FileForm
 from streamer.journal.versions import build
 from tests.unit.journal.harness import letter, row, segment
 
@@ -23,9 +26,16 @@ TOLD = "one\0two\\u0000 \N{SNOWMAN}\0"
 class File:
     """A journal in memory. ``top`` is the highest number that was written."""
 
-    def __init__(self, connection: sqlite3.Connection, bounds: LetterBounds = BOUNDS) -> None:
-        build(connection, JOURNAL)
-        batches.set_up(connection)
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        bounds: LetterBounds = BOUNDS,
+        form: FileForm = JOURNAL,
+        is_set_up: bool = True,
+    ) -> None:
+        build(connection, form)
+        if is_set_up:
+            batches.set_up(connection)
         self.connection = connection
         self.bounds = bounds
         self.top = 0
@@ -54,6 +64,11 @@ class File:
             for table in JOURNAL.tables
             for (body,) in self.connection.execute(f"SELECT body FROM {table}")
         )
+
+
+def _columns(entry: Letter) -> tuple[object, ...]:
+    """A row of the table."""
+    return (*entry[:-1], crc32(entry.body), len(entry.body), entry.body, None, None)
 
 
 @pytest.fixture
@@ -122,6 +137,46 @@ def test_a_letter_replaces_the_one_of_the_same_message_on_the_same_route(file: F
     file.apply(Batch(letters=[letter(3, 7, b"new")]))
     assert file.numbers("letters") == [2, 3]
     assert file.bytes == file.recounted
+
+
+@pytest.mark.parametrize("other", [{"source": "//veh2/A/1/8000"}, {"sink": "//veh2/B/1/7"}, {"sink": ""}])
+@pytest.mark.parametrize("outcome", ["dead_lettered", "rejected"])
+def test_a_letter_replaces_none_of_another_sender_or_sink(file: File, other: dict[str, Any], outcome: str) -> None:
+    first = letter(1, 7, b"first")._replace(sink="//cloud/B/1/7")
+    file.apply(Batch(letters=[first]))
+    file.apply(Batch(letters=[first._replace(number=2, outcome=outcome, **other)]))
+    assert file.numbers("letters") == [1, 2]
+    assert file.bytes == file.recounted
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_letters_of_a_file_that_was_written_before_are_told_apart_by_their_sender_from_now_on(is_full: bool) -> None:
+    letters = JOURNAL.tables["letters"].replace("UNIQUE (id, route, source, sink)", "UNIQUE (id, route)")
+    earlier = replace(JOURNAL, tables={**JOURNAL.tables, "letters": letters})
+    first, forged = letter(1, 7, b"first" * 1000), letter(2, 7, b"second")._replace(source="//veh2/A/1/8000")
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        before = File(connection, form=earlier, is_set_up=False)
+        connection.execute(f"INSERT INTO letters VALUES ({', '.join('?' * 19)})", _columns(first))
+        if is_full:
+            ((pages,),) = connection.execute("PRAGMA page_count")
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+        batches.set_up(connection)
+        assert before.body("letters", 1) == first.body
+        connection.execute("PRAGMA max_page_count = 1000000")
+        if is_full:
+            for name in ("VIEW batch", "TABLE totals"):
+                connection.execute(f"DROP {name}")
+            batches.set_up(connection)
+        before.apply(Batch(letters=[forged]))
+        assert before.numbers("letters") == [1, 2]
+        assert before.bytes == before.recounted
+        indexes = connection.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql NOT NULL")
+        assert {name for (name,) in indexes} == {
+            "letters_by_size",
+            "letters_rejected",
+            "letters_accepted",
+            "letters_to_redrive",
+        }
 
 
 def test_every_change_is_counted_exactly(file: File) -> None:
