@@ -82,7 +82,7 @@ class Batch:
     @cached_property
     def _sightings(self) -> list[Sightings]:
         before, after = (min(1, days) for days in self.reach)
-        return [Sightings(*row) for row in clocks.sightings(self.records(before, after)).collect()]
+        return clocks.sightings(self.records(before, after))
 
     def table(self, table: Table) -> DataFrame:
         """The published rows of a table for these dates."""

@@ -9,19 +9,21 @@ if it is far above any transit.
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from statistics import median
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+
+from spark_jobs.flows import crowded_pairs
 
 ONE_WAY_MIN_US = 1_000_000
 """With traffic in one direction only, a smaller difference may just as well be the transit."""
+MAX_SIGHTINGS = 200_000
+"""Beyond that, only the pairs of authorities with the most records are told apart."""
+_SIGHTINGS_PER_PAIR = 100
 _ENOUGH_MESSAGES = 10
 _HOUR_US = 3_600_000_000
 _EPOCH = dt.date(1970, 1, 1)
@@ -66,12 +68,15 @@ class _Link(NamedTuple):
 class Sightings(NamedTuple):
     """Records that are alike in all but their times. `date` is theirs; `hour_of_message`, since 1970, is that of `msg_ts`.
 
+    It is None if the message was made on another date than theirs and its neighbours. Crowded ones (`flows`) have no
+    authorities.
+
     `messages` and `age_us`, the least, leave out what says nothing about clocks: duplicates, and records without an age.
     """
 
     date: dt.date
     streamer: str
-    src_authority: str
+    src_authority: str | None
     sink_authority: str | None
     is_publish: bool
     ingress: str | None
@@ -87,13 +92,23 @@ class Sightings(NamedTuple):
         return hour is not None and hour // 24 == (date - _EPOCH).days
 
 
-def sightings(records: DataFrame) -> DataFrame:
-    """Trace records → the rows of `Sightings`.
+def sightings(records: DataFrame, most: int = MAX_SIGHTINGS) -> list[Sightings]:
+    """Who saw messages of whom in some trace records. Runs a query, and two more if that is too many.
 
     The least age excludes time in queues; the median over the hours excludes single events.
     """
+    found = _alike(records).limit(most + 1).collect()
+    if len(found) > most:
+        found = _alike(crowded_pairs(records, most // _SIGHTINGS_PER_PAIR)).collect()
+    return [Sightings(*row) for row in found]
+
+
+def _alike(records: DataFrame) -> DataFrame:
+    """The rows of `Sightings`."""
     telling = sf.expr("msg_ts IS NOT NULL AND age_us IS NOT NULL AND outcome != 'duplicate'")
     ts_us = sf.unix_micros("ts")
+    hour = sf.expr(f"unix_micros(msg_ts) div {_HOUR_US}")
+    first_hour = sf.unix_date("date") * 24
     return records.groupBy(
         "date",
         "streamer",
@@ -102,7 +117,7 @@ def sightings(records: DataFrame) -> DataFrame:
         sf.expr("msg_type = 'publish'").alias("is_publish"),
         "ingress",
         "egress",
-        sf.expr(f"unix_micros(msg_ts) div {_HOUR_US}").alias("hour_of_message"),
+        sf.when(hour.between(first_hour - 24, first_hour + 47), hour).alias("hour_of_message"),
     ).agg(
         sf.count_if(telling).alias("messages"),
         sf.min(sf.when(telling, sf.col("age_us"))).alias("age_us"),
@@ -118,12 +133,14 @@ def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
     for row in rows:
         if not row.messages:
             continue
+        total[row.streamer] += row.messages
+        if row.src_authority is None or row.hour_of_message is None:
+            continue
         side = flows[row.src_authority, row.sink_authority][row.streamer]
         hour = row.hour_of_message
         side.ages_us[hour] = min(row.age_us, side.ages_us.get(hour, row.age_us))
         side.messages[hour] = side.messages.get(hour, 0) + row.messages
         side.ways[row.ingress, row.egress] = side.ways.get((row.ingress, row.egress), 0) + row.messages
-        total[row.streamer] += row.messages
     pairs: dict[tuple[str, str], list[_Difference]] = defaultdict(list)
     for (source, _), sides in flows.items():
         for x, y in combinations(sorted(sides), 2):
@@ -133,14 +150,6 @@ def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
                 way = max(sides[x].ways, key=lambda each, ways=sides[x].ways: ways[each])  # type: ignore[misc]
                 pairs[x, y].append(_Difference(age_us, messages, way, (source == x) - (source == y)))
     return _spread(total, {pair: _link(differences) for pair, differences in pairs.items()})
-
-
-def small_frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
-    """Rows that the driver has computed. Through Arrow: for a list, Spark would start Python workers."""
-    schema = to_arrow_schema(cast(StructType, StructType.fromDDL(ddl)), timezone="UTC")
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
-    return spark.createDataFrame(pa.table(arrays, schema=schema))
 
 
 def _link(differences: list[_Difference]) -> _Link:

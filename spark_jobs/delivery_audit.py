@@ -21,29 +21,29 @@ at one endpoint. A missing record at the last streamer of a way looks like a los
 
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
-from spark_jobs.batch import days
-from spark_jobs.clocks import Sightings, small_frame
+from spark_jobs.clocks import Sightings
+from spark_jobs.flows import CROWDED, crowded, flow_hash, told_apart, without_crowded_ends
+from spark_jobs.session import broadcast, small_frame
+from spark_jobs.spans import ALWAYS, DAY_MS, REACH_DAYS, SkewsUs, Spans, number_of, topic_spans
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
-from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
+from spark_jobs.verdict import Sighting, Signature, Verdict, judge, judge_crowded, leads, rank
 
-REACH_DAYS = 1
 GRACE_US = 600_000_000
 """A message is lost only if the next streamer's records reach so far beyond the time of the hand-over."""
-START_US = 10_000_000
-"""And only if they begin so long before it: the recorded hand-over is its confirmation, and it began earlier."""
+MAX_SIGNATURES = 100_000
+"""Beyond that, only the flows with the most messages are judged each on its own."""
 
-_DAY_MS = 86_400_000
 _ID_BITS = 36
 """Bits of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of the same ms can collide."""
-_TOPIC = "IF(sink_authority IS NULL, src_ue_id, NULL)", "IF(sink_authority IS NULL, src_resource_id, NULL)"
 _HALF_BITS = 32
 """Of each half of a hash, 2 to the power of 31 fit into a sum."""
 _KIND = ("streamer", "route", "egress", "address", "outcome", "ucode")
@@ -67,76 +67,96 @@ _FINDINGS = (
 )
 
 Keep = Callable[[DataFrame], DataFrame]
-SkewsUs = Mapping[dt.date, Mapping[str, int]]
-"""By the date of the messages and the streamer."""
-Judged = tuple[int | None, int | None]
-_ALWAYS: Judged = (None, None)
+ClocksOfDates = Mapping[dt.date, Mapping[str, clocks.ClockEstimate]]
 
 
 def transform(
-    records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date], keep: Keep, grace_us: int = GRACE_US
+    records: DataFrame,
+    sightings: Sequence[Sightings],
+    dates: Sequence[dt.date],
+    keep: Keep,
+    grace_us: int = GRACE_US,
+    most: int = MAX_SIGNATURES,
 ) -> tuple[DataFrame, DataFrame]:
     """Records (`schema.PARTITIONED`) around some dates, and their `clocks.sightings` → `tables.DELIVERY_AUDIT` and
     `tables.DELIVERY_AUDIT_DETAIL` of these dates.
 
-    Runs up to three small queries and collects their results: signatures, their records, the spans of topics.
+    Runs up to three small queries and collects their results: signatures, their records, the spans of topics. Of more than
+    `most` signatures, some flows are crowded (`flows`): which ones is another query.
     """
     spark = records.sparkSession
     clock = {date: clocks.estimate(_clocked(sightings, date)) for date in dates}
     skews_us = {date: {name: round(each.skew_us or 0) for name, each in clock[date].items()} for date in dates}
     of_dates = _of_dates(records, dates)
     messages = keep(fates(of_dates, skews_us))
-    verdicts = _verdicts(of_dates, messages, clock, skews_us)
-    topics = {each.flow ^ _number(each.date) for each in verdicts if each.verdict.missing_at and each.sink is None}
-    spans = _Spans(sightings, _topic_spans(records, topics), skews_us)
+    counted = _counted(messages).limit(most + 1).collect()
+    if len(counted) > most:
+        of_dates = crowded(of_dates, _flows_apart(of_dates, most))
+        messages = keep(fates(of_dates, skews_us, is_crowded=True))
+        counted = _counted(messages).collect()
+    verdicts = _verdicts(of_dates, counted, clock, skews_us)
+    topics = {each.flow ^ number_of(each.date) for each in verdicts if each.verdict.missing_at and each.sink is None}
+    spans = Spans(sightings, topic_spans(records, topics), skews_us)
     signatures, findings = [], []
     for date, flow, source, sink, kind, extra, aside, each in verdicts:
-        judged = spans.judged(date, each, flow ^ _number(date), grace_us) if each.missing_at else _ALWAYS
+        judged = spans.judged(date, each, flow ^ number_of(date), grace_us) if each.missing_at else ALWAYS
         signatures.append((date, each.key, extra + aside, source, sink, kind, each.status, each.status_before, *judged))
         copies = {"delivered_twice": extra, "duplicate": aside}
         for finding in each.findings:
-            until = judged if finding.finding == "lost" else _ALWAYS
+            until = judged if finding.finding == "lost" else ALWAYS
             findings.append((date, each.key, copies.get(finding.finding, 0), *finding, *until))
     return (
-        _audit(messages, _broadcast(spark, signatures, _SIGNATURES)),
-        _detail(of_dates, messages, _broadcast(spark, findings, _FINDINGS), keep),
+        _audit(messages, broadcast(spark, signatures, _SIGNATURES)),
+        _detail(of_dates, messages, broadcast(spark, findings, _FINDINGS), keep),
     )
 
 
-def fates(of_dates: DataFrame, skews_us: SkewsUs) -> DataFrame:
+def fates(of_dates: DataFrame, skews_us: SkewsUs, is_crowded: bool = False) -> DataFrame:
     """One row per message: id, signature, `last_us` from msg_ts to the last confirmation, by corrected clocks.
+
+    `is_crowded`: some records are of crowded flows. Of these, only two records of a message count for its signature.
+    """
+    confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - _skew_us(skews_us)
+    confirmed_us = sf.when(sf.col("outcome") == "delivered", confirmed_us)
+    rows = _numbered(of_dates).withColumns({"record": _record(), "confirmed_us": confirmed_us})
+    last_us = sf.max("confirmed_us").alias("last_us")
+    if not is_crowded:
+        return _summed(rows.select("id", "record", "confirmed_us"), last_us).select("id", "signature", "last_us")
+    two = sf.xxhash64(sf.min("record"), sf.max("record")).alias("two")
+    summed = _summed(rows.select("id", "record", "confirmed_us", CROWDED), last_us, two, sf.bool_or(CROWDED).alias(CROWDED))
+    return summed.select(
+        "id", sf.when(sf.col(CROWDED), sf.col("two")).otherwise(sf.col("signature")).alias("signature"), "last_us"
+    )
+
+
+def _record() -> Column:
+    """The hash of what counts of a record that is `_numbered`."""
+    return sf.xxhash64("flow", *_KIND)
+
+
+def _summed(rows: DataFrame, *more: Column) -> DataFrame:
+    """Rows with id and record → id, signature and more for each message.
 
     The halves of the hashes are summed up apart: a message may have been repeated a million times, and nothing may overflow.
     The shuffle comes before that: a message has few records at one streamer, so a sum before the shuffle would not pay.
     """
-    confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - _skew_us(skews_us)
-    rows = _numbered(of_dates).select(
-        "id",
-        sf.xxhash64("flow", *_KIND).alias("record"),
-        sf.when(sf.col("outcome") == "delivered", confirmed_us).alias("confirmed_us"),
-    )
-    summed = (
-        rows.repartition("id")
-        .groupBy("id")
-        .agg(
-            sf.sum(sf.shiftright("record", _HALF_BITS)).alias("upper"),
-            sf.sum(sf.col("record").bitwiseAND((1 << _HALF_BITS) - 1)).alias("lower"),
-            sf.max("confirmed_us").alias("last_us"),
-        )
-    )
-    return summed.select("id", sf.xxhash64("upper", "lower").alias("signature"), "last_us")
+    upper = sf.sum(sf.shiftright("record", _HALF_BITS)).alias("upper")
+    lower = sf.sum(sf.col("record").bitwiseAND((1 << _HALF_BITS) - 1)).alias("lower")
+    summed = rows.repartition("id").groupBy("id").agg(upper, lower, *more)
+    return summed.withColumn("signature", sf.xxhash64("upper", "lower"))
 
 
-def _told_apart(records: DataFrame) -> DataFrame:
-    """Take the sink of a Publish as an address: on some networks, it says which authority this copy is for."""
-    is_publish = sf.col("msg_type") == "publish"
-    sink = ("sink_authority", "sink_ue_id", "sink_resource_id")
-    return records.withColumns(
-        {
-            "address": sf.when(is_publish, sf.col("sink_authority")),
-            **{name: sf.when(~is_publish, sf.col(name)) for name in sink},
-        }
-    )
+def _flows_apart(of_dates: DataFrame, most: int) -> list[int]:
+    """The flows with the most messages, by their hashes, as many as have `most` signatures together.
+
+    None that has more than a hundredth of them alone: its sender makes them up.
+    """
+    rows = _numbered(of_dates).select("id", _record().alias("record"), flow_hash().alias("way"))
+    signatures = _summed(rows, sf.first("way").alias("way")).groupBy("way", "signature").agg(sf.count("*").alias("alike"))
+    flows = signatures.groupBy("way").agg(sf.sum("alike").alias("messages"), sf.count("*").alias("signatures"))
+    few = flows.where(sf.col("signatures") <= max(1, most // 100)).orderBy(sf.desc("messages"), "way").limit(most).collect()
+    together = accumulate(row.signatures for row in few)
+    return [row.way for row, up_to in zip(few, together, strict=True) if up_to <= most]
 
 
 def _of_dates(records: DataFrame, dates: Sequence[dt.date]) -> DataFrame:
@@ -147,19 +167,19 @@ def _of_dates(records: DataFrame, dates: Sequence[dt.date]) -> DataFrame:
     if len(dates) > 1:
         made_on = sf.to_date("msg_ts")
         made = made.where(made_on.isin(list(dates)) & sf.abs(sf.datediff("date", made_on)).between(0, REACH_DAYS))
-    return _told_apart(made.withColumn("date", made_on))
+    return told_apart(made.withColumn("date", made_on))
 
 
 def _numbered(of_dates: DataFrame) -> DataFrame:
     """With the hash of the flow, and an id half as long as msg_id that tells the messages of all flows and dates apart."""
     in_flow = sf.xxhash64("msg_id", "flow").bitwiseAND((1 << _ID_BITS) - 1)
-    flow = _flow().bitwiseXOR(sf.unix_date("date").cast("long"))
+    flow = flow_hash().bitwiseXOR(sf.unix_date("date").cast("long"))
     return of_dates.withColumn("flow", flow).withColumn("id", sf.shiftleft(_ms(), _ID_BITS).bitwiseOR(in_flow))
 
 
 def _ms() -> Column:
     """The ms of the day in which the message was made."""
-    return sf.pmod(sf.unix_millis("msg_ts"), sf.lit(_DAY_MS))
+    return sf.pmod(sf.unix_millis("msg_ts"), sf.lit(DAY_MS))
 
 
 def _of_messages(of_dates: DataFrame, wanted: DataFrame) -> DataFrame:
@@ -172,15 +192,6 @@ def _of_messages(of_dates: DataFrame, wanted: DataFrame) -> DataFrame:
     return _numbered(near).join(sf.broadcast(wanted), "id")
 
 
-def _flow() -> Column:
-    """A hash of what decides the way. In `_numbered`, the number of the date is mixed in: dates are judged apart."""
-    return sf.xxhash64("msg_type", "src_authority", "sink_authority", *map(sf.expr, _TOPIC))
-
-
-def _number(date: dt.date) -> int:
-    return (date - dt.date(1970, 1, 1)).days
-
-
 def _skew_us(skews_us: SkewsUs) -> Column:
     skew = sf.lit(0)
     for date, of_date in skews_us.items():
@@ -191,48 +202,9 @@ def _skew_us(skews_us: SkewsUs) -> Column:
 
 
 def _clocked(sightings: Iterable[Sightings], date: dt.date) -> list[Sightings]:
-    """Those of messages that were made on the date. As in `_told_apart`, a Publish has no sink."""
+    """Those of messages that were made on the date. As in `told_apart`, a Publish has no sink."""
     found = [each for each in sightings if each.is_made_on(date) and abs((each.date - date).days) <= REACH_DAYS]
     return [each._replace(sink_authority=None) if each.is_publish else each for each in found]
-
-
-def _topic_spans(records: DataFrame, topics: Set[int]) -> list[Any]:
-    """First and last time, in µs, in each streamer's records of each date of these flows."""
-    if not topics:
-        return []
-    known = _broadcast(records.sparkSession, [(each,) for each in sorted(topics)], "topic BIGINT")
-    of_topics = _told_apart(records).withColumn("topic", _flow()).join(known, "topic")
-    ts_us = sf.unix_micros("ts")
-    spans = of_topics.groupBy("date", "streamer", "topic").agg(
-        sf.min(ts_us).alias("first_us"), sf.max(ts_us).alias("last_us")
-    )
-    return spans.collect()
-
-
-class _Spans:
-    """From when until when each streamer has records around a date, by its corrected clock in µs: of all, and of topics.
-
-    Later records may be in files that are still to come.
-    """
-
-    def __init__(self, sightings: Iterable[Sightings], of_topics: Iterable[Any], skews_us: SkewsUs) -> None:
-        self._spans: dict[tuple[dt.date, str, int | None], tuple[int, int]] = {}
-        everything = [(each.date, each.streamer, None, each.first_us, each.last_us) for each in sightings]
-        for day, name, topic, first_us, last_us in (*everything, *of_topics):
-            for date in skews_us.keys() & set(days(day, -REACH_DAYS, REACH_DAYS)):
-                skew_us = skews_us[date].get(name, 0)
-                begin_us, end_us = first_us - skew_us, last_us - skew_us
-                known = self._spans.get((date, name, topic), (begin_us, end_us))
-                self._spans[date, name, topic] = min(begin_us, known[0]), max(end_us, known[1])
-
-    def judged(self, date: dt.date, verdict: Verdict, topic: int, grace_us: int) -> Judged:
-        """Time of the first and last hand-over that can be judged, µs of the day. A topic counts for a Publish only."""
-        start_us = _number(date) * _DAY_MS * 1000
-        every = [self._spans[date, name, None] for name in verdict.missing_at]
-        of_topic = [self._spans[at] for name in verdict.missing_at if (at := (date, name, topic)) in self._spans]
-        begins = [first_us + min(START_US, grace_us) - start_us for first_us, _ in of_topic or every]
-        ends = [last_us - grace_us - start_us for _, last_us in every] + [last_us - start_us for _, last_us in of_topic]
-        return max(begins), min(ends)
 
 
 class _FlowVerdict(NamedTuple):
@@ -240,7 +212,7 @@ class _FlowVerdict(NamedTuple):
 
     date: dt.date
     flow: int
-    source: str
+    source: str | None
     sink: str | None
     kind: str
     extra: int
@@ -248,15 +220,22 @@ class _FlowVerdict(NamedTuple):
     verdict: Verdict
 
 
+def _counted(messages: DataFrame) -> DataFrame:
+    """For each signature the number of messages and the id of one."""
+    return messages.groupBy("signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
+
+
 def _verdicts(
-    of_dates: DataFrame, messages: DataFrame, clock: Mapping[dt.date, Mapping[str, clocks.ClockEstimate]], skews_us: SkewsUs
+    of_dates: DataFrame,
+    counted: Sequence[Any],
+    clock: ClocksOfDates,
+    skews_us: SkewsUs,
 ) -> list[_FlowVerdict]:
     """The verdict on each signature."""
-    counted = messages.groupBy("signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
-    of_example = {row.example: row for row in counted.collect()}
+    of_example = {row.example: row for row in counted}
     examples = small_frame(of_dates.sparkSession, [(each,) for each in of_example], "id BIGINT")
     shown = (
-        _of_messages(of_dates, examples)
+        without_crowded_ends(_of_messages(of_dates, examples))
         .groupBy("date", "flow", "id", *_SHOWN)
         .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
         .collect()
@@ -308,14 +287,15 @@ def _judged(
         return x in clock and y in clock and clock[x].group == clock[y].group
 
     orders = {flow: rank(signatures, texts[flow][1], trust) for flow, signatures in flows.items()}
-    proven = {way for flow, signatures in flows.items() for way in leads(signatures, orders[flow])}
+    apart = {flow: signatures for flow, signatures in flows.items() if texts[flow][1] is not None}
+    proven = {way for flow, signatures in apart.items() for way in leads(signatures, orders[flow])}
     for flow, signatures in flows.items():
-        for verdict in judge(signatures, orders[flow], texts[flow][2] is None, proven):
+        if flow in apart:
+            verdicts = judge(signatures, orders[flow], texts[flow][2] is None, proven)
+        else:
+            verdicts = judge_crowded(signatures, orders[flow])
+        for verdict in verdicts:
             yield flow, verdict
-
-
-def _broadcast(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    return sf.broadcast(small_frame(spark, rows, schema))
 
 
 def _unjudged() -> Column:

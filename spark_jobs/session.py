@@ -5,10 +5,16 @@ No master is named: `spark-submit` and `spark-defaults.conf` decide; plain Pytho
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
+from typing import Any, cast
 
+import pyarrow as pa
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from spark_jobs import java
 
@@ -30,6 +36,7 @@ _LOCAL = {
     "spark.sql.ui.explainMode": "simple",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # each column would look for its line in the script, for errors
     "spark.sql.shuffle.partitions": "8",  # the default of 200 is for clusters; on a few cores it is all overhead
+    "spark.sql.limit.initialNumPartitions": "1000",  # what is collected with a limit is collected at once, not by and by
     "spark.hadoop.fs.permissions.umask-mode": "027",  # Hadoop's own is 022, whatever that of the process: open to everybody
 }
 """Set for a local master only, where nothing else is configured."""
@@ -97,3 +104,16 @@ def _beside(spark: SparkSession) -> SparkSession:
     for key, value in _LIGHT.items():
         beside.conf.set(key, value)
     return beside
+
+
+def small_frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
+    """Rows that the driver has computed. Through Arrow: for a list, Spark would start Python workers."""
+    schema = to_arrow_schema(cast(StructType, StructType.fromDDL(ddl)), timezone="UTC")
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
+    return spark.createDataFrame(pa.table(arrays, schema=schema))
+
+
+def broadcast(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
+    """A `small_frame` that each task gets whole."""
+    return sf.broadcast(small_frame(spark, rows, ddl))

@@ -20,7 +20,8 @@ from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
 from spark_jobs.batch import days
-from spark_jobs.clocks import Sightings, small_frame
+from spark_jobs.clocks import Sightings
+from spark_jobs.session import small_frame
 from spark_jobs.tables import STREAMER_HEALTH
 
 REACH_BEFORE = 2

@@ -92,6 +92,11 @@ def judge(
     return [_verdict(signature, order, expected) for signature in signatures]
 
 
+def judge_crowded(signatures: Sequence[Signature], order: Mapping[str, int]) -> list[Verdict]:
+    """The verdict on each signature of flows that are not told apart: nobody can say where their messages were expected."""
+    return [_verdict(signature, order, {}) for signature in signatures]
+
+
 def leads(signatures: Sequence[Signature], order: Mapping[str, int]) -> set[Leads]:
     """Where egresses are certain to lead: known from messages that left a streamer by one egress only."""
     proven: set[Leads] = set()
@@ -128,7 +133,7 @@ def _fit(left: Set[str | None], entered: Set[str | None]) -> bool:
     return None in left or None in entered or bool(left & entered)
 
 
-def rank(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[str, int]:
+def rank(signatures: Sequence[Signature], source: str | None, trust: Trust) -> dict[str, int]:
     """The place of each streamer on the way of a flow, from 0. `source`: its authority. `trust`: can clocks tell?"""
     later: Counter[tuple[str, str]] = Counter()
     stopped: Counter[tuple[str, str]] = Counter()

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import anomalies
 from spark_jobs.batch import TREND_DAYS, seen_from
-from spark_jobs.clocks import small_frame
+from spark_jobs.session import small_frame
 from tests.spark.traces import DATE
 
 HOURS_DDL = "date DATE, hour INT, streamer STRING, route STRING, messages BIGINT, delivered BIGINT, expired BIGINT, " \

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import clocks, delivery_audit
-from spark_jobs.clocks import Sightings
+from spark_jobs import clocks, delivery_audit, spans
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from tests.spark.traces import DATE, Record, at, frame, record
 
@@ -20,14 +19,10 @@ def kept(rows: DataFrame) -> DataFrame:
     return rows.persist().coalesce(1)
 
 
-def sightings(rows: DataFrame) -> list[Sightings]:
-    return [Sightings(*row) for row in clocks.sightings(rows).collect()]
-
-
 def audited(spark: SparkSession, records: Iterable[Record], *dates: dt.date) -> tuple[DataFrame, DataFrame]:
     """Both tables of these dates, or of `DATE`."""
     rows = frame(spark, records).coalesce(1).cache()
-    return delivery_audit.transform(rows, sightings(rows), dates or [DATE], kept)
+    return delivery_audit.transform(rows, clocks.sightings(rows), dates or [DATE], kept)
 
 
 def msg_id(made: dt.datetime, number: int) -> bytes:
@@ -153,4 +148,4 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
 
 
 def records_around(records: Iterable[Record], date: dt.date) -> list[Record]:
-    return [each for each in records if abs((each["ts"].date() - date).days) <= delivery_audit.REACH_DAYS]
+    return [each for each in records if abs((each["ts"].date() - date).days) <= spans.REACH_DAYS]

@@ -5,9 +5,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from spark_jobs.clocks import small_frame
 from spark_jobs.publish import publish
 from spark_jobs.records import read_table
+from spark_jobs.session import small_frame
 from spark_jobs.storage import Storage
 from spark_jobs.tables import TRAFFIC_MATRIX
 from tests.spark.traces import DATE

@@ -5,8 +5,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import slo
-from spark_jobs.clocks import small_frame
 from spark_jobs.schema import OUTCOMES
+from spark_jobs.session import small_frame
 from spark_jobs.slo_file import SloFileError, Target, load
 from spark_jobs.tables import SLO
 from tests.spark.traces import DATE

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import counts, dead_letters, outcomes
 from spark_jobs.batch import TREND_DAYS, seen_from
-from spark_jobs.clocks import small_frame
+from spark_jobs.session import small_frame
 from spark_jobs.tables import DEAD_LETTERS, OUTCOMES_TABLE, ROUTE_HOURLY
 from tests.spark.traces import DATE, at
 
