@@ -103,9 +103,9 @@ DELIVERY_AUDIT = _table(
     "src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, messages BIGINT, copies BIGINT, "
     "latency_p50_us BIGINT, latency_p99_us BIGINT, latency_max_us BIGINT",
 )
-"""One row per status; every message counts once. ``status``: see `STATUSES`. ``copies``: further copies of these messages
-that were delivered or set aside. Latency: end to end, from msg_ts to the last confirmation, of delivered messages, by
-skew-corrected clocks."""
+"""One row per status; every message counts once. Without authorities: flows that were too many to be told apart (`flows`),
+whose copies are estimated. ``status``: see `STATUSES`. ``copies``: further copies of these messages that were delivered or
+set aside. Latency: end to end, from msg_ts to the last confirmation, of delivered messages, by skew-corrected clocks."""
 DELIVERY_AUDIT_DETAIL = _table(
     "delivery_audit_detail",
     "Which messages are behind each finding?",

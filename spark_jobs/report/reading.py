@@ -195,7 +195,11 @@ def _dead_letter_days(report: ReportTables) -> Rows:
 def _audit_days(report: ReportTables) -> Rows:
     found: Rows = []
     for date, chunks in report.trend(tables.DELIVERY_AUDIT):
-        rows = _grouped(chunks, ["status"], ["messages", "copies"], ["latency_max_us"])
+        told = (
+            chunk.append_column("crowded", pc.if_else(pc.is_null(chunk["src_authority"]), chunk["messages"], 0))
+            for chunk in chunks
+        )
+        rows = _grouped(told, ["status"], ["messages", "copies", "crowded"], ["latency_max_us"])
         found += [{"date": date} | row for row in rows.to_pylist()]
     return found
 

@@ -192,6 +192,7 @@ def audit(rows: Collected, days: list[str]) -> Figures:
             statuses.append(line | {"change": relative(messages, usual)})
     return {
         "messages": sum(row["messages"] for row in today.values()),
+        "crowded": sum(row["crowded"] for row in today.values()),
         "latency_max_us": today["delivered"]["latency_max_us"] if "delivered" in today else None,
         "statuses": statuses,
         "days": len(before),

@@ -95,7 +95,7 @@ def collected(
             for sink, named, messages, failed in (("cloud", True, 30, 4), (None, True, 20, 0), (None, False, 6, 1))
         ],
         "audit_days": [
-            {"date": day, "status": status, "messages": 100 + day.day, "copies": 3, "latency_max_us": 5000}
+            {"date": day, "status": status, "messages": 100 + day.day, "copies": 3, "crowded": 7, "latency_max_us": 5000}
             for day in days
             for status in STATUSES
         ],

@@ -171,7 +171,8 @@ def make(root: Path) -> None:
         root,
         tables.DELIVERY_AUDIT,
         [
-            status | {"status": "delivered", "messages": 93, "copies": 6, "latency_max_us": 77000},
+            status | {"status": "delivered", "messages": 90, "copies": 6, "latency_max_us": 77000},
+            status | {"status": "delivered", "messages": 3, "copies": 0, "src_authority": None, "sink_authority": None},
             status | {"status": "delivered", "messages": 2, "copies": 0, "latency_max_us": 99000, "msg_type": "response"},
             status | {"status": "lost", "messages": 5, "copies": 0},
         ],

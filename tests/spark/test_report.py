@@ -109,7 +109,7 @@ def test_the_matrix_sums_streamers_and_gathers_the_small_ones(figures: dict[str,
 
 def test_the_audit_counts_and_shows_the_earliest_examples(figures: dict[str, Any]) -> None:
     audit = figures["audit"]
-    assert (audit["messages"], audit["latency_max_us"]) == (100, 99000)
+    assert (audit["messages"], audit["crowded"], audit["latency_max_us"]) == (100, 3, 99000)
     assert [(row["status"], row["messages"], row["copies"], row["usual"]) for row in audit["statuses"]] == [
         ("delivered", 95, 6, 40.0),
         ("lost", 5, 0, 2.0),

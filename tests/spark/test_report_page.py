@@ -184,6 +184,14 @@ def test_the_five_sentences_name_zeros_and_unknown_figures() -> None:
     assert all("unknown" in sentence or "not written" in sentence for sentence in unknown)
 
 
+def test_what_was_judged_together_is_named() -> None:
+    told = "were judged together"
+    rows = collected()
+    assert told in Page(render(figures(rows, DAY, MADE))).text
+    rows["audit_days"] = [row | {"crowded": 0} for row in rows["audit_days"]]
+    assert told not in Page(render(figures(rows, DAY, MADE))).text
+
+
 def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
     rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}]}
     rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0}]
