@@ -234,19 +234,22 @@ class Egress:
         self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
-        """Send as much as the windows allow; whether anything was sent or expired."""
+        """Send as much as the windows allow; whether anything was taken out of a lane."""
         if self._ready.is_empty:
             self._is_full = False
             return False
         now_s = self._clock.monotonic_s()
         out, expired = self._collect(now_ms, now_s)
-        if expired:
-            for delivery in expired:
-                self._expire(delivery)
+        taken = len(out) + len(expired)
+        for delivery in expired:
+            self._expire(delivery)
+        if self._custody.payloads.spilled:
+            out = self._loaded(out)
+        if len(out) < taken:
             self._pump.settled(self)
         if out:
             self._submit(out, now_s)
-        return len(out) > 0 or len(expired) > 0
+        return taken > 0
 
     def _collect(self, now_ms: int, now_s: float) -> tuple[list[Delivery], list[Delivery]]:
         most = min(self.window, self.transport.capacity)
@@ -277,8 +280,6 @@ class Egress:
                 floor = lane.top
         self.in_flight += len(out)
         self._is_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
-        if self._custody.payloads.spilled:
-            out = self._loaded(out)
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
@@ -288,6 +289,7 @@ class Egress:
         for delivery in lost:
             delivery.lane.returned()
             self._settler.fail(delivery, UNREADABLE)
+            self.file(delivery.lane)
         self._take_back(later)
         for lane in {delivery.lane for delivery in later}:
             self._back_off(lane, _READ_RETRY_S)

@@ -1,5 +1,7 @@
 """A journal at its bound, a queue larger than memory, held flows: which sources have to wait, and which do not."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,8 @@ import pytest
 
 from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.transports.base import Presence
+from streamer.uprotocol.protobuf import id_from_proto
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import ORDERS, VEHICLE_APP
 from tests.flow.journaled_run import DOWN, journaled_run, order
@@ -96,6 +100,29 @@ async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
             0,
             100,
         )
+
+
+@pytest.mark.parametrize("damaged", [{0}, {0, 1, 2}, {5, 39}, set(range(40))])
+async def test_a_payload_that_was_lost_on_the_disk_holds_up_none_behind_it(tmp_path: Path, damaged: set[int]) -> None:
+    async with journaled_run(tmp_path / "j.db", memory=1) as run:
+        run.harness.transports["vehicle"].lose_link()
+        messages = [order(run.harness, b"%d" % number) for number in range(40)]
+        run.harness.arrive("cloud", *messages)
+        await run.flush()
+        connection = sqlite3.connect(tmp_path / "j.db")
+        with closing(connection), connection:
+            numbers = [number for (number,) in connection.execute("SELECT number FROM rows ORDER BY number")]
+            for at in damaged:
+                connection.execute("UPDATE rows SET body = zeroblob(length(body)) WHERE number = ?", (numbers[at],))
+        run.harness.transports["vehicle"].restore_link()
+        assert run.harness.sent("vehicle") == [message for at, message in enumerate(messages) if at not in damaged]
+        lost = [message.id for at, message in enumerate(messages) if at in damaged]
+        letters = run.harness.dead_letters("cloud")
+        assert [(id_from_proto(each.message.attributes.id), each.status.code) for each in letters] == [
+            (id_, UCode.DATA_LOSS) for id_ in lost
+        ]
+        assert run.harness.queued(DOWN) == 0
+        await run.flush()
 
 
 async def test_held_messages_take_no_room_from_those_that_move(tmp_path: Path) -> None:
