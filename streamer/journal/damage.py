@@ -3,7 +3,7 @@
 The law of this file:
 
 - A file is damaged if SQLite says so, if its owner finds content that was changed, if it is empty beside a log that is not,
-  or if it was removed or replaced while in use. A file of zero length without a log is a new file.
+  or if it or its log was removed or replaced while in use. A file of zero length without a log is a new file.
 - It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
 - Every row that can still be read and was not changed is copied to a new file, which takes its place.
 - That is safe against a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is moved
@@ -23,8 +23,9 @@ from streamer.journal.sqlite import CorruptFileError, FileForm, connect, create,
 from streamer.journal.versions import build
 
 MAX_SET_ASIDE = 3
+SIDES = ("-wal", "-shm", "")
+"""What SQLite keeps beside a file, and the file. The log first: beside another file it would be taken for that file's."""
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from the text of SQLite's error
-_SIDES = ("-wal", "-shm", "")  # the log first: beside another file it would be taken for that file's
 
 
 class Salvaged(NamedTuple):
@@ -74,13 +75,13 @@ def put_in_place(path: Path) -> Path:
     """Move the damaged file away, and the salvaged one to its place. Returns the damaged file's new path."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
-    for side in _SIDES:
+    for side in SIDES:
         with suppress(FileNotFoundError):
             Path(f"{path}{side}").rename(f"{aside}{side}")
     _ready(path).rename(path)
     _sync(path.parent)
     for old in set_aside(path)[:-MAX_SET_ASIDE]:
-        for side in _SIDES:
+        for side in SIDES:
             Path(f"{old}{side}").unlink(missing_ok=True)
     return aside
 
@@ -88,7 +89,7 @@ def put_in_place(path: Path) -> Path:
 def set_aside(path: Path) -> list[Path]:
     """The damaged files that are still there, oldest first."""
     found = path.parent.glob(f"{path.name}.corrupt-*")
-    return sorted(file for file in found if not file.name.endswith(_SIDES[:2]))
+    return sorted(file for file in found if not file.name.endswith(SIDES[:2]))
 
 
 def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, form: FileForm) -> Salvaged:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from streamer.journal import damage
-from streamer.journal.lock import FileLock, identity
+from streamer.journal.lock import NOWHERE, FileLock, Identity, identity
 from streamer.journal.sqlite import CorruptFileError, FileError, FileForm, connect, create, faults_of, make_durable
 from streamer.journal.versions import prepare
 
@@ -37,15 +37,13 @@ class DatabaseFile:
         self._check = check
         self._on_connected = on_connected
         self._connection: sqlite3.Connection | None = None
-        self._identity = (0, 0)
+        self._identities: tuple[Identity, ...] = (NOWHERE,) * len(damage.SIDES)
         self._lock = FileLock(path, form.error)
 
     def open(self) -> None:
         """Open the file, or make it, and check every part of it."""
         with self._faults():
-            if self.path.parent.parent.is_dir() and not self.path.parent.exists():
-                self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            self._lock.take()
+            self._take_lock()
             try:
                 if damage.is_emptied(self.path):
                     raise CorruptFileError("the file is empty, but its log is not")
@@ -81,24 +79,50 @@ class DatabaseFile:
     def _faults(self) -> AbstractContextManager[None]:
         return faults_of(self.path, self._form.error)
 
+    def _take_lock(self) -> None:
+        if self.path.parent.parent.is_dir() and not self.path.parent.exists():
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._lock.take()
+
     def _attempt(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        with self._faults():
+            connection = self._link()
         try:
             with self._faults():
-                return work(self._link())
+                result = work(connection)
         except FileError as exc:
-            if not exc.is_link_good:
+            # The connection may be all that leads to what is in a file that was removed.
+            if not exc.is_link_good and self._is_in_place():
                 self._disconnect()
             raise
+        with self._faults():
+            self._link()  # what was removed meanwhile holds nothing that outlives the process
+        return result
 
     def _link(self) -> sqlite3.Connection:
         """The connection to the file, which has to be where it was."""
         if self._connection is None:
-            self._connect(is_checked=False)
-        elif identity(self.path) != self._identity:
-            self._lock.take()
-            self._replace("the file was removed or replaced while it was in use")
+            if self._identities[-1] in (NOWHERE, identity(self.path)) or damage.is_ready(self.path):
+                self._connect(is_checked=False)
+            else:
+                self._take_lock()
+                self._replace("the file was removed or replaced while it could not be used")
+        elif not self._is_in_place():
+            self._take_lock()
+            self._replace("the file or its log was removed or replaced while it was in use")
         assert self._connection is not None
         return self._connection
+
+    def _is_in_place(self) -> bool:
+        """Whether the file and what SQLite keeps beside it are where they were."""
+        try:
+            now = _identities(self.path)
+        except OSError:
+            return False
+        if any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
+            return False
+        self._identities = now  # SQLite makes them when they are first needed
+        return True
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -118,7 +142,7 @@ class DatabaseFile:
                 if is_checked:
                     self._check(connection)
                 self._on_connected(connection)
-            self._identity = identity(self.path)
+            self._identities = _identities(self.path)
         except BaseException:
             connection.close()
             raise
@@ -126,7 +150,7 @@ class DatabaseFile:
 
     def _replace(self, why: str) -> None:
         source = self._connection
-        if source is None and not damage.is_emptied(self.path):
+        if source is None and self.path.exists() and not damage.is_emptied(self.path):
             source = connect(self.path)
         try:
             saved = damage.salvage(source, self.path, self._form)
@@ -146,3 +170,8 @@ class DatabaseFile:
         aside = damage.put_in_place(self.path)
         self.generation += 1
         return aside
+
+
+def _identities(path: Path) -> tuple[Identity, ...]:
+    """Of what SQLite keeps beside the file, and of the file itself. Raises OSError."""
+    return tuple(identity(Path(f"{path}{side}")) for side in damage.SIDES)

@@ -11,6 +11,7 @@ from streamer.journal.sqlite import FileError
 
 Identity = tuple[int, int]
 """Device and inode: the file itself, whatever its name."""
+NOWHERE: Identity = (0, 0)
 
 
 class FileLock:
@@ -59,11 +60,11 @@ def is_in_use(path: Path) -> bool:
 
 
 def identity(path: Path) -> Identity:
-    """The identity of the file at ``path``; (0, 0) if there is none."""
+    """The identity of the file at ``path``; `NOWHERE` if there is none. Raises OSError."""
     try:
         return _identity(path.stat())
-    except FileNotFoundError:
-        return 0, 0
+    except (FileNotFoundError, NotADirectoryError):
+        return NOWHERE
 
 
 def _identity(found: os.stat_result) -> Identity:

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from streamer import __version__
 from streamer.journal import damage
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch
+from streamer.journal.file import DatabaseFile
 from streamer.journal.reading import Reader
 from streamer.journal.sqlite import FileError
 from streamer.journal.store import Store
@@ -88,7 +90,8 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "file.db"
+    (tmp_path / "folder").mkdir()
+    return tmp_path / "folder" / "file.db"
 
 
 @pytest.fixture
@@ -225,17 +228,105 @@ def test_damage_that_is_found_during_a_write_does_not_lose_that_write(
     assert_works(file, kind, path)
 
 
-@pytest.mark.parametrize("what", ["removed", "replaced"])
+def remove_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def replace_file(path: Path) -> None:
+    path.unlink()
+    path.write_bytes(b"somebody else's")
+
+
+def remove_log(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+def remove_index(path: Path) -> None:
+    Path(f"{path}-shm").unlink()
+
+
+def replace_log(path: Path) -> None:
+    remove_log(path)
+    Path(f"{path}-wal").write_bytes(b"somebody else's")
+
+
+def put_a_file_in_the_place_of_the_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+    path.parent.touch()
+
+
+REMOVALS = [Path.unlink, replace_file, remove_log, remove_index, replace_log, remove_folder]
+
+
+def as_a_kill_leaves_it(path: Path, folder: Path) -> Path:
+    """A copy that nobody has open."""
+    folder.mkdir()
+    for side in damage.SIDES[::2]:
+        with suppress(FileNotFoundError):
+            shutil.copyfile(f"{path}{side}", folder / f"{path.name}{side}")
+    return folder / path.name
+
+
+@pytest.mark.parametrize("remove", REMOVALS)
 def test_a_file_that_is_removed_while_in_use_is_written_again(
-    kind: Kind, open_file: Callable[[], OpenFile], path: Path, what: str
+    kind: Kind, open_file: Callable[[], OpenFile], path: Path, tmp_path: Path, remove: Callable[[Path], None]
 ) -> None:
     file = open_file()
     file.write(ALL)
-    path.unlink()
-    if what == "replaced":
-        path.write_bytes(b"somebody else's")
+    remove(path)
     file.write([200])
     assert file.read() == [*ALL, 200]
+    left = kind(as_a_kill_leaves_it(path, tmp_path / "killed"))
+    assert left.read() == [*ALL, 200]
+    left.close()
+    assert_works(file, kind, path)
+
+
+@pytest.mark.parametrize("remove", REMOVALS)
+def test_what_is_written_while_the_file_is_removed_is_written_again_before_anybody_is_told(
+    kind: Kind, path: Path, tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    file = kind(path)
+    file.write(ALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseFile, "_link", _followed_by(DatabaseFile._link, remove, path))
+        file.write([200])
+    left = kind(as_a_kill_leaves_it(path, tmp_path / "killed"))
+    assert left.read() == [*ALL, 200]
+    left.close()
+    file.close()
+
+
+def _followed_by(
+    link: Callable[[DatabaseFile], sqlite3.Connection], remove: Callable[[Path], None], path: Path
+) -> Callable[[DatabaseFile], sqlite3.Connection]:
+    """The first time only."""
+    calls: list[int] = []
+
+    def and_remove(file: DatabaseFile) -> sqlite3.Connection:
+        connection = link(file)
+        calls.append(1)
+        if len(calls) == 1:
+            remove(path)
+        return connection
+
+    return and_remove
+
+
+def test_a_folder_that_cannot_be_made_again_keeps_nothing_from_being_written_once_it_can(
+    kind: Kind, open_file: Callable[[], OpenFile], path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = open_file()
+    file.write(ALL)
+    put_a_file_in_the_place_of_the_folder(path)
+    for _ in range(2):
+        with pytest.raises(FileError):
+            file.write([200])
+    path.parent.unlink()
+    file.write([201])
+    assert [number for number in file.read() if number != 200] == [*ALL, 201]
+    (line,) = set_aside_lines(caplog)
+    assert f"kept={len(ALL)}" in line or f"kept={len(ALL) + 1}" in line
     assert_works(file, kind, path)
 
 
