@@ -12,10 +12,18 @@ from pydantic import BaseModel, ValidationError
 
 from streamer.config.checks import nearest
 from streamer.config.exposure import exposures
-from streamer.config.messages import described, is_about_key, kind_of, place, sentence
+from streamer.config.messages import described, is_about_key, kind_of, place, sentence, shown_key
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
 from streamer.config.permissions import available_verifiers, hints, load_verifier
-from streamer.config.secrets import WITHHELD, dotted, is_secret_location, redacted, without_secrets, without_settings
+from streamer.config.secrets import (
+    WITHHELD,
+    dotted,
+    is_secret_location,
+    is_secret_value,
+    redacted,
+    without_secrets,
+    without_settings,
+)
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
 from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
@@ -102,7 +110,7 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
     except ValidationError as exc:
         for error in exc.errors(include_url=False):
             location, of_key = place(error), is_about_key(error)
-            found = repr(location[-1]) if of_key else reporter.found(location, data)
+            found = shown_key(location[-1]) if of_key else reporter.found(location, data)
             reporter.add(location, sentence(error, data, found), of_key=of_key)
     return None
 
@@ -135,7 +143,7 @@ class _Reporter:
                 value = value[part]
             except (LookupError, TypeError):
                 return "nothing"
-        if value is not None and is_secret_location(location):
+        if value is not None and (is_secret_location(location) or (isinstance(value, str) and is_secret_value(value))):
             return WITHHELD
         if names := self._document.variables.get(location, ()):
             return f"{kind_of(value)} from {', '.join(names)} {WITHHELD}"

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from streamer.config.checks import nearest
 from streamer.config.models import POLICY_KEYS, Config, RouteConfig
 from streamer.config.permissions import load_verifier
-from streamer.config.secrets import WITHHELD
+from streamer.config.secrets import WITHHELD, is_plain_key
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
 
@@ -80,6 +80,8 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
         valid = valid_keys(location[:-1], data)
         known = RENAMED.get(str(location[-1]))
         hint = f"; it is called {known!r} now" if known in valid else nearest(location[-1], valid)
+        if not is_plain_key(location[-1]):
+            hint = "; is there a space behind the colon?"
         return f"unknown key; expected one of {', '.join(valid)}{hint}"
     if kind == "choice":
         return f"expected {context['what']}, found {found}{context['hint']}"
@@ -102,6 +104,11 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
 
 
 _MAPPING_FOUND = "a mapping"
+
+
+def shown_key(key: str | int) -> str:
+    """A key as it was found, as far as it may be shown."""
+    return repr(key) if is_plain_key(key) else WITHHELD
 
 
 def described(value: Any) -> str:

@@ -19,7 +19,12 @@ _NAME = (
 )
 _SECRET = re.compile(_NAME, re.IGNORECASE)
 _HOLDS_SECRET = re.compile(rf"(?:{_NAME})s?(?:[_-]?(?:base64|b64|pem|hex))?$", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"(?<=://)(.*)@")
+_CREDENTIALS = re.compile(r"(?<=://)(.*)(?:@|%40)")
+_PLAIN_KEY = re.compile(r"[\w.*+/ -]{0,64}")
+_LETTERS = re.compile(r"[A-Za-z_-]+")
+_GIVES_SECRET = re.compile(rf"(?:{_NAME})[\w.-]*[=:\s]\s*\S", re.IGNORECASE)
+"""A text that reads as a key with a secret for its value."""
+_PORT = re.compile(r"(?:://|^\w+/)(?:\[[^\]]*\]|[^:/?#;\[]*):([^/?#;]*)")
 _SETTINGS = re.compile(r"[?#;]", re.DOTALL)
 """Where the settings of an address begin: those of a URL, and of Zenoh's ``tls/host:7447#NAME=VALUE;NAME=VALUE``."""
 _SETTING = re.compile(r"[?#;&]\s*([^=?#;&\s]+)=([^;&]*)")
@@ -47,11 +52,22 @@ def is_secret_location(location: tuple[str | int, ...]) -> bool:
     return any(is_secret_name(part) for part in location)
 
 
+def is_plain_key(key: object) -> bool:
+    """Whether a key may be shown. In ``{password:text}``, where a space is missing, it holds the value, too.
+
+    Beside a secret's name, only letters are shown.
+    """
+    if not isinstance(key, str):
+        return True
+    return bool((_LETTERS if is_secret_name(key) else _PLAIN_KEY).fullmatch(key))
+
+
 def dotted(location: tuple[str | int, ...]) -> str:
     """The location as text: ``routes[0].from``. What is below a secret's name is left out."""
     text = ""
     for depth, part in enumerate(location):
-        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
+        shown = part if is_plain_key(part) else WITHHELD
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{shown}"
         if is_secret_location(location[: depth + 1]):
             break
     return text
@@ -60,6 +76,11 @@ def dotted(location: tuple[str | int, ...]) -> str:
 def is_secret_line(line: str) -> bool:
     """Whether a line of the file may hold a secret."""
     return is_secret_name(line) or bool(_CREDENTIALS.search(line))
+
+
+def is_secret_value(text: str) -> bool:
+    """Whether a value reads as a key with a secret behind it: ``password=text``."""
+    return bool(_GIVES_SECRET.search(text))
 
 
 def without_secrets(data: Any) -> tuple[Any, list[Finding], list[str]]:
@@ -79,7 +100,8 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 def without_settings(address: str) -> str:
     """An address as far as it may be shown: nothing of one with a user, and of others host and port."""
-    if "@" in address:
+    port = _PORT.search(address)
+    if "@" in address or "%40" in address or (port is not None and not port[1].isdecimal()):
         return WITHHELD
     settings = _SETTINGS.search(address)
     return address if settings is None else f"{address[: settings.start()]}{settings[0]}{WITHHELD}"
@@ -91,6 +113,8 @@ def _clean(data: Any, location: tuple[str | int, ...], mistakes: list[Finding], 
         for key, value in data.items():
             here = (*location, key)
             is_name = location == ("endpoints",)
+            if not is_plain_key(key):
+                secrets.append(key)
             if _HOLDS_SECRET.search(key) and not is_name and value is not None:
                 mistakes.append(Finding(here, _in_a_file(key, location)))
                 secrets += _texts(value)

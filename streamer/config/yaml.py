@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from streamer.config.secrets import is_secret_line, is_secret_name
+from streamer.config.secrets import WITHHELD, is_secret_line, is_secret_name
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -28,6 +28,7 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT = _TAG + "str"
 _MERGE = _TAG + "merge"
 _KNOWN_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")}
+_QUOTED = re.compile(r"""'([^'\n]*)'|"([^"\n]*)\"""")
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)\}?")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 
@@ -116,7 +117,14 @@ def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
         message = "not valid YAML (the text is withheld)"
     else:
         message = f"not valid YAML: {exc.context + ', ' if exc.context else ''}{problem}"
+        message = _QUOTED.sub(_of_the_parser, message)
     return Mistake(Position(mark.line + 1, mark.column + 1), (), message)
+
+
+def _of_the_parser(quoted: re.Match[str]) -> str:
+    """A character, or the parser's own name of a token, such as '<scalar>'. Anything else that it quotes may be a secret."""
+    text = quoted[1] or quoted[2] or ""
+    return quoted[0] if len(text) <= 1 or re.fullmatch(r"<[a-z ]+>", text) else WITHHELD
 
 
 class _Walk:

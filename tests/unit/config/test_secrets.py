@@ -1,11 +1,15 @@
 """Secrets stay out of the configuration file and out of every message."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamer.config.load import ConfigError, load_text
 from streamer.config.secrets import (
     WITHHELD,
+    dotted,
+    is_plain_key,
     is_secret_line,
     is_secret_location,
     is_secret_name,
@@ -52,6 +56,62 @@ def test_credentials_in_a_url_are_removed_and_refused() -> None:
 
 def test_every_secret_is_replaced_the_longest_first_and_short_ones_not_at_all() -> None:
     assert redacted("hunter22 hunter2 me", ["me", "hunter2", "hunter22"]) == f"{WITHHELD} {WITHHELD} me"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "{broker: mqtt://127.0.0.1:1, password:hunter22}",
+        "{broker: mqtt://127.0.0.1:1, passwordhunter22: x}",
+        "{broker: mqtt://127.0.0.1:1, tls: {key_password:hunter22}}",
+        "{broker:mqtt://me:hunter22@127.0.0.1:1}",
+        "{broker: 'mqtt://me:hunter22%40127.0.0.1:1'}",
+        "{broker: 'mqtt://me:hunter22'}",
+        "{broker: 'mqtt://[::1]:hunter22'}",
+        "password=hunter22",
+        "{tls: 'key_password hunter22'}",
+        "{password hunter22: x}",
+        "\n      password:\n        !hunter22!x y",
+        "\n      password:\n        &hunter22\n        &hunter22 x",
+        "\n      password:\n        *hunter22",
+        "\n      password:\n        !hunter22\n",
+    ],
+)
+def test_no_message_repeats_a_secret_that_a_slip_of_the_pen_has_put_elsewhere(options: str) -> None:
+    text = f"""
+authority: gw
+endpoints:
+  a:
+    transport: mqtt5
+    authorities: [a]
+    options: {options}
+  b: {{transport: memory, authorities: [b]}}
+routes: [{{from: a, to: b}}]
+"""
+    with pytest.raises(ConfigError) as caught:
+        load_text(text, Path("streamer.yaml"), {})
+    assert "hunter22" not in str(caught.value)
+    assert "streamer.yaml:" in str(caught.value)
+
+
+def test_a_key_without_a_space_behind_its_colon_is_explained() -> None:
+    text = "authority: gw\nendpoints: {}\nroutes: []\ncontrol: {http_token:hunter22}\n"
+    with pytest.raises(ConfigError) as caught:
+        load_text(text, Path("streamer.yaml"), {})
+    (problem,) = [each for each in caught.value.problems if each.line == 4]
+    assert problem.key == "control.(withheld)"
+    assert problem.message.endswith("; is there a space behind the colon?")
+
+
+@pytest.mark.parametrize("key", ["the cloud", "front/right", "//veh1/A8000/2/8001", "doors.*", "", "api-key", "http_token"])
+def test_a_key_that_holds_no_value_is_shown(key: str) -> None:
+    assert is_plain_key(key)
+    assert dotted(("routes", 0, key)) == f"routes[0].{key}"
+
+
+def test_what_the_parser_quotes_of_its_own_is_shown() -> None:
+    with pytest.raises(ConfigError, match=r"expected ',' or '\}', but got '<stream end>'"):
+        load_text("authority: {a: b\n\n", Path("streamer.yaml"), {})
 
 
 def test_names_locations_and_lines_that_may_hold_a_secret_are_known() -> None:
