@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from streamer.journal import damage
-from streamer.journal.lock import NOWHERE, FileLock, Identity, identity
+from streamer.journal.lock import NOWHERE, FileLock, identity
 from streamer.journal.sqlite import CorruptFileError, FileError, FileForm, connect, create, faults_of, make_durable
 from streamer.journal.versions import prepare
 
@@ -37,7 +37,8 @@ class DatabaseFile:
         self._check = check
         self._on_connected = on_connected
         self._connection: sqlite3.Connection | None = None
-        self._identities: tuple[Identity, ...] = (NOWHERE,) * len(damage.SIDES)
+        self._sides = [f"{path}{side}" for side in damage.SIDES]  # the file itself is the last one
+        self._identities = [NOWHERE] * len(self._sides)
         self._lock = FileLock(path, form.error)
 
     def open(self) -> None:
@@ -116,7 +117,7 @@ class DatabaseFile:
     def _is_in_place(self) -> bool:
         """Whether the file and what SQLite keeps beside it are where they were."""
         try:
-            now = _identities(self.path)
+            now = [identity(side) for side in self._sides]
         except OSError:
             return False
         if any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
@@ -142,7 +143,7 @@ class DatabaseFile:
                 if is_checked:
                     self._check(connection)
                 self._on_connected(connection)
-            self._identities = _identities(self.path)
+            self._identities = [identity(side) for side in self._sides]
         except BaseException:
             connection.close()
             raise
@@ -170,8 +171,3 @@ class DatabaseFile:
         aside = damage.put_in_place(self.path)
         self.generation += 1
         return aside
-
-
-def _identities(path: Path) -> tuple[Identity, ...]:
-    """Of what SQLite keeps beside the file, and of the file itself. Raises OSError."""
-    return tuple(identity(Path(f"{path}{side}")) for side in damage.SIDES)

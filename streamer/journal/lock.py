@@ -59,10 +59,10 @@ def is_in_use(path: Path) -> bool:
     return False
 
 
-def identity(path: Path) -> Identity:
+def identity(path: Path | str) -> Identity:
     """The identity of the file at ``path``; `NOWHERE` if there is none. Raises OSError."""
     try:
-        return _identity(path.stat())
+        return _identity(os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return NOWHERE
 
