@@ -21,8 +21,6 @@ from tests.transport_events import EventLog
 from tests.waiting import until
 
 DEADLINE_S = 15.0
-codec_panics = pytest.mark.filterwarnings("ignore:Exception ignored in. None:pytest.PytestUnraisableExceptionWarning")
-"""For tests that send text that is not UTF-8: the codec panics, and leaves an exception behind that nobody can catch."""
 P = TypeVar("P")
 
 

@@ -37,9 +37,14 @@ _STUB_BYTES = 5 + 2 + 0xFFFF + 2
 _FIXED_PROPERTIES = {0x01: 1, 0x02: 4, 0x23: 2}
 """The lengths of the properties of a PUBLISH that are numbers (MQTT 5, 2.2.2.2)."""
 
+_TEXT_PROPERTIES = (0x03, 0x08)
+"""Content type and response topic (MQTT 5, 3.3.2.3)."""
+
 _SUBSCRIPTION_ID, _USER_PROPERTY = 0x0B, 0x26
 _TOKEN = b"\x26\x00\x0210"
 """How a token begins, a user property."""
+
+_NOT_TEXT = "text that is not UTF-8"
 
 _CONTROL_BYTES = 16 * 1024
 """The longest packet that is no PUBLISH. None needs that: it leaves room for what brokers say in words."""
@@ -173,7 +178,11 @@ def check_header(frame: memoryview, max_bytes: int) -> None:
 def read(frame: memoryview) -> Any:
     """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
     try:
+        if frame[0] & KIND == PUBLISH:
+            _check_text(frame)
         packet, _ = _decode(frame)
+    except UnicodeDecodeError:
+        raise MalformedPacketError(Malformed.PACKET, _NOT_TEXT) from None
     except (ValueError, IndexError) as exc:
         if (size := _announced_bytes(frame)) > len(frame):
             raise MalformedPacketError(Malformed.SIZE, f"a packet of {size} bytes, more than max_packet_bytes") from None
@@ -182,8 +191,36 @@ def read(frame: memoryview) -> Any:
         # Text that is not UTF-8 makes the codec panic. The exception is not an Exception and has no public name.
         if type(exc).__name__ != "PanicException":
             raise
-        raise MalformedPacketError(Malformed.PACKET, "text that is not UTF-8") from None
+        raise MalformedPacketError(Malformed.PACKET, _NOT_TEXT) from None
     return packet
+
+
+def _check_text(frame: memoryview) -> None:
+    """Raise UnicodeDecodeError for a PUBLISH with text that is not UTF-8, and IndexError if it ends too early.
+
+    The codec panics then, which ten lines on stderr tell, for each of the packets that anybody can send. A panic for another
+    packet ends the connection, so there are few.
+    """
+    start = _body_of(frame)
+    properties = start + 2 + int.from_bytes(frame[start : start + 2], "big")
+    topic = bytes(frame[start + 2 : properties])
+    if frame[0] & QOS:
+        properties += 2
+    size, used = variable_int(frame, properties)
+    at = properties + used
+    end = min(at + size, len(frame))
+    if topic.isascii() and bytes(frame[at:end]).isascii():  # nearly always
+        return
+    topic.decode()
+    while at < end:
+        after = _after_property(frame, at)
+        if frame[at] in _TEXT_PROPERTIES:
+            bytes(frame[at + 3 : after]).decode()
+        elif frame[at] == _USER_PROPERTY:
+            value = at + 3 + int.from_bytes(frame[at + 1 : at + 3], "big")
+            bytes(frame[at + 3 : value]).decode()
+            bytes(frame[value + 2 : after]).decode()
+        at = after
 
 
 def cut(frame: memoryview, max_header_bytes: int, max_payload_bytes: int) -> tuple[memoryview, int, bool]:

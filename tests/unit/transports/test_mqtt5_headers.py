@@ -71,7 +71,6 @@ def test_next_message_of_a_flow_is_read_as_it_would_be_decoded(
     assert reader.read(later) == (Reader().decode(later), packet_id)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # text that is not UTF-8: the codec panics
 @given(
     st.lists(
         st.tuples(
