@@ -74,4 +74,8 @@ def _days(text: str) -> int:
 def _path(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected a folder, got an empty string")
+    if found := sorted(set(text) & set("[]{}*?")):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a folder without {' '.join(found)}: Spark takes them for a pattern"
+        )
     return text.rstrip("/") or "/"

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, records, rollup
 from spark_jobs.clocks import Sightings
-from spark_jobs.records import SMALL_BYTES, File
+from spark_jobs.records import SMALL_BYTES, File, Gathered
 from spark_jobs.session import is_small, light
 from spark_jobs.tables import Table
 
@@ -39,6 +39,7 @@ class Batch:
     dates: tuple[dt.date, ...]
     slo: str | None = None
     reach: tuple[int, int] = (0, 0)
+    _read: dict[tuple[dt.date, ...], DataFrame] = field(default_factory=dict)
     _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
     _asking: RLock = field(default_factory=RLock)
@@ -46,19 +47,24 @@ class Batch:
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
         """The trace records (`schema.PARTITIONED`) of the dates, and of so many days before and after each of them."""
+        dates = tuple(around(self.dates, -before, after))
         with self._lock:
-            found = self._records
-        return found.where(sf.col("date").isin(around(self.dates, -before, after)))
+            if self._gathered is None:
+                return self._everything.where(sf.col("date").isin(list(dates)))
+            if dates not in self._read:
+                self._read[dates] = self._gathered.read(dates)
+            return self._read[dates]
 
     @cached_property
-    def _records(self) -> DataFrame:
-        before, after = self.reach
-        dates = around(self.dates, -before, after)
-        if is_small(self.spark):
-            folder = self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-nightly-"))
-            if (gathered := records.gather(self.spark, self.input, dates, Path(folder))) is not None:
-                return gathered
-        return records.read(self.spark, self.input, dates)
+    def _gathered(self) -> Gathered | None:
+        if not is_small(self.spark):
+            return None
+        folder = self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-nightly-"))
+        return records.gathered(self.spark, self.input, around(self.dates, -self.reach[0], self.reach[1]), Path(folder))
+
+    @cached_property
+    def _everything(self) -> DataFrame:
+        return records.read(self.spark, self.input, around(self.dates, -self.reach[0], self.reach[1]))
 
     @property
     def rollup(self) -> DataFrame:

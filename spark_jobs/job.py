@@ -16,7 +16,7 @@ from spark_jobs.batch import Batch, around, batches, shown
 from spark_jobs.manifests import Manifests
 from spark_jobs.publish import publish
 from spark_jobs.session import session
-from spark_jobs.storage import Storage
+from spark_jobs.storage import OutputError, Storage
 from spark_jobs.tables import Table
 
 
@@ -50,11 +50,13 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
     options = arguments.parse(f"spark_jobs.{job.name}", argv)
     read = around(options.dates, -job.before, job.after)
     spark = session(f"ustreamer {job.name}", small=records.is_small(options.input, read))
-    manifests = Manifests(Storage(spark), options.output)
+    storage = Storage(spark)
+    manifests = Manifests(storage, options.output)
     try:
+        storage.check_writable(options.output)
         manifest_of = {date: manifests.get(date) for date in options.dates}
         files = records.files(spark, options.input, read)
-    except (records.InputMissingError, records.NewerVersionError) as error:
+    except (OutputError, records.InputMissingError, records.NewerVersionError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     before = {date: manifest for date, manifest in manifest_of.items() if manifest}

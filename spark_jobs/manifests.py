@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_jobs.records import File, NewerVersionError
+from spark_jobs.records import File, NewerVersionError, date_of
 from spark_jobs.storage import Storage
 
 _FORMAT = 2
@@ -69,7 +69,7 @@ class Manifests:
     def dates(self) -> list[dt.date]:
         """The dates that have a manifest, ascending."""
         names = self._storage.names(f"{self._root}/date=*.json")
-        return [dt.date.fromisoformat(name.removeprefix("date=").removesuffix(".json")) for name in names]
+        return [date for name in names if (date := date_of(name)) is not None]
 
     def put(self, date: dt.date, manifest: Manifest) -> None:
         files = {str(day): dict(found) for day, found in manifest.files.items()}

@@ -45,7 +45,7 @@ from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
 from spark_jobs.records import SMALL_BYTES
 from spark_jobs.session import session
-from spark_jobs.storage import Storage
+from spark_jobs.storage import OutputError, Storage
 
 JOBS = (
     delivery_audit.JOB,
@@ -68,6 +68,15 @@ _AT_ONCE = 2
 """So many jobs, if they are small: while Spark plans one of them, the cores are free for the other."""
 _TREND_DATES = 30
 """So many dates at once: their tables are small, but each looks back on 14 days."""
+
+
+_CANNOT_BEGIN = (
+    slo_file.SloFileError,
+    JavaMissingError,
+    OutputError,
+    records.InputMissingError,
+    records.NewerVersionError,
+)
 
 
 class NightlyRun:
@@ -293,23 +302,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         today = dt.datetime.now(dt.UTC).date()
         first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
         spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
-        manifests = Manifests(Storage(spark), options.output)
+        storage = Storage(spark)
+        manifests = Manifests(storage, options.output)
 
         def batch_of(dates: tuple[dt.date, ...]) -> Batch:
             return Batch(spark, options.input, options.output, dates, options.slo, night.reach)
 
         night = NightlyRun(batch_of, manifests, progress=progress)
         present = records.dates(spark, options.input)
+        storage.check_writable(options.output)
         dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
         files = records.files(spark, options.input, {each for date in dates for each in night.reads(date)})
         work = night.everything(dates) if options.dates else night.stale(dates, files)
         succeeded = night.run(work, files, first, asked=bool(options.dates))
-    except (slo_file.SloFileError, JavaMissingError, records.InputMissingError, records.NewerVersionError) as error:
+    except _CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
     for date in sorted(night.changed):
         succeeded = _report(spark, options.output, date, progress) and succeeded
-    if not work and not night.changed:
+    if not present:
+        progress.say(f"{options.input} has no folder date=…: there are no traces")
+    elif not work and not night.changed:
         progress.say(f"nothing to do: every date from {first} on is up to date")
     progress.say(f"dates with new tables: {len(night.changed)}, in {time.perf_counter() - began_s:.1f} s")
     for date, names in sorted(night.failed.items()):
@@ -319,8 +332,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _new(options: arguments.JobArguments, first: dt.date) -> list[dt.date]:
     """The dates from `first` on that have traces on this machine and were never run."""
-    found = (dt.date.fromisoformat(path.name[5:]) for path in Path(options.input).glob("date=????-??-??"))
-    return [date for date in found if date >= first and not Path(options.output, "_runs", f"date={date}.json").exists()]
+    found = map(records.date_of, (path.name for path in Path(options.input).glob("date=????-??-??")))
+    return [
+        date for date in found if date and date >= first and not Path(options.output, "_runs", f"date={date}.json").exists()
+    ]
 
 
 def _recent(

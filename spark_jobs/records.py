@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 
 _VERSION = re.compile(r"\.v(\d+)\.parquet$")
+_DATE = re.compile(r"date=(\d{4}-\d\d-\d\d)(?:\.json)?$")
 SMALL_BYTES = 96 << 20
 """Some four million records: for so many, what counts is planning and compiling."""
 _ROWS_PER_GROUP = 1 << 17
@@ -102,34 +103,61 @@ def _listed_here(folders: Iterable[Path]) -> Iterator[tuple[str, File]]:
                     yield str(path), File(status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def gather(spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: Path) -> DataFrame | None:
-    """What `read` gives, from one file for each date, which is made in the folder `into`. None if the files are not on this
-    machine, or large.
+class Gathered:
+    """The records of small dates on this machine, put together in one file for each date when they are first asked for.
 
-    A daemon writes hundreds of files a day. To open a small one takes Spark longer than to read it, in every pass.
+    A daemon writes hundreds of files a day. To open a small one takes Spark longer than to read it, in every pass. A file
+    that cannot be read is a fault only for those who ask for its date.
+    """
+
+    def __init__(self, spark: SparkSession, files: Mapping[Path, Iterable[str]], into: Path) -> None:
+        """`files`: those of each date, by its folder. `into`: the folder for the files that are made."""
+        self._spark, self._files, self._into = spark, files, into
+        self._made: dict[Path, Path | Exception] = {}
+
+    def read(self, wanted: Iterable[dt.date]) -> DataFrame:
+        """What `records.read` gives. Raises what reading a file of these dates raised."""
+        names = {f"date={date}" for date in wanted}
+        made = [self._put_together(folder) for folder in self._files if folder.name in names]
+        if not made:
+            return _empty(self._spark, PARTITIONED)
+        reader = self._spark.read.schema(PARTITIONED).option("basePath", f"file://{self._into}")
+        return reader.parquet(*(f"file://{each}" for each in made)).select(*PARTITIONED.names)
+
+    def _put_together(self, folder: Path) -> Path:
+        if folder not in self._made:
+            try:
+                self._made[folder] = self._write(folder)
+            except Exception as error:  # noqa: BLE001  # raised for each job that reads the date
+                self._made[folder] = error
+        if isinstance(found := self._made[folder], Exception):
+            raise found
+        return found
+
+    def _write(self, folder: Path) -> Path:
+        arrow = to_arrow_schema(PARTITIONED, timezone="UTC")
+        schema = pa.schema([field.with_nullable(True) for field in arrow if field.name != "date"])
+        below = ds.partitioning(pa.schema([schema.field("hour"), schema.field("streamer")]), flavor="hive")
+        rows = {"min_rows_per_group": _ROWS_PER_GROUP, "max_rows_per_group": _ROWS_PER_GROUP}
+        of_date = ds.dataset([*self._files[folder]], schema, "parquet", partitioning=below, partition_base_dir=str(folder))
+        ds.write_dataset(of_date, self._into / folder.name, format="parquet", **rows)
+        return self._into / folder.name
+
+
+def gathered(spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: Path) -> Gathered | None:
+    """The records of these dates, to be put together in `into`. None if the files are not on this machine, or large.
+
+    Raises as `read` does.
     """
     if (here := Storage(spark).local(traces)) is None:
         return None
     folders = [Path(here, Path(each).name) for each in _folders(spark, traces, wanted)]
-    files = {folder: dict(_listed_here([folder])) for folder in folders}
+    files = {folder: found for folder in folders if (found := dict(_listed_here([folder])))}
     if sum(file.size_bytes for found in files.values() for file in found.values()) > SMALL_BYTES:
         return None
-    arrow = to_arrow_schema(PARTITIONED, timezone="UTC")
-    schema = pa.schema([field.with_nullable(True) for field in arrow if field.name != "date"])
-    below = ds.partitioning(pa.schema([schema.field("hour"), schema.field("streamer")]), flavor="hive")
-    rows = {"min_rows_per_group": _ROWS_PER_GROUP, "max_rows_per_group": _ROWS_PER_GROUP}
-    made = []
-    for folder, found in files.items():
-        for path in found:
-            _check_version(path)
-        if found:
-            of_date = ds.dataset([*found], schema, "parquet", partitioning=below, partition_base_dir=str(folder))
-            made.append(into / folder.name)
-            ds.write_dataset(of_date, made[-1], format="parquet", **rows)
-    if not made:
-        return _empty(spark, PARTITIONED)
-    reader = spark.read.schema(PARTITIONED).option("basePath", f"file://{into}")
-    return reader.parquet(*(f"file://{each}" for each in made)).select(*PARTITIONED.names)
+    for path in (path for found in files.values() for path in found):
+        _check_version(path)
+    return Gathered(spark, files, into)
 
 
 def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:
@@ -162,9 +190,16 @@ def _checked(storage: Storage, traces: str) -> Storage:
     return storage
 
 
+def date_of(name: str) -> dt.date | None:
+    """The date of a folder or file ``date=2026-11-21…``; None if that is none."""
+    match = _DATE.match(name)
+    with suppress(ValueError):
+        return None if match is None else dt.date.fromisoformat(match[1])
+    return None
+
+
 def _dates(storage: Storage, root: str) -> list[dt.date]:
-    names = [name[5:] for name in storage.names(f"{root}/date=*")]
-    return [dt.date.fromisoformat(name) for name in names if re.fullmatch(r"\d{4}-\d\d-\d\d", name)]
+    return [date for name in storage.names(f"{root}/date=*") if (date := date_of(name)) is not None]
 
 
 def _folders(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> list[str]:

@@ -8,6 +8,10 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has n
 from pyspark.sql import SparkSession
 
 
+class OutputError(OSError):
+    """A folder cannot be written to; the text says which and why."""
+
+
 class Storage:
     """The file system behind any path that Spark can read. A path without a scheme is on Spark's default file system."""
 
@@ -89,6 +93,15 @@ class Storage:
             return io.BytesIO(self._read.toByteArray(stream))
         finally:
             stream.close()
+
+    def check_writable(self, folder: str) -> None:
+        """Raise OutputError if no file can be made in the folder, which need not exist."""
+        probe = f"{folder}/.probe-{uuid.uuid4().hex}"
+        try:
+            self.write_bytes(probe, b"")
+            self.delete(probe)
+        except Py4JJavaError as error:
+            raise OutputError(f"{folder}: cannot be written: {error.java_exception.getMessage()}") from None
 
     def write_text(self, path: str, text: str) -> None:
         """Write a file, which appears complete or not at all."""

@@ -241,10 +241,12 @@ def test_what_a_newer_version_has_made_is_not_replaced(
             "{}/no.yaml: cannot be read: No such file",
             id="slo",
         ),
+        pytest.param(["--input", "{}", "--output", "{}/a file"], "{}/a file: cannot be written: ", id="output"),
     ],
 )
 def test_a_night_that_cannot_begin_says_why(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
+    (tmp_path / "a file").touch()
     assert nightly.main([each.format(tmp_path) for each in arguments]) == 2
     assert capsys.readouterr().err.startswith(says.format(tmp_path))

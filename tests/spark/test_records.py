@@ -99,23 +99,46 @@ def test_gathered_files_give_what_they_give_each_by_itself(
     write(traces, [record(at("07:00", NEXT))], without=["redelivered", "traceparent"])
     (file,) = write(traces, [record(at("07:00", NEXT), retries=2)], extra=pa.field("later", pa.string()))
     (file.parent / f".{file.name}").write_bytes(b"half")
-    gathered = records.gather(spark, str(traces), [DATE, NEXT], into)
+    gathered = records.gathered(spark, str(traces), [DATE, NEXT], into)
     assert gathered is not None
-    assert len(gathered.inputFiles()) == 2
+    both = gathered.read([DATE, NEXT])
+    assert len(both.inputFiles()) == 2
     plain = records.read(spark, str(traces), [DATE, NEXT])
-    assert [(f.name, f.dataType) for f in gathered.schema] == [(f.name, f.dataType) for f in plain.schema]
-    assert sorted(map(str, gathered.collect())) == sorted(map(str, plain.collect()))
-    nothing = records.gather(spark, str(traces), [NEXT + dt.timedelta(days=1)], into)
-    assert nothing is not None
+    assert [(f.name, f.dataType) for f in both.schema] == [(f.name, f.dataType) for f in plain.schema]
+    assert sorted(map(str, both.collect())) == sorted(map(str, plain.collect()))
+    assert {row.date for row in gathered.read([NEXT]).collect()} == {NEXT}
+    nothing = gathered.read([NEXT + dt.timedelta(days=1)])
     assert (nothing.collect(), nothing.columns) == ([], PARTITIONED.names)
 
     newer = file.rename(file.with_name("part-1.v2.parquet"))
     with pytest.raises(records.NewerVersionError, match=newer.name):
-        records.gather(spark, str(traces), [NEXT], into)
+        records.gathered(spark, str(traces), [NEXT], into)
     monkeypatch.setattr(records, "SMALL_BYTES", 1)
-    assert records.gather(spark, str(traces), [DATE], into) is None
+    assert records.gathered(spark, str(traces), [DATE], into) is None
     monkeypatch.setattr(Storage, "local", lambda *_: None)
-    assert records.gather(spark, str(traces), [DATE], into) is None
+    assert records.gathered(spark, str(traces), [DATE], into) is None
+
+
+@pytest.mark.parametrize("broken", [b"", b"PAR1 and then nothing"])
+def test_a_file_that_cannot_be_read_is_a_fault_only_for_those_who_read_its_date(
+    spark: SparkSession, tmp_path: Path, broken: bytes
+) -> None:
+    write(tmp_path, [record("07:00")])
+    (file,) = write(tmp_path, [record(at("07:00", NEXT))])
+    file.with_name("part-9.parquet").write_bytes(broken)
+    batch = Batch(spark, str(tmp_path), str(tmp_path / "tables"), (DATE,), reach=(1, 1))
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"part-9\.parquet"):
+            batch.records(1, 1)
+    assert batch.records().count() == batch.records(1, 0).count() == 1
+    batch.release()
+
+
+def test_a_folder_whose_name_is_no_date_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, [record("07:00")])
+    for name in ("date=2026-13-45", "date=today", "date=2026-11-20x", "other"):
+        (tmp_path / name).mkdir()
+    assert records.dates(spark, str(tmp_path)) == [DATE]
 
 
 def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: Path) -> None:
