@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import zenoh
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from streamer.described import Described
 from streamer.transports.addresses import is_loopback
@@ -124,6 +125,8 @@ class ZenohOptions(WireOptions):
     """Streamers on this network confirm messages to each other. None: off."""
     listeners: ListenerOptions = ListenerOptions()
     """Limits on listeners."""
+    _contents: tuple[bytes, ...] = PrivateAttr(())
+    """Of the files that are read when the session is opened, digests: options are equal only if these are, too."""
 
     @field_validator("listen", "connect")
     @classmethod
@@ -139,6 +142,12 @@ class ZenohOptions(WireOptions):
     def _client_needs_a_router(self) -> "ZenohOptions":
         if self.mode == "client" and not (self.connect or self.scouting or self.config_file):
             raise ValueError("mode client: expected connect, scouting or config_file, to find a router with")
+        return self
+
+    @model_validator(mode="after")
+    def _look_into_files(self) -> "ZenohOptions":
+        files = (self.config_file, None if self.receipts is None else self.receipts.key_file)
+        self._contents = tuple(_digest(file) for file in files if file is not None)
         return self
 
     def exposures(self) -> Sequence[str]:
@@ -228,6 +237,14 @@ def without_settings(exc: Exception) -> str:
     text = str(exc)
     kept = _SETTINGS.sub("", text)
     return text if kept == text else f"{kept}… (the rest is withheld)"
+
+
+def _digest(path: Path) -> bytes:
+    """Of its content; nothing if it cannot be read, which is said by whoever needs it."""
+    try:
+        return blake2b(path.read_bytes(), digest_size=16).digest()
+    except OSError:
+        return b""
 
 
 def _read(path: Path) -> zenoh.Config:

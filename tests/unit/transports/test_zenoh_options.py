@@ -166,3 +166,17 @@ def test_key_for_receipts_that_is_missing_or_short_is_refused_and_not_shown(tmp_
 def test_streamers_that_are_believed_have_to_be_named(streamers: Any) -> None:
     with pytest.raises(ValidationError):
         ZenohOptions.model_validate({"receipts": {"key_file": "/x", "streamers": streamers}})
+
+
+@pytest.mark.parametrize("option", ["config_file", "receipts"])
+def test_options_are_others_once_a_file_that_they_name_has_another_content(tmp_path: Path, option: str) -> None:
+    file = tmp_path / "file"
+    given: Any = file if option == "config_file" else {"key_file": file, "streamers": ["gateway"]}
+    missing = ZenohOptions.model_validate({option: given})
+    file.write_text("{}" + "k" * 20)
+    before, same = (ZenohOptions.model_validate({option: given}) for _ in range(2))
+    file.write_text("{}" + "o" * 20)
+    after = ZenohOptions.model_validate({option: given})
+    assert before == same
+    assert missing != before != after
+    assert "kkk" not in repr(before)
