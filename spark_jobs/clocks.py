@@ -26,7 +26,6 @@ MAX_SIGHTINGS = 200_000
 _SIGHTINGS_PER_PAIR = 100
 _ENOUGH_MESSAGES = 10
 _HOUR_US = 3_600_000_000
-_EPOCH = dt.date(1970, 1, 1)
 
 
 class ClockEstimate(NamedTuple):
@@ -89,7 +88,12 @@ class Sightings(NamedTuple):
 
     def is_made_on(self, date: dt.date) -> bool:
         hour = self.hour_of_message
-        return hour is not None and hour // 24 == (date - _EPOCH).days
+        return hour is not None and hour // 24 == number_of(date)
+
+
+def number_of(date: dt.date) -> int:
+    """The days since 1970."""
+    return (date - dt.date(1970, 1, 1)).days
 
 
 def sightings(records: DataFrame, most: int = MAX_SIGHTINGS) -> list[Sightings]:

@@ -30,10 +30,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
-from spark_jobs.clocks import Sightings
+from spark_jobs.clocks import Sightings, number_of
 from spark_jobs.flows import CROWDED, crowded, flow_hash, told_apart, without_crowded_ends
 from spark_jobs.session import broadcast, small_frame
-from spark_jobs.spans import ALWAYS, DAY_MS, REACH_DAYS, SkewsUs, Spans, number_of, topic_spans
+from spark_jobs.spans import ALWAYS, DAY_MS, REACH_DAYS, SkewsUs, Spans, topic_spans
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from spark_jobs.verdict import Sighting, Signature, Verdict, judge, judge_crowded, leads, rank
 

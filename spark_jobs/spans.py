@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from spark_jobs.batch import days
-from spark_jobs.clocks import Sightings
+from spark_jobs.clocks import Sightings, number_of
 from spark_jobs.flows import flow_hash, told_apart
 from spark_jobs.session import broadcast
 from spark_jobs.verdict import Verdict
@@ -25,11 +25,6 @@ SkewsUs = Mapping[dt.date, Mapping[str, int]]
 Judged = tuple[int | None, int | None]
 """Time of the first and last hand-over that can be judged, µs of the day; None: any."""
 ALWAYS: Judged = (None, None)
-
-
-def number_of(date: dt.date) -> int:
-    """The days since 1970."""
-    return (date - dt.date(1970, 1, 1)).days
 
 
 def topic_spans(records: DataFrame, topics: Set[int]) -> list[Any]:
