@@ -55,6 +55,7 @@ class Intake:
         self._gate = Gate()
         self._is_ending = False
         self._batches = 0
+        self._opened = 0
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
@@ -121,6 +122,8 @@ class Intake:
         is_quiet = is_one_of_many or self._is_for_a_service(part)
         kind: type[KeySubscription] = CallbackSubscription if is_quiet else FifoSubscription
         subscription = kind(self._loop, part, self._take, self._ended, self._gate)
+        self._opened += 1
+        subscription.opened = self._opened
         if is_topic(part) and kind is FifoSubscription:
             self._with_thread.add(subscription)
         keys, key = self._keys, key_filter(*part, self._context.authority)
@@ -191,9 +194,9 @@ class Intake:
                 chosen = canonical[shared]
             except KeyError:
                 chosen = self._choose(shared)
-            # A closing subscription delivers what it still has: its copies were the chosen ones until a moment ago. If a
-            # message is delivered twice because of that, both copies have the same id.
-            if chosen is subscription or (subscription.closing and chosen is not None):
+            # The chosen one is the oldest. So if it is younger than one that is closing, what that one still has was chosen
+            # until a moment ago. If a message is delivered twice because of that, both copies have the same id.
+            if chosen is subscription or (subscription.closing and chosen is not None and chosen.opened > subscription.opened):
                 sink = attributes.sink
                 if sink is not None and sink.authority in serves:
                     received: Received = Receipted(message, self._receipts)
