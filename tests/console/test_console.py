@@ -245,6 +245,15 @@ def test_a_page_that_is_not_seen_holds_no_stream_and_one_too_many_polls(
 # the daemon goes away, and is another one; last, because it is
 
 
+ASK_NOTHING_UNTIL_A_CLICK = """() => {
+    const real = window.fetch
+    let isClicked = false
+    addEventListener("click", () => { isClicked = true }, { capture: true, once: true })
+    window.fetch = (...request) => isClicked ? real(...request) : Promise.reject(new TypeError("not yet"))
+}"""
+"""The page tries again by itself now and then, which can be just before a test does it."""
+
+
 def test_a_daemon_that_goes_away_and_comes_back(console: Console, thread: TopologyThread, topology: Topology) -> None:
     console.open("explain")
     console.field("Source").fill(SPEED_TEXT)
@@ -253,6 +262,7 @@ def test_a_daemon_that_goes_away_and_comes_back(console: Console, thread: Topolo
     banner = console.page.locator("#banner")
     expect(banner).to_contain_text("The streamer does not answer")
     expect(console.page.locator("#health")).to_have_text("No answer")
+    console.page.evaluate(ASK_NOTHING_UNTIL_A_CLICK)
     topology.daemon.start()
     thread.run(topology.daemon.until_up())
     banner.get_by_role("button", name="Try now").click()
@@ -263,3 +273,17 @@ def test_a_daemon_that_goes_away_and_comes_back(console: Console, thread: Topolo
     expect(console.page.locator(".log")).to_contain_text("The streamer was started anew")
     expect(console.page.locator(".log")).to_contain_text("The streamer answers again")
     assert DESK["width"] == console.page.evaluate("innerWidth")
+
+
+def test_a_page_finds_a_daemon_that_comes_back_by_itself(
+    console: Console, thread: TopologyThread, topology: Topology
+) -> None:
+    console.open("overview")
+    expect(console.page.locator("#health")).to_have_text("Ready")
+    topology.daemon.signal(signal.SIGKILL)
+    thread.run(topology.daemon.ended())
+    expect(console.page.locator("#banner")).to_contain_text("The streamer does not answer")
+    topology.daemon.start()
+    thread.run(topology.daemon.until_up())
+    expect(console.page.locator("#banner")).to_be_hidden()
+    expect(console.page.locator(".log")).to_contain_text("The streamer answers again")
