@@ -21,12 +21,31 @@ def program() -> NoReturn:
     Everything is closed by then. The interpreter's own end is left out: threads of libraries (Zenoh's) that ask for it
     meanwhile would abort the process.
     """
+    _standard_streams()
     status = main()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # nobody reads it any more
             stream.flush()
     os._exit(status)
+
+
+def _standard_streams() -> None:
+    """Have all three, and print whatever the encoding lacks by its number.
+
+    Those that were closed lead nowhere, and no socket gets their numbers.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as the process
+        elif mode == "w":
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

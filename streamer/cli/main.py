@@ -1,12 +1,13 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
 tap | top | schema | demo | completion``.
 
-Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
-(EX_IOERR); 78 the configuration cannot be used, or a newer version wrote the files (EX_CONFIG).
+Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read, or
+what is printed not written (EX_IOERR); 78 the configuration cannot be used, or a newer version wrote the files (EX_CONFIG).
 """
 
 import argparse
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -18,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from streamer import __version__
-from streamer.cli.text import EX_CONFIG, complain, plain
+from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
@@ -30,6 +31,8 @@ from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.well_known import USTREAMER
 
 logger = logging.getLogger("ustreamer.cli.main")
+
+_NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 FORM = "compiled" if IS_COMPILED else "pure Python"
 
@@ -47,10 +50,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         count = len(exc.problems)
         print(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", file=sys.stderr)
         return EX_CONFIG
-    except BrokenPipeError:  # the reader has seen enough; what is still buffered must not be written either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has seen enough
+        _discard_output()
         return 1
+    except OSError as exc:
+        if exc.filename is not None or exc.errno not in _NOT_WRITTEN:
+            raise
+        _discard_output()
+        return complain(f"standard output could not be written: {exc.strerror}", EX_IOERR)
     return status
+
+
+def _discard_output() -> None:
+    """What is still buffered must not be written either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:

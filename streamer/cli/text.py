@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from streamer.journal import moments
 
 EX_IOERR = 74
-"""The journal or the traces cannot be read (sysexits.h)."""
+"""The journal or the traces cannot be read, or standard output not written (sysexits.h)."""
 
 EX_CONFIG = 78
 """The configuration cannot be used (sysexits.h)."""

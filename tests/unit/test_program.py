@@ -1,9 +1,20 @@
-"""The end of the process: at once, with the status of the command, and with everything that was printed."""
+"""The process around the commands: its standard streams, which can be closed or full, and its end.
 
+It ends at once, with the status of the command, and with everything that was printed.
+"""
+
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.process import ROOT, StreamerProcess
+from tests.zenoh_peers import free_endpoint, raw_peer
+
+CHECK = f"{sys.executable} -m streamer check --config config/minimal.yaml"
 
 _STANDS_IN = """
 import sys, threading, time
@@ -39,3 +50,53 @@ def test_wrong_usage_has_status_2() -> None:
     line = [sys.executable, "-m", "streamer", "check"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, "--config" in done.stderr) == (2, True)
+
+
+def shell(line: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["bash", "-c", line], cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=20, check=False
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed_are_no_error(closed: str) -> None:
+    done = shell(f"{CHECK} {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("" if ">&-" in closed.split() else shell(CHECK).stdout)
+
+
+def test_output_that_cannot_be_written_has_status_74_and_a_reason() -> None:
+    done = shell(f"{CHECK} >/dev/full")
+    assert (done.returncode, done.stderr) == (74, "standard output could not be written: No space left on device\n")
+
+
+def test_a_complaint_that_cannot_be_written_leaves_the_status_as_it_is() -> None:
+    assert shell(f"{sys.executable} -m streamer check --config config/slo.yaml 2>&-").returncode == 78
+
+
+def test_what_the_encoding_of_the_output_lacks_is_printed_by_its_number(tmp_path: Path) -> None:
+    config = tmp_path / "fahrzeug-\N{GREEK SMALL LETTER ALPHA}.yaml"
+    config.write_text((ROOT / "config/minimal.yaml").read_text())
+    done = shell(f"{sys.executable} -m streamer check --config {config}", PYTHONIOENCODING="latin-1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fahrzeug-\\u03b1.yaml: good" in done.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full", "2> >(head -c 1)"])
+async def test_a_daemon_without_standard_streams_starts_and_ends_as_any_other(closed: str, tmp_path: Path) -> None:
+    one, other = free_endpoint(), free_endpoint()
+    config = {
+        "authority": "gateway",
+        "endpoints": {
+            "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": {"listen": [one]}},
+            "cloud": {"transport": "zenoh", "authorities": ["*"], "options": {"listen": [other]}},
+        },
+        "routes": [{"from": "vehicle", "to": "cloud"}],
+        "journal": {"path": str(tmp_path / "journal.db")},
+    }
+    program = ["bash", "-c", f'exec {sys.executable} -m streamer "$@" {closed}', "streamer"]
+    daemon = StreamerProcess(tmp_path, config, program=program)
+    with raw_peer(connect=[one, other]):
+        async with daemon:
+            daemon.signal(signal.SIGTERM)
+            assert await daemon.ended() == 0

@@ -196,7 +196,9 @@ class Intake:
                 chosen = self._choose(shared)
             # The chosen one is the oldest. So if it is younger than one that is closing, what that one still has was chosen
             # until a moment ago. If a message is delivered twice because of that, both copies have the same id.
-            if chosen is subscription or (subscription.closing and chosen is not None and chosen.opened > subscription.opened):
+            if chosen is subscription or (
+                chosen is not None and subscription.closing and chosen.opened > subscription.opened
+            ):
                 sink = attributes.sink
                 if sink is not None and sink.authority in serves:
                     received: Received = Receipted(message, self._receipts)

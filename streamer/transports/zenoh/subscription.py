@@ -73,8 +73,8 @@ class OpenKeys:
 class KeySubscription:
     """The samples of one filter. ``take`` gets them on the loop; ``ended`` is called there when no more can come.
 
-    Call `declare` and `undeclare`, which can block, on the control thread, and everything else on the loop. ``opened``, its
-    place in the order of opening, and ``closing`` are for the owner; ``discarded`` counts the samples that came after `abandon`.
+    Call `declare` and `undeclare`, which can block, on the control thread, and everything else on the loop. ``closing`` and
+    ``opened``, a number that grows with each, are for the owner; ``discarded`` counts the samples that came after `abandon`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
