@@ -64,13 +64,27 @@ class ReportTables:
         for name in self._storage.names(f"{folder}/*.parquet"):
             file = pq.ParquetFile(self._storage.readable(f"{folder}/{name}"))
             yield file.schema_arrow.empty_table()
-            yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(_CHUNK))
+            yield from (_in_utf8(pa.Table.from_batches([batch])) for batch in file.iter_batches(_CHUNK))
 
     def trend(self, table: tables.Table) -> Iterator[tuple[datetime.date, Iterator[pa.Table]]]:
         """The report's date and the 14 days before it, each with its rows; without the days that were never written."""
         for date in days(self.date, -TREND_DAYS, 0):
             if self._storage.exists(self._folder(table, date)):
                 yield date, self.day(table, date)
+
+
+def _in_utf8(rows: pa.Table) -> pa.Table:
+    """With replacement characters in text that is not UTF-8: Spark copies what a foreign trace file has, Arrow refuses it."""
+    for at, field in enumerate(rows.schema):
+        if not pa.types.is_string(field.type):
+            continue
+        try:
+            rows.column(at).validate(full=True)
+        except pa.ArrowInvalid:
+            stored = rows.column(at).cast(pa.binary()).to_pylist()
+            made = [None if each is None else each.decode(errors="replace") for each in stored]
+            rows = rows.set_column(at, field, pa.array(made, field.type))
+    return rows
 
 
 def _grouped(chunks: Chunks, keys: Sequence[str], sums: Sequence[str], largest: Sequence[str] = ()) -> pa.Table:

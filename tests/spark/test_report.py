@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -159,3 +161,23 @@ def test_missing_tables_and_empty_days_are_told_apart(spark: SparkSession, tmp_p
     assert "No objectives are set." in page.text
     for table in tables.TABLES.keys() - {"slo", "outcomes", "latency"}:
         assert f"the table {table} was not written for this day" in page.text
+
+
+def test_text_of_a_foreign_trace_file_that_is_not_utf8_is_shown_as_far_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where it is a key: two routes that only differ in such bytes are one in the report."""
+    root = tmp_path / "tables"
+    folder = root / tables.ROUTE_HOURLY.name / f"date={DAY}"
+    put(
+        root,
+        tables.ROUTE_HOURLY,
+        [hour(3, "gw", "up?", delivered=2), hour(3, "gw", "up!", delivered=3), hour(4, "gw", "fine", delivered=1)],
+    )
+    (file,) = folder.iterdir()
+    rows = pq.read_table(file, partitioning=None)
+    stored = [b"up\xff" if name.startswith("up") else name.encode() for name in rows["route"].to_pylist()]
+    at = rows.schema.get_field_index("route")
+    foreign = pa.array(stored, pa.binary()).view(pa.string())
+    pq.write_table(rows.set_column(at, "route", foreign), file)
+    _, data = report.write(spark, str(root), DAY, str(tmp_path / "out"))
+    routes = json.loads(Path(data).read_text())["volume"]["routes"]
+    assert [(row["route"], row["messages"]) for row in routes] == [("up\N{REPLACEMENT CHARACTER}", 5), ("fine", 1)]
