@@ -74,7 +74,7 @@ class ReportTables:
 
 
 def _in_utf8(rows: pa.Table) -> pa.Table:
-    """With replacement characters in text that is not UTF-8: Spark copies what a foreign trace file has, Arrow refuses it."""
+    """With replacement characters where text is not UTF-8: Spark copies what a foreign trace file has, Arrow refuses it."""
     for at, field in enumerate(rows.schema):
         if not pa.types.is_string(field.type):
             continue
