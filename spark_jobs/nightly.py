@@ -98,6 +98,7 @@ class NightlyRun:
         self.changed: set[dt.date] = set()
         """The dates that got a new table."""
         self._is_stopping = False
+        self._traced: set[str] = set()
         self.failed: dict[dt.date, set[str]] = {}
         """The jobs that failed, or were skipped because a job that they need failed."""
 
@@ -243,6 +244,14 @@ class NightlyRun:
             self._is_stopping = True
             raise
 
+    def _told(self, error: Exception) -> str:
+        """The first line of an error. All of it goes to standard error, once: one bad file fails many jobs."""
+        text = str(error)
+        if text not in self._traced:
+            self._traced.add(text)
+            traceback.print_exception(error, file=sys.stderr)
+        return text.partition("\n")[0] or type(error).__name__
+
     def _skipped(self, job: Job, date: dt.date) -> bool:
         """Whether a job failed on which this one depends."""
         failed = self.failed.get(date, set())
@@ -274,8 +283,7 @@ class NightlyRun:
                 for half in (dates[: len(dates) // 2], dates[len(dates) // 2 :]):
                     self._run_job(job, half, made)
                 return
-            self._progress.say(f"{shown(dates)} {job.name}: FAILED: {error}")
-            traceback.print_exc(file=sys.stderr)
+            self._progress.say(f"{shown(dates)} {job.name}: FAILED: {self._told(error)}")
             for date in dates:
                 self.failed.setdefault(date, set()).add(job.name)
             self._progress.skip((len(job.tables) - finished) * len(dates))
@@ -320,6 +328,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     for date in sorted(night.changed):
         succeeded = _report(spark, options.output, date, progress) and succeeded
+    for date in options.dates if present else ():
+        if not files[date]:
+            progress.say(f"{date}: there are no traces of that date")
     if not present:
         progress.say(f"{options.input} has no folder date=…: there are no traces")
     elif not work and not night.changed:

@@ -297,6 +297,18 @@ def test_a_job_that_fails_for_one_date_is_done_for_the_others(harness: NightHarn
     assert harness.said.getvalue().splitlines()[-1].startswith("[12/12]")
 
 
+def test_an_error_of_many_jobs_is_told_in_a_line_each_and_whole_only_once(
+    harness: NightHarness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.files = {day(number): {"a": A} for number in range(4)}
+    harness.breaks = {name: ValueError("no such luck\nand here is why") for name in ("plain", "audit")}
+    harness.broken = {day(1), day(2)}
+    assert not harness.night()
+    failed = [line for line in harness.lines if "FAILED" in line]
+    assert sorted(failed) == [f"{day(n)} {job}: FAILED: no such luck" for n in (1, 2) for job in ("audit", "plain")]
+    assert capsys.readouterr().err.count("Traceback") == 1
+
+
 def test_what_is_killed_counts_as_undone_for_all_dates_of_its_batch(harness: NightHarness) -> None:
     harness.files = {day(0): {"a": A}, day(1): {"a": A}, day(2): sized(97)}
     harness.breaks["audit"] = Killed()

@@ -232,6 +232,17 @@ def test_what_a_newer_version_has_made_is_not_replaced(
     assert [path.name for path in kept.parent.iterdir()] == ([kept.name] if what == "manifest" else [])
 
 
+def test_dates_without_traces_are_told(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "traces", [record()])
+    monkeypatch.setattr(NightlyRun, "run", lambda *arguments, **keywords: True)
+    dates = ["--from", str(day(-1)), "--to", str(day(1))]
+    assert nightly.main(["--input", f"{tmp_path}/traces", "--output", f"{tmp_path}/tables", *dates]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "no traces" in line]
+    assert told == [f"{day(number)}: there are no traces of that date" for number in (-1, 1)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
