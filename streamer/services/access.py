@@ -9,7 +9,7 @@ The law of this file:
 - One may always list and end what one has subscribed oneself. That is not asked here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -96,6 +96,11 @@ class Access:
             return self.is_named(subscriber.authority)
         rules = (rule for rule in self.subscribe if rule.subscriber.matches(subscriber))
         return any(pattern.matches(topic) for rule in rules for pattern in rule.topics)
+
+    def standing(self, subscriber: UUri) -> Hashable:
+        """The same for uEntities that `may_subscribe` to the same topics."""
+        rules = tuple(number for number, rule in enumerate(self.subscribe or ()) if rule.subscriber.matches(subscriber))
+        return subscriber.authority, rules, self.may_fetch(subscriber)
 
     def is_about_subscriptions(self, topic: UUri) -> bool:
         """Whether a topic is, or stands for, the one on which our uSubscription service tells all changes."""

@@ -11,7 +11,7 @@ as its receiver may subscribe to them now.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
@@ -96,7 +96,8 @@ class MulticastReceivers:
         """Read the registrations, and tell the router the interest. Blocks. Raises `StateError`."""
         for registration in self._state.read("SELECT receiver, multicast_id FROM multicast_receivers", _registration_of):
             if registration not in self:
-                self._add(registration)
+                self._note(registration)
+        self._judge()
 
     def use(self, catalogue: Catalogue, access: Access, max_authorities: int | None = None) -> None:
         """Use another catalogue, other permissions and, unless it is None, another bound from now on.
@@ -104,11 +105,19 @@ class MulticastReceivers:
         The router is told only about changes.
         """
         self._max_authorities = max_authorities or self._max_authorities
-        before, self._interested, self._catalogue, self._access = self._interested, {}, catalogue, access
+        self._catalogue, self._access = catalogue, access
+        self._judge()
+
+    def _judge(self) -> None:
+        """Find out all interest anew. Receivers of an authority that are judged alike are judged once."""
+        before, self._interested = self._interested, {}
         for (authority, pattern), holders in self._receivers.items():
+            alike: dict[Hashable, list[UUri]] = {}
             for receiver in holders:
-                for topic in self._topics_for(receiver, pattern):
-                    self._interested.setdefault(topic, Counter())[authority] += 1
+                alike.setdefault(self._access.standing(receiver), []).append(receiver)
+            for receivers in alike.values():
+                for topic in self._topics_for(receivers[0], pattern):
+                    self._interested.setdefault(topic, Counter())[authority] += len(receivers)
         for topic in before.keys() | self._interested.keys():
             if before.get(topic, Counter()).keys() != self._interested.get(topic, Counter()).keys():
                 self._tell(topic)
@@ -192,11 +201,15 @@ class MulticastReceivers:
     def _topics_for(self, receiver: UUri, pattern: MulticastId) -> Iterator[UUri]:
         return (topic for topic in self._catalogue.expand(pattern) if self._access.may_subscribe(receiver, topic))
 
+    def _note(self, registration: Registration) -> None:
+        receiver, pattern = registration
+        self._receivers.setdefault((receiver.authority, pattern), set()).add(receiver)
+        self._count_in(receiver, 1)
+
     def _add(self, registration: Registration) -> None:
+        self._note(registration)
         receiver, pattern = registration
         authority = receiver.authority
-        self._receivers.setdefault((authority, pattern), set()).add(receiver)
-        self._count_in(receiver, 1)
         for topic in self._topics_for(receiver, pattern):
             interested = self._interested.setdefault(topic, Counter())
             interested[authority] += 1

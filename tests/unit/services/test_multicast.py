@@ -13,56 +13,26 @@ from streamer.services.multicast import (
     REGISTER,
     RESOLVE,
     UNREGISTER,
-    MulticastReceivers,
-    Registration,
     filters,
 )
-from streamer.services.state import StateError, StateFile
+from streamer.services.state import StateError
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.services.fake_router import FakeRouter
-from tests.unit.services.patterns import entities_at
-
-ACCESS = Access(
-    "gw",
-    frozenset({"gw", "veh1"}),
-    published={"cloud": (everything_at("veh1"),)},
-    subscribe=(SubscribeRule(entities_at("*"), (everything_at("veh1"),)),),
+from streamer.uprotocol.uri import UUri
+from tests.unit.services.receivers_harness import (
+    ACCESS,
+    APP,
+    CATALOGUE,
+    DOORS,
+    FRONT,
+    LEFT,
+    OTHER_APP,
+    PHONE,
+    RIGHT,
+    ReceiversHarness,
+    known,
 )
-"""The cloud is named; everybody may receive what the vehicle fires."""
-
-DOORS = "//veh1/A8000/2/0/doorOpened"
-FRONT, LEFT, RIGHT = (UUri("veh1", 0xA8000, 2, resource) for resource in (0x8001, 0x8002, 0x8003))
-APP, OTHER_APP, PHONE = UUri("cloud", 0xA, 1, 0), UUri("cloud", 0xB, 1, 0), UUri("phone", 0xA, 1, 0)
-
-
-def known(**partitions: int) -> Catalogue:
-    return Catalogue(
-        {MulticastId.parse(f"{DOORS}/{name.replace('_', '/')}"): resource for name, resource in partitions.items()}
-    )
-
-
-CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
-
-
-class ReceiversHarness:
-    def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE, access: Access = ACCESS) -> None:
-        self.router = FakeRouter()
-        self.state = StateFile(path, MulticastReceivers.TABLES)
-        self.state.open()
-        self.receivers = MulticastReceivers(self.state, self.router, catalogue, access, 2)
-        self.receivers.restore()
-
-    async def register(self, receiver: UUri, partition: str) -> frozenset[UUri]:
-        return await self.receivers.register(Registration(receiver, MulticastId.parse(f"{DOORS}/{partition}")))
-
-    async def unregister(self, receiver: UUri, partition: str) -> None:
-        await self.receivers.unregister(Registration(receiver, MulticastId.parse(f"{DOORS}/{partition}")))
-
-    async def call(self, method: int, caller: UUri, request: Message) -> Message:
-        return await self.receivers.methods()[method].call(caller, request)
 
 
 @pytest.fixture
@@ -190,6 +160,32 @@ async def test_a_new_catalogue_is_applied_and_the_router_is_told_only_changes(se
     service.receivers.use(known(front_left=0x8002, front_top=0x8004, rear=0x8005), ACCESS)
     assert service.router.interest == {LEFT: {"cloud": 0}, UUri("veh1", 0xA8000, 2, 0x8004): {"cloud": 0}}
     assert service.router.interest_changes - told == 3  # front and front/right are gone, front/top is new
+
+
+async def test_receivers_that_are_judged_alike_are_judged_once_at_a_reload_and_at_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def may_subscribe(self: Access, subscriber: UUri, topic: UUri) -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    made = ReceiversHarness(tmp_path / "state.db")
+    for number in range(50):
+        await made.register(UUri("cloud", number, 1, 0), "front/*")
+    monkeypatch.setattr(Access, "may_subscribe", may_subscribe)
+    made.receivers.use(CATALOGUE, ACCESS)
+    made.state.close()
+    assert asked == 3
+    again = ReceiversHarness(tmp_path / "state.db")
+    assert (asked, len(again.receivers)) == (6, 50)
+    for number in range(50):
+        assert set(again.router.interest) == {FRONT, LEFT, RIGHT}
+        await again.unregister(UUri("cloud", number, 1, 0), "front/*")
+    assert again.router.interest == {}
+    again.state.close()
 
 
 async def test_a_registration_outlives_a_catalogue_that_does_not_know_it(service: ReceiversHarness) -> None:
