@@ -5,6 +5,8 @@ The law of this file:
 - The state that we want (`wanted`) changes with our subscribers, and each change begins a new epoch. A command is then sent
   at once, and repeated until there is a response: at once if none came within the TTL, after a growing wait if it failed.
 - A response counts only in the epoch of its command.
+- A confirmed subscription is sent again every ``timeout_ms``, and within that time after a start: a service that has lost it
+  tells nobody. Where it is known, that changes nothing.
 - In which version of the service a command goes out, `remote_version` knows. One that goes out in both is one command still:
   the first OK decides, or a refusal if the other version is silent; it has failed when both have.
 - Commands can overtake each other. As long as an opposite one may still arrive, the service may change the state after its
@@ -18,6 +20,7 @@ The law of this file:
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from zlib import crc32
 
 from streamer.services.usubscription.entries import Command, CommandResponse, ReceivedUpdate, SubscriptionState
 from streamer.services.usubscription.remote_version import PATIENCE_MS, RemoteVersions
@@ -73,8 +76,8 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class RemoteTopic:
-    """``is_confirmed``: the service has what we want, nothing is to be sent. ``latest``: the last command while open, by
-    its id in each version in which it was sent.
+    """``is_confirmed``: the service has what we want; a subscription is sent again when it is due. ``latest``: the last
+    command while open, by its id in each version in which it was sent.
     """
 
     topic: UUri
@@ -157,6 +160,7 @@ class RemoteTopic:
         self.clock_set_back(now_ms)
         self.opposite_ms = _UNKNOWN_MS  # neither of the two is on disk
         self.is_unconfirmed = True
+        self.due_ms = now_ms + self._spread_ms if self.is_confirmed and self.wanted else self.due_ms
         return [] if self.is_confirmed else self._send(now_ms)
 
     def clock_set_back(self, now_ms: int) -> None:
@@ -215,7 +219,7 @@ class RemoteTopic:
             return Step([])
         if update.state is SubscriptionState.SUBSCRIBED and update.created_ms >= self.answered_ms:
             if self.is_pending_there:
-                self._confirm()
+                self._confirm(now_ms)
             self.answered_ms = update.created_ms
             return Step([], self._subscribed())
         if update.state is not SubscriptionState.UNSUBSCRIBED:
@@ -257,7 +261,7 @@ class RemoteTopic:
                 if self.unsubscribed_ms is not None and response.created_ms <= self.unsubscribed_ms:
                     return Step([])  # if it was the latest, the next one is sent now
                 if is_latest:
-                    self._confirm()
+                    self._confirm(now_ms)
                 return Step([], self._subscribed())
             if not is_latest:
                 return Step([])  # the response to the latest one decides
@@ -282,7 +286,7 @@ class RemoteTopic:
         if is_latest and response.code in NOT_DELIVERED:
             self._failed(now_ms, response)
         elif is_latest:
-            self._confirm()
+            self._confirm(None)
         return Step([], SubscriptionState.UNSUBSCRIBED)
 
     def _subscribed(self) -> SubscriptionState:
@@ -300,16 +304,22 @@ class RemoteTopic:
         self.state = SubscriptionState.UNSUBSCRIBED
         self.epoch += 1
         self.opposite_ms = 0
-        self._confirm()
+        self._confirm(None)
         return Step([], SubscriptionState.UNSUBSCRIBED, message)
 
-    def _confirm(self) -> None:
+    def _confirm(self, now_ms: int | None) -> None:
+        """``now_ms``: of a subscription, which is confirmed again from time to time."""
         self.is_confirmed = True
         self.is_pending_there = False
         self.is_unconfirmed = False
         self._close()
-        self.due_ms = None
+        self.due_ms = None if now_ms is None else now_ms + self.timeout_ms - self._spread_ms // 4
         self.failures = 0
+
+    @property
+    def _spread_ms(self) -> int:
+        """Less than ``timeout_ms``, and another one for each topic."""
+        return crc32(str(self.topic).encode()) % self.timeout_ms
 
     def _close(self) -> None:
         """Nothing more comes of the latest command."""
@@ -358,7 +368,7 @@ class RemoteTopic:
         if self.latest:
             is_time = self.other_ms is not None and self.other_ms <= now_ms
             return self._ask(now_ms) if is_time and self._has_room else []
-        if self.is_confirmed or (self.due_ms is not None and self.due_ms > now_ms):
+        if self.is_confirmed if self.due_ms is None else self.due_ms > now_ms:
             return []
         return self._send(now_ms)
 

@@ -82,7 +82,7 @@ async def test_a_service_that_has_only_version_3_is_asked_in_it_after_a_short_si
     await harness.subscribe(REMOTE2)
     assert harness.asked() == [(1, 3)]
     await harness.serve()
-    await harness.pass_ms(2 * TIMEOUT_MS)
+    await harness.pass_ms(TIMEOUT_MS // 2)
     assert harness.asked() == []
 
 
@@ -148,6 +148,8 @@ async def test_a_service_that_was_upgraded_is_found_again(harness: Unknown) -> N
     await harness.serve()
     harness.versions = (4,)
     await harness.pass_ms(TRY_NEWEST_MS)
+    await harness.serve()
+    harness.forget()
     await harness.subscribe(REMOTE2)
     assert harness.asked() == [(1, 4)]
     await harness.serve()

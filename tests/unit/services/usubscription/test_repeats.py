@@ -8,6 +8,7 @@ from streamer.config.services import UsubscriptionConfig
 from streamer.services.usubscription import v3
 from streamer.services.usubscription.remote_version import PATIENCE_MS
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.harness import (
     APP,
@@ -273,3 +274,71 @@ async def test_open_commands_are_bounded(harness: UsubscriptionHarness) -> None:
     assert method_of(command) == v3.UNSUBSCRIBE
     await harness.answered(command)
     assert harness.service.gauges()["remote_topics"] == 0
+
+
+async def test_a_confirmed_subscription_is_asked_for_again_because_a_service_may_have_lost_it(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    for _ in range(3):
+        harness.forget()
+        await harness.pass_ms(TIMEOUT_MS // 2)
+        assert harness.commands() == []
+        await harness.pass_ms(TIMEOUT_MS // 2)
+        [again] = harness.commands()
+        assert method_of(again) == v3.SUBSCRIBE
+        await harness.answered(again, SUBSCRIBED)
+    assert harness.states(APP) == []
+    harness.forget()
+    await harness.pass_ms(TIMEOUT_MS)
+    await harness.failed(harness.commands()[0], UCode.PERMISSION_DENIED)  # it is another one by now
+    assert await harness.subscribers(REMOTE) == {}
+    harness.forget()
+    await harness.pass_ms(10 * TIMEOUT_MS)
+    assert harness.commands() == []
+
+
+async def test_while_a_service_is_away_its_subscriptions_stay_and_are_asked_for_until_it_is_back(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    harness.forget()
+    await harness.pass_ms(DAY_MS)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    harness.forget()
+    await harness.pass_ms(TIMEOUT_MS)
+    [latest] = harness.commands()[-1:]
+    await harness.answered(latest, SUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+
+
+async def test_after_a_start_a_confirmed_subscription_is_asked_for_within_the_timeout(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    await harness.restart()
+    harness.forget()
+    await harness.pass_ms(TIMEOUT_MS)
+    assert [method_of(command) for command in harness.commands()] == [v3.SUBSCRIBE]
+
+
+async def test_what_is_confirmed_for_many_topics_is_not_asked_for_at_once(harness: UsubscriptionHarness) -> None:
+    topics = [replace_resource(number) for number in range(100)]
+    for topic in topics:
+        await harness.subscribe(topic)
+    for command in harness.commands():
+        await harness.answered(command, SUBSCRIBED)
+    harness.forget()
+    await harness.pass_ms(TIMEOUT_MS * 3 // 4)
+    at_once = []
+    for _ in range(25):
+        await harness.pass_ms(TIMEOUT_MS // 100)
+        at_once.append(len(harness.commands()))
+        harness.forget()
+    assert sum(at_once) == 100
+    assert max(at_once) < 20
+
+
+def replace_resource(number: int) -> UUri:
+    return REMOTE._replace(resource=0x9000 + number)
