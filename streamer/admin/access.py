@@ -79,6 +79,8 @@ def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]]) -> Middle
             _check_permission(request, metrics, control, getattr(page, "for_this_machine", None) is True)
             if request.method not in _READING and request.content_type != "application/json":
                 raise refused("expected Content-Type: application/json", web.HTTPUnsupportedMediaType)
+            if request.headers.get("Content-Encoding", "identity") != "identity":
+                raise refused("expected a body without Content-Encoding", web.HTTPUnsupportedMediaType)
         return await handler(request)
 
     return check

@@ -87,7 +87,13 @@ class AdminServer:
         app[PROLONG] = self._prolong
         app[PROVEN] = lambda request: is_proven(request, self._options, self._control)
         app.on_response_prepare.append(_set_headers)
-        self._runner = web.AppRunner(app, access_log=None, logger=_http_logger, shutdown_timeout=_PAGES_END_S)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_http_logger,
+            shutdown_timeout=_PAGES_END_S,
+            auto_decompress=False,  # else a body is decompressed on the loop as it comes, also one that nobody reads
+        )
         await self._runner.setup()
         factory = self._runner.server
         assert factory is not None
