@@ -16,12 +16,13 @@ from http.client import HTTPException, HTTPResponse, RemoteDisconnected
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import load
 from streamer.config.models import Config
+from streamer.config.secrets import without_settings
 from streamer.config.token import read_token, token_file, who_may_read
 
 API = "/api/v1"
@@ -107,17 +108,21 @@ def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAdd
             return found
         tls = found.tls if found.tls is None else _context(arguments, found.tls)
         return replace(found, token=token or found.token, tls=tls, token_file=given or found.token_file)
-    parts = urlsplit(arguments.url)
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.netloc
-        or parts.path.strip("/")
-        or parts.query
-        or "@" in parts.netloc
-    ):
-        raise NotAskedError(f"--url: {arguments.url}: expected http://host:port or https://host:port", 2)
+    parts = _base(arguments.url)
     tls = _context(arguments, None) if parts.scheme == "https" else None
     return DaemonAddress(f"{parts.scheme}://{parts.netloc}", parts.netloc, token or (lambda: None), tls, None, given)
+
+
+def _base(url: str) -> SplitResult:
+    """The parts of a URL that has nothing behind host and port. Raises `NotAskedError`."""
+    try:
+        parts = urlsplit(url)
+        is_base = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:  # of the host in brackets, or of the port
+        is_base = False
+    if not is_base or parts.path.strip("/") or parts.query or parts.fragment:
+        raise NotAskedError(f"--url: {without_settings(url)}: expected http://host:port or https://host:port", 2)
+    return parts
 
 
 def configured(path: Path, config: Config) -> DaemonAddress:

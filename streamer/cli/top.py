@@ -62,11 +62,11 @@ def _top(arguments: argparse.Namespace) -> int:
     daemon = daemon_of(arguments, config)
     name = daemon.named if config is None else f"{config.authority} at {daemon.named}"
     gateway = Gateway(name, partial(_fetch, daemon))
+    console = console_of(is_plain=arguments.plain or not sys.stdout.isatty())
     try:
-        if is_once or arguments.plain:
-            console = console_of(is_plain=arguments.plain or not sys.stdout.isatty())
+        if is_once or arguments.plain or console.is_dumb_terminal:  # one that draws nothing anew
             return _print(gateway, console, interval_s, is_once)
-        return asyncio.run(_Display(gateway, console_of(is_plain=False), interval_s).run())
+        return asyncio.run(_Display(gateway, console, interval_s).run())
     except KeyboardInterrupt:
         return 0
 
@@ -239,12 +239,17 @@ class _Display:
 
 @contextlib.contextmanager
 def _keys(press: Callable[[str], None]) -> Iterator[None]:
-    """Call ``press`` with the keys that are pressed, unless the input is not a terminal."""
+    """Call ``press`` with the keys that are pressed, unless the input is not a terminal, or that of another process."""
     if not sys.stdin.isatty():
         yield
         return
     loop, number = asyncio.get_running_loop(), sys.stdin.fileno()
-    before = termios.tcgetattr(number)
+    try:
+        before = termios.tcgetattr(number)
+        tty.setcbreak(number)
+    except termios.error:  # in the background
+        yield
+        return
 
     def ready() -> None:
         if typed := os.read(number, 64):
@@ -252,7 +257,6 @@ def _keys(press: Callable[[str], None]) -> Iterator[None]:
         else:  # the terminal has gone
             press("q")
 
-    tty.setcbreak(number)
     loop.add_reader(number, ready)
     try:
         yield

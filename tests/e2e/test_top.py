@@ -20,12 +20,12 @@ SPEED = ("alpha", 0x10, 1, 0x8001)
 class Terminal:
     """A program on a terminal of 24 lines; ``text`` is all that it has printed."""
 
-    def __init__(self, *argv: str, columns: int = 100) -> None:
+    def __init__(self, *argv: str, columns: int = 100, kind: str = "xterm-256color") -> None:
         self._text = b""
         child, self._number = pty.fork()
         if child == 0:
             os.chdir(ROOT)
-            os.execve(sys.executable, [sys.executable, "-m", "streamer", *argv], os.environ | {"TERM": "xterm-256color"})
+            os.execve(sys.executable, [sys.executable, "-m", "streamer", *argv], os.environ | {"TERM": kind})
         self._child = child
         fcntl.ioctl(self._number, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.set_blocking(self._number, False)
@@ -83,6 +83,12 @@ async def test_it_shows_a_gateway_by_its_file_and_by_its_url_and_survives_its_re
             assert status == 0, text
             assert "first-second" in text
             assert "\x1b" not in text
+        dumb = Terminal("top", "--url", url, "--interval", "0.1", kind="dumb")
+        at = await dumb.shows("first-second")
+        await dumb.shows("first-second", at)
+        assert "\x1b" not in dumb.text
+        dumb.press(b"\x03")
+        assert await dumb.ended() == 0
         top = Terminal("top", "--url", url, "--interval", "0.1")
         at = await top.shows("by rate")
         top.press(b"s")

@@ -1,14 +1,18 @@
 """``streamer top``: what it makes of the pages of a gateway, and what it says if there are none."""
 
+import errno
 import json
+import os
+import pty
 import socket
 import sys
+import termios
 import threading
 
 import pytest
 
 from streamer.cli.running import NotAskedError
-from streamer.cli.top import Gateway, _span
+from streamer.cli.top import Gateway, _keys, _span
 from tests.unit.cli.commands import status_of
 
 METRICS = """\
@@ -129,6 +133,11 @@ def test_what_is_kept_is_bounded(pages: Pages, monkeypatch: pytest.MonkeyPatch) 
     [
         (("--url", "127.0.0.1:9464"), 2, "expected http://host:port"),
         (("--once",), 2, "expected --config, or --url"),
+        (("--url", "http://me:hunter2@127.0.0.1:1"), 2, "expected http://host:port"),
+        (("--url", "http://127.0.0.1:1?token=hunter2"), 2, "expected http://host:port"),
+        (("--url", "http://127.0.0.1:hunter2"), 2, "expected http://host:port"),
+        (("--url", "http://[::1"), 2, "expected http://host:port"),
+        (("--url", "http://127.0.0.1:0"), 2, "expected http://host:port"),
         (("--url", "http://127.0.0.1:1", "--once"), 1, "no streamer answers there"),
         (("--url", "http://127.0.0.1:1", "--interval", "0"), 2, "expected 0.1 to 3600"),
     ],
@@ -137,7 +146,26 @@ def test_what_it_cannot_do_it_says(
     words: tuple[str, ...], status: int, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert status_of("top", *words) == status
-    assert complaint in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "hunter2" not in said
+
+
+async def test_in_the_background_of_a_terminal_it_goes_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is not in the terminal's foreground may not change it."""
+
+    def refuse(number: int) -> None:
+        raise termios.error(errno.EIO, os.strerror(errno.EIO))
+
+    master, slave = pty.openpty()
+    with os.fdopen(master, "wb"), os.fdopen(slave) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        with _keys(lambda keys: None):
+            assert not termios.tcgetattr(slave)[3] & termios.ICANON
+        assert termios.tcgetattr(slave)[3] & termios.ICANON
+        monkeypatch.setattr("streamer.cli.top.tty.setcbreak", refuse)
+        with _keys(lambda keys: None):
+            assert termios.tcgetattr(slave)[3] & termios.ICANON
 
 
 def test_a_journal_that_fails_is_a_problem(pages: Pages) -> None:
