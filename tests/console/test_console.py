@@ -257,6 +257,7 @@ ASK_NOTHING_UNTIL_A_CLICK = """() => {
 def test_a_daemon_that_goes_away_and_comes_back(console: Console, thread: TopologyThread, topology: Topology) -> None:
     console.open("explain")
     console.field("Source").fill(SPEED_TEXT)
+    expect(console.page.locator("#health")).to_have_text("Ready")  # it knows which run of the daemon this is
     topology.daemon.signal(signal.SIGKILL)
     thread.run(topology.daemon.ended())
     banner = console.page.locator("#banner")
