@@ -1,11 +1,14 @@
 """The sections of the configuration for what is kept on disk: the journal, its dead letters, and the traces."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from streamer.config.checks import check_can_trace
 from streamer.config.types import GIB, MIB, Count, FilePath, Section, Size, too_small
+
+_LETTERS_SHARE = 4  # dead letters take at most this part of the journal
 
 
 class JournalConfig(Section):
@@ -17,6 +20,19 @@ class JournalConfig(Section):
     """For messages and dead letters together. The file and its write-ahead log may be somewhat larger."""
     memory: Size = 64 * MIB
     """Payloads of queued messages that are also kept in memory. Beyond that they are only in the journal."""
+
+    @property
+    def default_state(self) -> Path:
+        """The state file, unless `state.path` names another one."""
+        return self._beside("state.db")
+
+    @property
+    def default_token(self) -> Path:
+        """The token file that the streamer makes, unless `control.http_token_file` names one."""
+        return self._beside("token")
+
+    def _beside(self, name: str) -> Path:
+        return self.path.with_name(f"{self.path.stem}-{name}")
 
 
 class RejectedStoreConfig(Section):
@@ -37,6 +53,11 @@ class DeadLetterStoreConfig(Section):
     """In bytes; at most a quarter of the journal."""
     rejected: RejectedStoreConfig = RejectedStoreConfig()
     """Letters of messages that were never accepted: anybody can cause them, and they push out only each other."""
+
+    def bounds(self, journal_bytes: int) -> tuple[int, int, int, int]:
+        """What a journal of so many bytes keeps: messages and bytes, and of those never accepted messages and bytes."""
+        share, rejected = journal_bytes // _LETTERS_SHARE, self.rejected
+        return self.messages, min(self.bytes, share), rejected.messages, min(rejected.bytes, share // 4)
 
 
 class TraceConfig(Section):

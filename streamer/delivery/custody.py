@@ -22,7 +22,7 @@ from streamer.clock import Clock
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.flush_times import FLUSH_S, FlushTimes, Later
 from streamer.delivery.lane import Delivery, DeliveryState
-from streamer.delivery.new_letters import NewLetters
+from streamer.delivery.new_letters import NewLetters, WaitingSources
 from streamer.delivery.payloads import Payloads
 from streamer.delivery.rows import TIMERS_S, row_of, take_older, to_write
 from streamer.delivery.unconfirmed import UnconfirmedStore
@@ -75,6 +75,7 @@ class Custody:
         self._room_came = False  # something was deleted from the journal since
         self._done: Batch = Batch()
         self._letters = NewLetters()
+        self.sources = WaitingSources(seen, journal)
         self._is_hurried = False
         self._turned = asyncio.Event()  # set at the end of every flush and commit
 
@@ -94,10 +95,7 @@ class Custody:
             await self._turned.wait()
 
     async def until_turned(self, within_s: float) -> bool:
-        """Wait for the next flush or commit, which follows every message that is not delivered at once.
-
-        False if none came in time.
-        """
+        """Wait for the next flush or commit, which follows every message that is not delivered at once; False: none yet."""
         self._turned.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -196,10 +194,11 @@ class Custody:
             raise AssertionError("without a journal, batches keep their bodies")
         return self.journal.segment_body(number)
 
-    def letter(self, letter: Letter) -> None:
-        """Keep a dead letter for `streamer dead-letters`."""
+    def letter(self, letter: Letter, received: Received) -> None:
+        """Keep the dead letter of ``received``, whose source is acknowledged when it is on disk."""
         self._times.soon()
         self._letters.add(letter)
+        self.sources.add(received, self._clock.monotonic_s())
 
     @property
     def letters_waiting(self) -> int:
@@ -254,6 +253,7 @@ class Custody:
             self._room_came = False
         transaction, self._done = self._done, Batch()
         transaction.letters = self._letters.take()
+        self.sources.take()
         batches = self._take_unstored(now_s)
         for _, batch in batches:
             if batch.shares and batch.body is not None:
@@ -375,6 +375,7 @@ class Custody:
                 if id(delivery.received) not in unwritten:
                     delivery.received.keep()
                 self.payloads.spill_beyond(delivery)
+        self.sources.committed(self._clock.monotonic_s())
         self._stored(batches, True)
         self._room_came = self._room_came or frees
         is_urgent = bool(self._recent or self._ours or self._letters) or self._done.is_urgent

@@ -5,6 +5,7 @@ whose commstatus is the reason (dispatcher specification, RPC error handling).
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -31,12 +32,24 @@ _LONGEST_TEXT = 500
 _NOT_ALLOWED = "not allowed"
 
 
+class Where(NamedTuple):
+    """Where a message failed: on which route, to which endpoint, and whom it, or this copy of it, was addressed to here."""
+
+    route: str = ""
+    endpoint: str = ""
+    sink: UUri | None = None
+
+
+NOWHERE = Where()
+"""It was on no route."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailedMessage:
     """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds.
 
     ``is_withheld``: payload and reason are not told, because it was not allowed, or does not come from where its source
-    lives. Then nobody learns how things are here, and a report is hardly larger than what caused it.
+    lives. Then nobody learns how things are here, and a report is hardly larger than what caused it. ``sink``: see `Where`.
     """
 
     message: UMessage
@@ -47,6 +60,7 @@ class FailedMessage:
     endpoint: str = ""
     attempts: int = 0
     is_withheld: bool = False
+    sink: UUri | None = None
 
     @property
     def was_accepted(self) -> bool:
@@ -111,7 +125,7 @@ def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
         failed.last_ms,
         int(attributes.type),
         str(attributes.source),
-        "" if attributes.sink is None else str(attributes.sink),
+        str(failed.sink or attributes.sink or ""),
         codec.pack(failed.message),
     )
 

@@ -17,12 +17,14 @@ from streamer.config.models import Config, QueueBounds, QueueConfig, QueuePolicy
 from streamer.config.types import RateConfig
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import (
+    NOWHERE,
     FailedMessage,
+    Where,
     dead_letter,
     error_response,
     letter_of,
 )
-from streamer.delivery.lane import Delivery, LaneOwner, LaneQueue
+from streamer.delivery.lane import Delivery, LaneOwner
 from streamer.delivery.queue import RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
@@ -32,7 +34,7 @@ from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, STATUS, USTREAMER
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
 # Source authorities with a rate of their own, at all endpoints together. Further ones share one.
 _MAX_RATES = 256
@@ -141,7 +143,12 @@ class FailureNotices:
         return [queue for path in self._paths.values() for queue in (path.dead_letters, path.responses) if queue is not None]
 
     def of(
-        self, received: Received, ingress: str, failure: Failure, queue: LaneQueue | None, delivery: Delivery | None
+        self,
+        received: Received,
+        ingress: str,
+        failure: Failure,
+        where: Where = NOWHERE,
+        delivery: Delivery | None = None,
     ) -> list[tuple[RouteQueue, UMessage]]:
         """The dead letters of a message that came in through ``ingress``, and its answer if it was a Request; with the queue
         of each. The journal keeps the dead letter as well.
@@ -149,7 +156,7 @@ class FailureNotices:
         If that endpoint is gone since a restart nobody can be told there; the letter is stored all the same.
 
         A dead letter of another streamer that we cannot deliver is counted and no more: two streamers that published dead
-        letters about each other's dead letters would never end. So is a status of ours: the next one says more.
+        letters about each other's dead letters would never end. So is a status: the next one says more.
         """
         if self.is_only_counted(received.message):
             return []
@@ -159,15 +166,16 @@ class FailureNotices:
             failure,
             first_ms=now_ms if delivery is None else delivery.entered_ms,
             last_ms=now_ms,
-            route="" if queue is None else queue.name,
-            endpoint="" if queue is None else queue.target,
+            route=where.route,
+            endpoint=where.endpoint,
             attempts=0 if delivery is None else delivery.attempts,
+            sink=where.sink,
         )
         counted = (failed.route, failure.code)
         self.dead_letters[counted] = self.dead_letters.get(counted, 0) + 1
         number = None if self._custody.journal is None else self._custody.number()
         if number is not None:
-            self._custody.letter(letter_of(failed, ingress, number))
+            self._custody.letter(letter_of(failed, ingress, number), received)
         if self._watcher is not None:
             self._watcher(failed, number)
         if failed.was_accepted or failed.route:
@@ -216,11 +224,11 @@ class FailureNotices:
         return notices
 
     def is_only_counted(self, message: UMessage) -> bool:
-        """Whether nobody is told if this message fails: a dead letter of a streamer, or a status of ours."""
-        source = message.attributes.source
-        letters = USTREAMER.at(source.authority, self.options.resource)
-        is_ours = source in (letters, USTREAMER.at(self.options.authority, STATUS))
-        return message.attributes.type is UMessageType.PUBLISH and is_ours
+        """Whether nobody is told if this message fails: a dead letter of a streamer, or its status.
+
+        On what topic another streamer publishes its dead letters is a matter of its configuration.
+        """
+        return message.attributes.type is UMessageType.PUBLISH and message.attributes.source[1:3] == USTREAMER
 
     def _sinks(self, path: NoticePath, sender: str, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""

@@ -12,7 +12,7 @@ from streamer.delivery.backlog import Backlog
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, scope
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import REDELIVERED, Hold
+from streamer.delivery.lane import REDELIVERED, REDRIVEN, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.receiving import Receiving
@@ -38,11 +38,10 @@ _MANY = 16
 
 
 class Again(Enum):
-    """What became of a dead letter whose message was to be sent again."""
+    """What became of the message of a dead letter that was to be sent again, if it can be sent."""
 
-    TAKEN = "taken"  # also if it failed at once, with a new dead letter
+    TAKEN = "taken"
     LATER = "later"  # there is no room
-    UNWANTED = "unwanted"  # nobody is interested now, or its sink lives where it came from
 
 
 class Ingress(UListener):
@@ -117,9 +116,18 @@ class Ingress(UListener):
     def give_up(self, failure: Failure) -> int:
         """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
         lost = self.backlog.remove(_is_ours_alone)
-        for received, queue in lost:
-            self._settler.refuse(received, queue, failure)
+        for received, _ in lost:
+            self._refuse(received, self._resolver.resolve(received.message.attributes), failure)
         return len(lost)
+
+    def _refuse(self, received: Received, resolved: Resolved, failure: Failure) -> None:
+        """A message gets onto none of its routes: it is refused on the account of each."""
+        if resolved.failure is not None:  # its route was removed meanwhile
+            self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
+            return
+        received.holders += len(resolved.legs) - 1
+        for leg in resolved.legs:
+            self._settler.refuse(received, leg.queue, failure, leg.attributes.sink)
 
     def admit_all(self) -> None:
         """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
@@ -132,29 +140,30 @@ class Ingress(UListener):
             self._seen.hold(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
 
-    def redrive(self, message: UMessage) -> Again:
-        """Take the message of a dead letter as if it arrived now, whether its id was seen or not."""
+    def redrive(self, message: UMessage, route: str, target: str, sink: str) -> Again | Failure:
+        """Take the message of a dead letter as if it arrived now, whether its id was seen or not. A failure: it cannot.
+
+        It goes where it failed, to ``route`` or at least to the endpoint ``target`` and there to ``sink``, if it would go
+        there today: others have had it.
+        """
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         resolved = self._resolver.resolve(message.attributes)
-        failure = resolved.failure
-        if failure is not None and not failure.is_reported:
-            return Again.UNWANTED
-        if failure is None and (problems := message.attributes.carried_problems):
-            failure = refusals.invalid(problems)
-        if failure is None and message.is_expired(now_ms):
-            failure = refusals.EXPIRED
-        size = size_of(message)
-        if failure is None and any(
-            queue.room_for(size * copies, copies) is Room.NO for queue, copies in resolved.copies.items()
-        ):
+        if resolved.failure is not None:
+            return resolved.failure
+        if problems := message.attributes.carried_problems:
+            return refusals.invalid(problems)
+        if message.is_expired(now_ms):
+            return refusals.EXPIRED_SINCE
+        copied_to = "" if sink == str(message.attributes.sink or "") else sink
+        part = resolved.where_it_failed(route, target, copied_to)
+        if part is None:
+            return refusals.NOT_COPIED
+        if not part.has_room(message):
             return Again.LATER
         received = Received(message)
         received.is_kept = True  # it was acknowledged long ago
-        if failure is not None:
-            self._settler.turn_away(received, self.name, self.unrouted, failure)
-        else:
-            self._seen.hold(key_of(message), received)
-            self._enter(received, resolved, now_s, now_ms, is_redrive=True)
+        self._seen.hold(key_of(message), received)
+        self._enter(received, part, now_s, now_ms, is_redrive=True)
         return Again.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
@@ -257,9 +266,9 @@ class Ingress(UListener):
                 self._seen_before(key, received)
                 return
             if key + self._scope in seen:
-                self._count_duplicate(received)
+                self._seen_before(key + self._scope, received)
                 return
-            seen.young[key + self._scope] = None
+            seen.hold(key + self._scope, received)
             if failure.code is not UCode.UNAUTHENTICATED:
                 seen.note(message)
         elif seen.young.get(key) or seen.old.get(key):  # a copy of it is in flight, and not settled
@@ -290,11 +299,11 @@ class Ingress(UListener):
                 authority = received.message.attributes.source.authority
                 if queue.shares.has_bounds and queue.refuses(authority, size * copies, copies):
                     continue  # refused when it enters the others
-                self._hold_back(key, received, queue)
+                self._hold_back(key, received, resolved, queue)
                 return False
         return True
 
-    def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
+    def _hold_back(self, key: bytes, received: Received, resolved: Resolved, queue: RouteQueue) -> None:
         backlog = self.backlog
         first = backlog.get(key)
         if first is not None and not received.source_keeps:
@@ -302,7 +311,7 @@ class Ingress(UListener):
             first.attach(received)
             return
         if first is None and not backlog.is_entering(key) and self._is_overrun(received):
-            self._settler.refuse(received, queue, refusals.FULL)
+            self._refuse(received, resolved, refusals.FULL)
             return
         earlier = backlog.add(key, received, queue)
         self._pump.hold_back(self)
@@ -338,7 +347,7 @@ class Ingress(UListener):
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
             if queue.shares.has_bounds and queue.refuses(attributes.source.authority, size_of(message)):
-                self._settler.refuse(received, queue, refusals.OVER_SHARE)
+                self._settler.refuse(received, queue, refusals.OVER_SHARE, attributes.sink)
                 continue
             outgoing = message
             if leg.is_changed:
@@ -350,10 +359,10 @@ class Ingress(UListener):
                 if room is Room.NO or (
                     room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
                 ):
-                    self._settler.refuse(received, queue, refusals.FULL)
+                    self._settler.refuse(received, queue, refusals.FULL, attributes.sink)
                     continue
             if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(size_of(message)):
-                self._settler.refuse(received, queue, refusals.PAUSED)
+                self._settler.refuse(received, queue, refusals.PAUSED, attributes.sink)
                 continue
             if leg.is_changed and not leg.is_copy:  # if the network echoes it, it is a duplicate
                 seen.young.setdefault(message.id + leg.tail, None)
@@ -361,8 +370,10 @@ class Ingress(UListener):
                     seen.young[once] = None
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
             if is_redrive:
-                delivery.history = REDELIVERED
-            self.custody.watch(delivery)
+                delivery.history = REDELIVERED | REDRIVEN
+                self.custody.redelivered((delivery,))  # in the transaction that deletes its letter
+            else:
+                self.custody.watch(delivery)
             if leg.egress is not self._egress:
                 self._egress = leg.egress
                 self._receiving.take_freely(now_s)

@@ -57,6 +57,9 @@ REDELIVERED: Final = 1
 RESTORED: Final = 2
 """It was in a batch or in the journal: ``entered_s`` is not when it arrived."""
 
+REDRIVEN: Final = 4
+"""It was a dead letter."""
+
 
 class Delivery:
     """One message on its way over one route.
@@ -64,7 +67,7 @@ class Delivery:
     ``received`` is what came in (and is released when this delivery is settled), ``message`` what goes out.
     ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock, ``sent_s`` when it last left (0: never).
     ``seq`` orders the lane and is its number in the journal, if it is ``journaled``. ``spilled``: its payload is only there.
-    ``history``: bits of `REDELIVERED` and `RESTORED`.
+    ``history``: bits of `REDELIVERED`, `RESTORED` and `REDRIVEN`.
     """
 
     __deletable__ = ("message", "received")

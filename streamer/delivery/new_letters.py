@@ -1,15 +1,22 @@
-"""Dead letters that no transaction has taken yet."""
+"""Dead letters that no transaction has taken yet, and the sources that are acknowledged when one is on disk."""
 
+from collections import deque
 from collections.abc import Iterator
 
-from streamer.delivery.queue import Tally
+from streamer.delivery.dedup import SeenIds
+from streamer.delivery.queue import Tally, size_of
 from streamer.journal.entries import ENTRY_BYTES, Letter
+from streamer.journal.journal import Journal, JournalState
+from streamer.transports.received import Received
 
 # Letters that wait while the disk is full. Of accepted messages the oldest go; those that anybody can cause come in no more.
 _MAX_LETTERS = 10_000
 _MAX_LETTER_BYTES = 64 * 1024 * 1024
 _MAX_REJECTED = 1000
 _MAX_REJECTED_BYTES = 8 * 1024 * 1024
+_MAX_SOURCES = 500
+_MAX_SOURCE_BYTES = 16 * 1024 * 1024
+_LONGEST_S = 1.0
 
 
 class NewLetters:
@@ -53,3 +60,55 @@ class NewLetters:
         letters, self._letters = self._letters, []
         self._accepted, self._rejected = Tally(), Tally()
         return letters
+
+
+class WaitingSources:
+    """The received messages whose dead letter is not on disk yet: their sources are acknowledged when it is.
+
+    MQTT is acknowledged in order, so one that waits holds up its endpoint: none does while the journal takes nothing, or
+    longer than `_LONGEST_S`. Of more than a bound the oldest wait no longer.
+    """
+
+    def __init__(self, seen: SeenIds, journal: Journal | None) -> None:
+        self._seen = seen
+        self._journal = journal
+        self._since_s = 0.0  # when the oldest began to wait, at the latest
+        self._waiting: deque[tuple[Received, int]] = deque()  # with its size
+        self._in_transaction: list[Received] = []
+        self._bytes = 0
+
+    def add(self, received: Received, now_s: float) -> None:
+        """One more has to wait, unless it was acknowledged already."""
+        if received.is_kept or self._journal is None or self._journal.state is not JournalState.OK:
+            return
+        if not self._waiting and not self._in_transaction:
+            self._since_s = now_s
+        size = size_of(received.message)
+        received.holders += 1
+        self._waiting.append((received, size))
+        self._bytes += size
+        while len(self._waiting) > _MAX_SOURCES or self._bytes > _MAX_SOURCE_BYTES:
+            received, size = self._waiting.popleft()
+            self._bytes -= size
+            self._seen.release(received)
+
+    def take(self) -> None:
+        """Their letters are in a transaction now."""
+        self._in_transaction += [received for received, _ in self._waiting]
+        self._waiting.clear()
+        self._bytes = 0
+
+    def committed(self, now_s: float) -> None:
+        """The transaction is on disk."""
+        done, self._in_transaction = self._in_transaction, []
+        self._since_s = now_s
+        for received in done:
+            self._seen.release(received)
+
+    def tick(self, now_s: float) -> None:
+        """The clock's work: who has waited too long."""
+        if self._waiting or self._in_transaction:
+            is_ok = self._journal is not None and self._journal.state is JournalState.OK
+            if not is_ok or now_s - self._since_s > _LONGEST_S:
+                self.take()
+                self.committed(now_s)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
+from streamer.delivery.dead_letter import Where
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
@@ -127,7 +128,8 @@ class Recovery:
         queue = self._queue(row.route, row.source, row.target)
         if queue is None:
             self._custody.forget_row(row.number)
-            self._homeless(message, row.source)
+            sink = codec.outgoing(message.attributes, row.outgoing).sink
+            self._homeless(message, row.source, Where(row.route, row.target, sink))
             return None
         received = Received(message)
         received.is_kept = True
@@ -150,10 +152,10 @@ class Recovery:
             self._queues.add(queue)
         return queue
 
-    def _homeless(self, message: UMessage, source: str) -> None:
+    def _homeless(self, message: UMessage, source: str, where: Where) -> None:
         self._found.homeless += 1
         account = self._unrouted.get(source) or RouteStats()  # thrown away, if the endpoint it came from is gone as well
-        self._settler.turn_away(Received(message), source, account, _NO_WAY)
+        self._settler.turn_away(Received(message), source, account, _NO_WAY, where)
 
     def _segments(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -184,7 +186,8 @@ class Recovery:
         for record in records:
             if record.seq not in self._numbers:  # a row counts
                 flow = flows[record.flow]
-                self._homeless(UMessage(record.id, flow.attributes, record.payload), flow.source)
+                where = Where(flow.route, flow.target, codec.outgoing(flow.attributes, flow.outgoing).sink)
+                self._homeless(UMessage(record.id, flow.attributes, record.payload), flow.source, where)
 
     def _flow(self, packed: codec.PackedFlow) -> tuple[Lane, Attributes]:
         queue = self._queue(packed.route, packed.source, packed.target)

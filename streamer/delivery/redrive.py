@@ -1,10 +1,12 @@
 """Redrive: the messages of dead letters are sent again, with their id and attributes, over today's routes.
 
 A letter is deleted from the journal in the same transaction in which its message enters it, unless the message is delivered
-before. One that cannot be sent now, because nobody is interested or its endpoint is gone, stays and can be redriven later.
+before. One that cannot be sent now, because it has expired or is not allowed, nobody is interested or its endpoint is gone,
+stays as it is and can be redriven later. A new letter in its place would say that the message was never accepted.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from streamer.clock import Clock
@@ -13,9 +15,21 @@ from streamer.delivery.dead_letter import live_on
 from streamer.delivery.ingress import Again, Ingress
 from streamer.delivery.pump import Pump
 from streamer.journal import codec
-from streamer.journal.entries import Letter
+from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError
+from streamer.routing.outcome import Failure
 
 logger = logging.getLogger("ustreamer.redrive")
+
+
+_Flow = tuple[str, str, str, str]
+"""What stays in order: route, ingress, source and sink."""
+
+_Waiting = tuple[Letter, int | None]
+"""A letter, without its body once it has had to wait, and the TTL that was asked for."""
+
+_MOST_TAKEN = 20_000  # as many as are stored
+_MOST_SENT = 256  # at a time, so that the loop has other turns
+_MOST_LATE = 64  # flows at a time for which there is no room: each is an attempt
 
 
 class Redrive:
@@ -27,15 +41,19 @@ class Redrive:
         self._custody = custody
         self._clock = clock
         self._pump = pump
-        self._waiting: dict[int, tuple[Letter, int | None]] = {}
-        self._taken: set[int] = set()  # numbers, which are never given twice
+        self._waiting: dict[_Flow, dict[int, _Waiting]] = {}
+        self._taken: OrderedDict[int, None] = OrderedDict()  # numbers, which are never sent twice
 
     def take(self, letters: Sequence[Letter], ttls_ms: Sequence[int | None]) -> None:
         """Send these, each with a new TTL in ms from now on (0: none), or with its own."""
         for letter, ttl_ms in zip(letters, ttls_ms, strict=True):
             if letter.number not in self._taken:
-                self._waiting[letter.number] = (letter, ttl_ms)
+                self._waiting.setdefault(_flow_of(letter), {})[letter.number] = letter, ttl_ms
         self.go_on()
+        for letter in letters:  # what has to wait does so without its body
+            waiting = self._waiting.get(_flow_of(letter), {})
+            if letter.number in waiting:
+                waiting[letter.number] = letter._replace(body=b""), waiting[letter.number][1]
 
     @property
     def is_waiting(self) -> bool:
@@ -43,43 +61,75 @@ class Redrive:
         return bool(self._waiting)
 
     def go_on(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send what waits, each flow in order, as far as there is room."""
         if not self._waiting:
             return
-        unwanted: list[Letter] = []
-        for number, (letter, ttl_ms) in list(self._waiting.items()):
-            if not letter.ingress:
-                logger.error("redrive_impossible reason=only_a_part_is_known id=%s", letter.id.hex())
-                self._keep(number)
-                continue
-            ingress = self._ingresses.get(letter.ingress)
-            if ingress is None:
-                logger.error("redrive_impossible reason=no_such_endpoint ingress=%s id=%s", letter.ingress, letter.id.hex())
-                self._keep(number)
-                continue
-            try:
-                message = codec.unpack(letter.body)
-            except codec.UnreadableError as exc:
-                logger.error("redrive_impossible reason=unreadable id=%s error=%s", letter.id.hex(), exc)
-                self._keep(number)
-                continue
-            if ttl_ms is not None:
-                message = live_on(message, ttl_ms, self._clock.wall_ms())
-            match ingress.redrive(message):
-                case Again.TAKEN:
-                    del self._waiting[number]
-                    self._taken.add(number)
-                    self._custody.letter_done(number)
-                    self.count += 1
-                case Again.UNWANTED:
-                    self._keep(number)
-                    unwanted.append(letter)
-        if unwanted:
-            text = "redrive_kept letters=%d first_id=%s reason=%s"
-            logger.warning(text, len(unwanted), unwanted[0].id.hex(), "nobody wants it now")
+        kept: dict[str, list[Letter]] = {}
+        late, enough = 0, self.count + _MOST_SENT
+        for flow in list(self._waiting):
+            letters = self._waiting.pop(flow)
+            if not self._send(letters, kept, enough):
+                self._waiting[flow] = letters  # behind the others: each has its turn
+                late += 1
+                if late == _MOST_LATE or self.count >= enough:
+                    break
+        for reason, letters_kept in kept.items():
+            first = letters_kept[0].id.hex()
+            logger.warning("redrive_kept letters=%d first_id=%s reason=%s", len(letters_kept), first, reason)
         self._pump.run()
 
-    def _keep(self, number: int) -> None:
-        """A letter stays in the journal and can be redriven later."""
-        del self._waiting[number]
-        self._custody.letter_kept(number)
+    def _send(self, letters: dict[int, _Waiting], kept: dict[str, list[Letter]], enough: int) -> bool:
+        """Send those of a flow, until ``enough`` were sent in all; False if some have to wait.
+
+        ``kept`` collects those that cannot be sent, by the reason.
+        """
+        for number, (letter, ttl_ms) in list(letters.items()):
+            became = Again.LATER if self.count >= enough else self._attempt(letter, ttl_ms)
+            if became is Again.LATER:
+                return False
+            del letters[number]
+            if became is Again.TAKEN:
+                self._taken[number] = None
+                if len(self._taken) > _MOST_TAKEN:
+                    self._taken.popitem(last=False)
+                self._custody.letter_done(number)
+                self.count += 1
+            elif became is not None:
+                self._custody.letter_kept(number)
+                kept.setdefault(became.text if became.is_reported else "nobody wants it now", []).append(letter)
+        return True
+
+    def _attempt(self, letter: Letter, ttl_ms: int | None) -> Again | Failure | None:
+        """What becomes of a letter; None if it has gone, or if it never can be sent, which the log says."""
+        ingress = self._ingresses.get(letter.ingress)
+        if ingress is None:
+            self._impossible(letter, "no_such_endpoint" if letter.ingress else "only_a_part_is_known")
+            return None
+        try:
+            message = codec.unpack(letter.body or self._body(letter.number))
+        except JournalError:  # the file cannot be read now
+            return Again.LATER
+        except MissingEntryError:  # purged while it waited
+            return None
+        except CorruptEntryError as exc:
+            self._impossible(letter, str(exc))
+            return None
+        except codec.UnreadableError as exc:
+            self._impossible(letter, f"unreadable: {exc}")
+            return None
+        if ttl_ms is not None:
+            message = live_on(message, ttl_ms, self._clock.wall_ms())
+        return ingress.redrive(message, letter.route, letter.target, letter.sink)
+
+    def _body(self, number: int) -> bytes:
+        journal = self._custody.journal
+        return b"" if journal is None else journal.letter_body(number)
+
+    def _impossible(self, letter: Letter, reason: str) -> None:
+        """A letter stays in the journal."""
+        logger.error("redrive_impossible reason=%s ingress=%s id=%s", reason, letter.ingress, letter.id.hex())
+        self._custody.letter_kept(letter.number)
+
+
+def _flow_of(letter: Letter) -> _Flow:
+    return letter.route, letter.ingress, letter.source, letter.sink

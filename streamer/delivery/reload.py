@@ -9,7 +9,7 @@ The law of this file:
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from streamer.config.models import Config
@@ -38,11 +38,14 @@ class Reloaded(Parts, Protocol):
 class Reload:
     """One reload."""
 
-    def __init__(self, router: Reloaded, config: Config, transports: Mapping[str, UTransport]) -> None:
-        """``transports``: of endpoints that are new or changed; not started."""
+    def __init__(
+        self, router: Reloaded, config: Config, transports: Mapping[str, UTransport], on_accepted: Callable[[], None]
+    ) -> None:
+        """``transports``: of endpoints that are new or changed; not started. ``on_accepted``: it will not be refused."""
         self._router = router
         self._config = config
         self._transports = transports
+        self._on_accepted = on_accepted
         self._gone = [name for name in router.transports if name != LOCAL_ENDPOINT and name not in config.endpoints]
         self._changed = [name for name in transports if name in router.transports]
         self._added = [name for name in transports if name not in router.transports]
@@ -52,6 +55,7 @@ class Reload:
         router, config = self._router, self._config
         table = router.table_of(config, {**router.transports, **self._transports})
         await self._prepare(table)
+        self._on_accepted()  # what others may do here does not wait for endpoints that are left
         leaving = {name: Leaving(name, router, config.shutdown.drain_s) for name in (*self._gone, *self._changed)}
         stopping = (leaving[name].stop_receiving() for name in self._gone)
         await asyncio.gather(*stopping, *(leaving[name].pause() for name in self._changed))

@@ -11,8 +11,8 @@ from streamer.clock import Clock
 from streamer.config.types import RateConfig
 from streamer.delivery.dedup import scope, tail_of
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import Lane
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.lane import Hold, Lane
+from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.refusals import invalid
 from streamer.delivery.tokens import Tokens
 from streamer.logs.audit import DENIED, audit
@@ -23,7 +23,7 @@ from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.permissions import Demand, Permit, denied
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.uprotocol.by_source import BySource
-from streamer.uprotocol.message import Attributes, UMessageType
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 from streamer.uprotocol.well_known import USTREAMER
@@ -97,6 +97,34 @@ class Resolved:
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
+
+    def where_it_failed(self, route: str, target: str, to: str) -> "Resolved | None":
+        """Only the legs on a route, without one those to an endpoint, without one all; of these the copies to an address.
+
+        Empty texts do not narrow it down. None: there is no leg to that address now.
+        """
+        legs = tuple(leg for leg in self.legs if leg.queue.name == route)
+        legs = legs or tuple(leg for leg in self.legs if leg.queue.target == target) or self.legs
+        if to:
+            legs = tuple(leg for leg in legs if str(leg.attributes.sink) == to)
+        if not legs:
+            return None
+        return self if len(legs) == len(self.legs) else Resolved(legs, None)
+
+    def has_room(self, message: UMessage) -> bool:
+        """Whether the message can wait on every leg, without anything making room for it."""
+        size, authority = size_of(message), message.attributes.source.authority
+        for queue, copies in self.copies.items():
+            if queue.room_for(size * copies, copies) is not Room.YES:
+                return False
+            if queue.shares.has_bounds and queue.refuses(authority, size * copies, copies):
+                return False
+        for leg in self.legs:
+            if leg.lane.retired:
+                leg.lane = leg.queue.lane(leg.key)
+            if leg.lane.hold & Hold.PAUSED and not leg.queue.has_room_for_paused(size):
+                return False
+        return True
 
     def addressees_of(self, copied: list[Leg]) -> tuple[frozenset[str], bool]:
         """The authorities of some legs with copies, and whether another message has the same set."""

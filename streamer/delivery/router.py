@@ -237,15 +237,20 @@ class Router:
         for transport in self.transports.values():
             await transport.start()
 
-    async def reload(self, config: Config, transports: Mapping[str, UTransport] | None = None) -> None:
+    async def reload(
+        self,
+        config: Config,
+        transports: Mapping[str, UTransport] | None = None,
+        on_accepted: Callable[[], None] = lambda: None,
+    ) -> None:
         """Use the endpoints, routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
 
-        ``transports`` are those of endpoints that are new, or are reached in another way than before; not started. Removed
-        routes deliver what they hold and take nothing new. An endpoint that goes or changes is left first (`leaving`), for
-        at most ``shutdown.drain_s``; what is left for one that goes then becomes a dead letter. Raises `UStatusError` if a
-        transport cannot listen to what the routes need; then nothing has changed.
+        ``transports`` are those of endpoints that are new or changed; not started. Removed routes deliver what they hold and
+        take nothing new. An endpoint that goes or changes is left first (`leaving`), for at most ``shutdown.drain_s``; what
+        is left for one that goes then becomes a dead letter. Raises `UStatusError` if a transport cannot listen to what the
+        routes need; then nothing has changed. ``on_accepted``: it will not be refused any more.
         """
-        await Reload(self, config, transports or {}).run()
+        await Reload(self, config, transports or {}, on_accepted).run()
 
     def use(self, config: Config, table: RoutingTable) -> None:
         """Take another table, and what else a configuration says. The endpoints are those of the table, or about to go."""
@@ -261,9 +266,8 @@ class Router:
         """Tell another tracer of every outcome from now on, or none."""
         self._tracer = tracer
         self.settler.use_tracer(tracer)
-        for egress in self.egresses.values():
-            if egress.store is not None:
-                egress.store.use_tracer(tracer)
+        for store in (egress.store for egress in self.egresses.values() if egress.store is not None):
+            store.use_tracer(tracer)
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.
@@ -283,9 +287,8 @@ class Router:
 
     def paused_flows(self) -> Iterator[tuple[FlowKey, int]]:
         """Every paused flow that has a lane, with the number of messages that wait in it."""
-        for queue in self.queues():
-            for lane in queue.paused_lanes():
-                yield lane.key, lane.waiting_messages
+        for lane in (lane for queue in self.queues() for lane in queue.paused_lanes()):
+            yield lane.key, lane.waiting_messages
 
     def _use_interest(self) -> None:
         topics, self._changed_interest = self._changed_interest, {}
@@ -312,15 +315,12 @@ class Router:
         return not is_waiting and not any(egress.unsettled() for egress in egresses)
 
     def tick(self) -> None:
-        """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, recovery and redrive that go on.
-
-        If the router `is_idle`, less often.
-        """
+        """The clock's work, every `TICK_S`, or less often if the router `is_idle`: what ends and goes on with time."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
         is_seldom = now_s >= self._seldom_s
         if is_seldom:
             self._seldom_s = now_s + _SELDOM_S
-        self.settler.log.tick()
+        self.settler.tick(now_s)
         for ingress in self.ingresses.values():
             # A look at all of a large backlog at every tick would cost too much.
             if ingress.has_backlog and (len(ingress.backlog) <= _FEW or is_seldom):

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
+from streamer.delivery.dead_letter import NOWHERE, Where
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.flow_log import DEAD_LETTERED, GIVEN_UP, FlowLog
-from streamer.delivery.lane import Delivery, Lane, LaneQueue
+from streamer.delivery.lane import REDRIVEN, Delivery, Lane
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
 from streamer.delivery.tap import Taps
@@ -24,6 +25,7 @@ from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import age_s
 
 logger = logging.getLogger("ustreamer.settle")
@@ -31,6 +33,8 @@ logger = logging.getLogger("ustreamer.settle")
 NO_ROUTE = "none"
 """The name of the account of messages that no route takes."""
 
+_UNHEARD = Failure(Outcome.UNHEARD, UCode.OK, "nobody listens")
+_UNHEARD_AGAIN = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "nobody listens, and it was to be sent again")
 _COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
 _LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "sooner after the last one than anybody asked for")
 UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
@@ -52,6 +56,11 @@ class Settler:
         self._tracer = tracer
         self._taps: Taps | None = None  # while somebody looks
         self.log = FlowLog(clock)
+
+    def tick(self, now_s: float) -> None:
+        """The clock's work: what waits to be logged, and who waits for a dead letter."""
+        self.log.tick()
+        self._custody.sources.tick(now_s)
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Tell another tracer of every outcome from now on, or none."""
@@ -116,8 +125,8 @@ class Settler:
             self._taps.lost(lane, share.count, UNREADABLE)
 
     def unheard(self, delivery: Delivery) -> None:
-        """Nobody listens to a Publish, so there is nobody to deliver it to."""
-        self.fail(delivery, Failure(Outcome.UNHEARD, UCode.OK, "nobody listens"))
+        """Nobody listens to a Publish, so there is nobody to deliver it to. One that was a dead letter is one again."""
+        self.fail(delivery, _UNHEARD_AGAIN if delivery.history & REDRIVEN else _UNHEARD)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """A message that was accepted will not be delivered."""
@@ -137,7 +146,8 @@ class Settler:
             self._taps.failed(delivery, failure, self._clock.monotonic_s(), self._clock.wall_ms())
         self._custody.settled(delivery)
         if queue.source and failure.is_reported:
-            self._notify(delivery.received, queue.source, failure, queue, delivery)
+            where = Where(queue.name, queue.target, delivery.message.attributes.sink)
+            self._notify(delivery.received, queue.source, failure, where, delivery)
         self._seen.release(delivery.received)
         delivery.forget()
 
@@ -149,15 +159,20 @@ class Settler:
             logger.error("payload_not_reported route=%s error=%s", delivery.lane.queue.name, exc)
             return failure
 
-    def turn_away(self, received: Received, ingress: str, stats: RouteStats, failure: Failure) -> None:
-        """A message that came in through ``ingress`` is not accepted on the account ``stats``."""
+    def turn_away(
+        self, received: Received, ingress: str, stats: RouteStats, failure: Failure, where: Where = NOWHERE
+    ) -> None:
+        """A message that came in through ``ingress`` is not accepted on the account ``stats``.
+
+        ``where``: it was accepted by an earlier process, for an endpoint that is not there any more.
+        """
         stats.accepted += 1
         stats.count(failure.outcome, failure.code)
         names = (NO_ROUTE, ingress, "")
         self._record(received, names, failure)
         if failure.is_reported:
             self.log.failed(received.message, failure, names)
-            self._notify(received, ingress, failure)
+            self._notify(received, ingress, failure, where)
         self._seen.release(received)
 
     def set_aside(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
@@ -173,15 +188,15 @@ class Settler:
         self._record(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
         self._seen.release(received)
 
-    def refuse(self, received: Received, queue: RouteQueue, failure: Failure) -> None:
-        """A route has no room for a message that it should carry."""
+    def refuse(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:
+        """A route has no room for a message that it should carry, or for its copy for ``sink``."""
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
         names = (queue.name, queue.source, queue.target)
         self._record(received, names, failure)
         self.log.failed(received.message, failure, names)
         if queue.source:  # failure notices cause none
-            self._notify(received, queue.source, failure, queue)
+            self._notify(received, queue.source, failure, Where(queue.name, queue.target, sink))
         self._seen.release(received)
 
     def evict_for(self, queue: RouteQueue, size: int, priority_class: int, failure: Failure) -> bool:
@@ -204,11 +219,11 @@ class Settler:
         received: Received,
         ingress: str,
         failure: Failure,
-        queue: LaneQueue | None = None,
+        where: Where,
         delivery: Delivery | None = None,
     ) -> None:
         """Put a failure's dead letters and its answer on their way."""
-        for notice_queue, message in self._notices.of(received, ingress, failure, queue, delivery):
+        for notice_queue, message in self._notices.of(received, ingress, failure, where, delivery):
             self._send_notice(notice_queue, message)
 
     def _send_notice(self, queue: RouteQueue, message: UMessage) -> None:

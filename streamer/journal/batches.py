@@ -9,6 +9,7 @@ and route it may claim.
 """
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,9 +18,12 @@ from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
+from streamer.journal import codec
 from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row
 from streamer.journal.schema import REJECTED, complete
 from streamer.journal.sqlite import transaction
+
+logger = logging.getLogger("ustreamer.journal")
 
 _MAX_BLOB_BYTES = 64 << 20
 _ROWS_AT_ONCE = 256
@@ -136,6 +140,7 @@ def totals(connection: sqlite3.Connection) -> Totals:
 
 def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: LetterBounds) -> None:
     """Write a batch in one transaction; ``top`` is the highest number in the file. Raises sqlite3.Error."""
+    batch.letters = [fitting for letter in batch.letters if (fitting := _that_fits(letter, bounds)) is not None]
     parts = [_parameters(part, top, bounds) for part in _parts(batch)]
     if len(parts) == 1 and not batch.rows:
         connection.execute(_APPLY, parts[0])
@@ -144,6 +149,19 @@ def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: Letter
         for part in parts:
             connection.execute(_APPLY, part)
         _insert(connection, batch.rows, _ROWS_AT_ONCE if batch.bytes <= _MAX_BLOB_BYTES else 1)
+
+
+def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:
+    """A letter that alone is beyond the bounds would evict all others: it is kept without its payload, or not at all."""
+    most = bounds.max_rejected_bytes if letter.is_rejected else bounds.max_bytes
+    if len(letter.body) + ENTRY_BYTES <= most:
+        return letter
+    logger.warning("letter_too_large id=%s bytes=%d most_bytes=%d", letter.id.hex(), len(letter.body), most)
+    try:
+        part = letter._replace(ingress="", body=codec.without_payload(letter.body))
+    except codec.UnreadableError:
+        return None
+    return part if len(part.body) + ENTRY_BYTES <= most else None
 
 
 def _insert(connection: sqlite3.Connection, rows: list[Row], size: int) -> None:

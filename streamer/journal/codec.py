@@ -113,6 +113,11 @@ def unpack(body: bytes) -> UMessage:
     return replace(message, attributes=attributes)
 
 
+def without_payload(body: bytes) -> bytes:
+    """The same message without its payload. Raises `UnreadableError`."""
+    return pack(replace(unpack(body), payload=None))
+
+
 def sink_change(incoming: Attributes, outgoing: Attributes) -> str:
     """How the streamer changed the sink: `UNCHANGED`, empty for removed, or the authority to which it was set."""
     if outgoing.sink == incoming.sink:

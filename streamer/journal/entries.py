@@ -107,3 +107,7 @@ class JournalError(FileError):
 
 class CorruptEntryError(Exception):
     """An entry is not in the journal, or its body was changed."""
+
+
+class MissingEntryError(CorruptEntryError):
+    """There is no such entry: it was deleted."""

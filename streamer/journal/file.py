@@ -6,20 +6,44 @@ What happens to a damaged file is in `streamer.journal.damage`. No threads in he
 import logging
 import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TypeVar
 
 from streamer.journal import damage
 from streamer.journal.lock import NOWHERE, FileLock, identity
-from streamer.journal.sqlite import CorruptFileError, FileError, FileForm, connect, create, faults_of, make_durable
-from streamer.journal.versions import prepare
+from streamer.journal.sqlite import (
+    CorruptFileError,
+    FileError,
+    FileForm,
+    connect,
+    connect_to_look,
+    create,
+    faults_of,
+    make_durable,
+)
+from streamer.journal.versions import age_of, prepare
 
 logger = logging.getLogger("ustreamer.files")
 
 Check = Callable[[sqlite3.Connection], None]
 
 Result = TypeVar("Result")
+
+
+def problem_of(path: Path, form: FileForm) -> str:
+    """Why a daemon could not use an existing file, or would set it aside; empty if nothing is wrong. It is only read."""
+    try:
+        with faults_of(path, form.error):
+            if damage.is_emptied(path):
+                raise CorruptFileError("the file is empty, but its log is not")
+            with closing(connect_to_look(path)) as connection:
+                age_of(connection, path, form)
+    except CorruptFileError as exc:
+        return damage.text_of(path, exc)
+    except form.error as exc:
+        return str(exc)
+    return ""
 
 
 class DatabaseFile:

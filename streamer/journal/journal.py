@@ -143,6 +143,10 @@ class Journal:
         """The body of a segment. Raises `CorruptEntryError`."""
         return self._reader.segment_body(number)
 
+    def letter_body(self, number: int) -> bytes:
+        """The body of a dead letter. Raises `CorruptEntryError` if there is none any more."""
+        return self._reader.letter_body(number)
+
     def stop(self, within_s: float) -> bool:
         """Write what was handed over, and close the file. Blocks that long at most. False if a batch stays unwritten."""
         self._reader.close()
@@ -211,13 +215,13 @@ class Journal:
                     return
                 is_idle = False
             wait_s = self._idle_s
-            if is_idle or time.monotonic() >= next_look_s:
+            if is_idle or self._to_redrive or time.monotonic() >= next_look_s:
                 if self._attempt(self._look_for_marks):
                     next_look_s = time.monotonic() + self._idle_s
                 if is_idle:
                     self._attempt(self._tidy)
-                if self._to_redrive:
-                    wait_s = _BRIEFLY_S
+            if self._to_redrive:
+                wait_s = _BRIEFLY_S
 
     def _write(self, batch: Batch, done: Callable[[], None]) -> bool:
         """False if it was given up because the process stops."""

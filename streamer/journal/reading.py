@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from streamer.journal.entries import CorruptEntryError, JournalError, Row, Segment
+from streamer.journal.entries import CorruptEntryError, JournalError, MissingEntryError, Row, Segment
 from streamer.journal.schema import journal_faults
 from streamer.journal.sqlite import CorruptFileError, connect
 
@@ -52,6 +52,10 @@ class Reader:
     def segment_body(self, number: int) -> bytes:
         """The body of a segment."""
         return self._body("segments", number)
+
+    def letter_body(self, number: int) -> bytes:
+        """The body of a dead letter."""
+        return self._body("letters", number)
 
     def close(self) -> None:
         """Close the connection; the next read opens one again."""
@@ -96,7 +100,7 @@ class Reader:
         with self._faults():
             found = self._open().execute(f"SELECT crc, body FROM {table} WHERE number = ?", (number,)).fetchone()
         if found is None:
-            raise CorruptEntryError(f"{table} {number}: not in the journal")
+            raise MissingEntryError(f"{table} {number}: not in the journal")
         crc, body = found
         if crc32(body) != crc:
             self.entries_corrupt += 1

@@ -85,6 +85,13 @@ def connect(path: Path, read_only: bool = False, immutable: bool = False) -> sql
     return connection
 
 
+def connect_to_look(path: Path) -> sqlite3.Connection:
+    """Open an existing file without changing it, also while a daemon uses it. Raises sqlite3.Error."""
+    # Without a write-ahead log nobody has it open, and it needs no lock.
+    is_still = not path.with_name(f"{path.name}-wal").exists()
+    return connect(path, read_only=True, immutable=is_still)
+
+
 def create(path: Path) -> None:
     """Make an empty file that only its owner may read, if there is none.
 

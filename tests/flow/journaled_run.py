@@ -62,6 +62,7 @@ class JournaledRun:
 @asynccontextmanager
 async def journaled_run(
     path: Path,
+    addressed: tuple[str, ...] = (),
     max_bytes: int = 64 * MIB,
     memory: int = 64 * MIB,
     unconfirmed_s: float = 0,
@@ -87,7 +88,7 @@ async def journaled_run(
     journal.start(opened.set, redrive)
     await asyncio.wait_for(opened.wait(), 10)
     try:
-        async with RouterHarness(config, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as harness:
+        async with RouterHarness(config, addressed, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as harness:
             for rule in pause_rules:
                 harness.router.pause_rules.add(rule)
             harness.router.recover()

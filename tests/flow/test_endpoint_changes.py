@@ -142,6 +142,30 @@ async def test_what_is_paused_and_what_nobody_listens_to_is_not_waited_for() -> 
         assert len(harness.dead_letters("cloud")) == WAITING
 
 
+async def test_what_a_reload_allows_or_revokes_does_not_wait_for_an_endpoint_that_is_left() -> None:
+    async with RouterHarness(with_phone()) as harness:
+        phone = harness.transports["phone"]
+        phone.hold = True
+        harness.arrive("cloud", *orders(harness, 3, PHONE_APP))
+        accepted: list[LinkState] = []
+        reload = harness.router.reload(without_phone(), {}, lambda: accepted.append(phone.state))
+        reloading = asyncio.create_task(reload)
+        await until(lambda: harness.router.ingresses["phone"].closed, "the endpoint being left")
+        assert (accepted, reloading.done()) == ([LinkState.UP], False)
+        phone.release_held()
+        await reloading
+        assert accepted == [LinkState.UP]
+
+
+async def test_a_reload_that_is_refused_allows_nothing() -> None:
+    async with RouterHarness(without_phone()) as harness:
+        deaf = harness.other_transport("phone", listeners=ListenerOptions(max_listeners=0))
+        accepted: list[None] = []
+        with pytest.raises(UStatusError):
+            await harness.router.reload(with_phone(), {"phone": deaf}, lambda: accepted.append(None))
+        assert accepted == []
+
+
 async def test_other_endpoints_carry_messages_while_one_is_left() -> None:
     async with RouterHarness(with_phone()) as harness:
         phone = harness.transports["phone"]

@@ -1,6 +1,7 @@
 """What the journal is for: whatever was acknowledged survives the process, and goes out in order when it is back."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,19 @@ from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
-from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
+from tests.flow.harness import (
+    CLIMATE,
+    CLOUD_APP,
+    CLOUD_METHOD,
+    GATEWAY,
+    ORDERS,
+    SPEED,
+    VEHICLE_APP,
+    RouterHarness,
+    configuration,
+)
 from tests.flow.journaled_run import DOWN, MIB, journaled_run, order
 from tests.unit.journal.harness import BOUNDS
 from tests.waiting import until
@@ -40,6 +52,55 @@ async def test_the_source_is_acknowledged_once_the_message_is_on_the_disk_and_no
         await until(lambda: not run.journal.is_busy, within_s=10, what="the commit")
         assert received.acknowledged
         assert run.journal.rows_written == 1
+
+
+@pytest.mark.parametrize("why", ["refused", "expired", "rejected", "full"])
+async def test_the_source_of_a_message_that_fails_is_acknowledged_once_its_dead_letter_is_on_the_disk(
+    tmp_path: Path, why: str
+) -> None:
+    """Else a kill in between would leave neither the message nor the letter."""
+    path, policy = tmp_path / "j.db", {"queue": {"messages": 1, "on_full": "reject"}, "retry": {"jitter": 0}}
+    async with journaled_run(path, queue_policy=policy) as run:
+        harness, vehicle = run.harness, run.harness.transports["vehicle"]
+        if why == "refused":
+            vehicle.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
+        elif why == "full":
+            vehicle.hold = True
+            harness.arrive("cloud", order(harness))
+        message = order(harness, ttl=1)
+        if why == "expired":
+            harness.clock.advance(5)
+        elif why == "rejected":
+            message = replace(message, attributes=replace(message.attributes, sink=UUri(GATEWAY, 0x77, 1, 0)))
+        (received,) = harness.arrive("cloud", message)
+        assert len(run.letters) == 1
+        assert not received.acknowledged
+        run.journal.is_killed = True
+    async with journaled_run(path) as run:
+        assert run.letters == []
+        run.harness.clock.advance(5)
+        (received,) = run.harness.arrive("cloud", message)  # its source still has it
+        if why in ("expired", "rejected"):
+            assert not received.acknowledged
+        await run.flush()
+        assert received.acknowledged
+        with open_letters(path) as file:
+            stored = [letter.id for letter in file.find(LetterFilter())]
+        assert stored == ([message.id] if why != "refused" else stored)
+
+
+async def test_a_second_copy_of_a_message_that_fails_waits_for_the_same_dead_letter(tmp_path: Path) -> None:
+    """Its source has sent it again after a reconnect, and can acknowledge only this one."""
+    async with journaled_run(tmp_path / "j.db") as run:
+        message = run.harness.notify(b"x", sink=UUri(GATEWAY, 0x77, 1, 0))
+        (first,) = run.harness.arrive("vehicle", message)
+        (second,) = run.harness.arrive("vehicle", message)
+        assert (first.acknowledged, second.acknowledged) == (False, False)
+        await run.flush()
+        assert (first.acknowledged, second.acknowledged) == (True, True)
+        (third,) = run.harness.arrive("vehicle", message)
+        assert third.acknowledged
+        assert len(run.letters) == 1
 
 
 async def test_a_row_goes_only_after_the_confirmation(tmp_path: Path) -> None:

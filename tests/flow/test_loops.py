@@ -7,9 +7,13 @@ that there was not.
 import asyncio
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 
+from streamer.config.models import Config
+from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessageType
+from streamer.uprotocol.status import UCode
 from tests.flow.mesh import ANY, Mesh, Order, Traffic, any_message, check_deliveries, pair, play, ring, streamer
 
 
@@ -105,6 +109,33 @@ async def test_pair_of_which_one_has_lost_a_link_still_delivers_and_reports_noth
         assert mesh.deliveries("a") == Counter(m.id for m in messages)
         assert mesh.dead_letters() == 0
         assert mesh.outcomes() == {"delivered": 3, "local": 3}
+
+
+@pytest.mark.parametrize("resources", [(0x8001, 0x8001), (0x8001, 0x9001)])
+async def test_dead_letters_about_dead_letters_end_wherever_each_streamer_publishes_them(resources: tuple[int, int]) -> None:
+    configs = [
+        Config.model_validate(
+            {
+                "authority": name,
+                "endpoints": {
+                    "m": {"transport": "memory", "authorities": ["*"]},
+                    far: {"transport": "memory", "authorities": [f"{far}-app"]},
+                },
+                "routes": [{"from": "m", "to": far, "publish": [f"//*/{ANY}"]}],
+                "dead_letter": {"resource": resource},
+            }
+        )
+        for name, far, resource in zip(("gw1", "gw2"), ("x", "y"), resources, strict=True)
+    ]
+    async with Mesh(*configs) as mesh:
+        for transport in mesh.transports:
+            if transport.context.name != "m":
+                transport.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
+        mesh.send("m", any_message(0, "m", "m"))
+        for _ in range(100):
+            mesh.step(0)
+        assert mesh.dead_letters() == 2
+        assert not any(mesh.step(0) for _ in range(3))
 
 
 async def test_request_that_neither_of_a_pair_can_deliver_is_answered_by_both() -> None:

@@ -1,8 +1,9 @@
 """The router against a model: whatever happens, in whatever order, nothing is lost, nothing is invented.
 
 Messages arrive in several flows, classes and TTLs; links fail and come back; the destination holds, refuses for now and
-for ever; time passes; the configuration is read again; copies arrive. After each step the books balance, and at the end
-every message that was accepted has been delivered exactly once or reported as a dead letter exactly once.
+for ever; time passes; flows are paused and go on; the configuration is read again; copies arrive. After each step the
+books balance, and at the end every message that was accepted has been delivered exactly once or reported as a dead
+letter exactly once.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from streamer.config.models import Config
+from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import PermanentError, RefusedError, SendError
 from streamer.transports.memory import MemoryReceived
@@ -25,6 +27,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
 from tests.flow.harness import CLOUD_APP, RouterHarness, configuration, three_networks
+from tests.flow.pausing import pause, resume
 
 FLOWS = [UUri("veh1", 0xA, 1, 0x8000 + n) for n in range(4)]
 EVERY_TOPIC = "//veh1/FFFFFFFF/FF/FFFF"
@@ -182,6 +185,18 @@ class Traffic(RuleBasedStateMachine):
         self.harness.check_books()
         self.loop.run_until_complete(self.harness.router.reload(everything))
 
+    def paused(self) -> list[PauseRule]:
+        return list(self.harness.router.pause_rules.rules)
+
+    @rule(flow=st.sampled_from(FLOWS), sink=st.sampled_from([None, CLOUD_APP]))
+    def flow_is_paused(self, flow: UUri, sink: UUri | None) -> None:
+        pause(self.harness.router, flow, sink)
+
+    @precondition(lambda self: self.paused())
+    @rule(data=st.data())
+    def flow_goes_on(self, data: st.DataObject) -> None:
+        resume(self.harness.router, data.draw(st.sampled_from(self.paused())))
+
     @rule()
     def custody_is_taken(self) -> None:
         self.kept |= {uuid for uuid in self.arrived if uuid not in self.waiting_outside() and not self.ended(uuid)}
@@ -247,6 +262,13 @@ class Traffic(RuleBasedStateMachine):
                 assert sent_ms <= created_ms(uuid) + message.attributes.ttl
 
     @invariant()
+    def what_may_be_sent_is_listed(self) -> None:
+        """Else nothing would wake it."""
+        for queue in self.harness.router.egresses["cloud"].queues:
+            for lane in queue.lanes.values():
+                assert lane.filed >= 0 or not lane.is_ready
+
+    @invariant()
     def bounds_hold(self) -> None:
         egress = self.harness.router.egresses["cloud"]
         assert egress.in_flight <= 4
@@ -266,6 +288,8 @@ class Traffic(RuleBasedStateMachine):
         try:
             self.cloud.restore_link()
             self.cloud.release_held()
+            for paused in self.paused():
+                resume(self.harness.router, paused)
             for _ in range(200):
                 self.harness.pass_time(500)
                 if not self.harness.router.unsettled() and not self.waiting_outside():

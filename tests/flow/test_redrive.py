@@ -1,16 +1,21 @@
 """Dead letters that the journal keeps are sent again, as the messages that they were."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamer.journal.letters import LetterFilter, LetterSummary, open_letters
+from streamer.journal.letters import LetterFilter, open_letters
 from streamer.routing.interest import EVERY_MESSAGE
+from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode
-from tests.flow.harness import SPEED
+from streamer.uprotocol.uri import UUri
+from tests.flow.harness import ORDERS, SPEED, VEHICLE_APP
 from tests.flow.journaled_run import DOWN, journaled_run, order
+from tests.flow.letters import gladly, mark, never, stored
+from tests.flow.pausing import UP, pause, resume
 from tests.flow.test_interest import want
 from tests.waiting import until
 
@@ -34,7 +39,7 @@ async def test_a_dead_letter_is_kept_and_can_be_sent_again_with_its_id_and_attri
 
 @pytest.mark.parametrize(("ttl_ms", "leaves_with"), [(None, None), (5_000, 65_000), (0, 0)])
 async def test_an_expired_one_is_sent_again_only_with_a_new_ttl(
-    tmp_path: Path, ttl_ms: int | None, leaves_with: int | None
+    tmp_path: Path, ttl_ms: int | None, leaves_with: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         vehicle = run.harness.transports["vehicle"]
@@ -44,11 +49,14 @@ async def test_an_expired_one_is_sent_again_only_with_a_new_ttl(
         await run.flush()
         vehicle.refuse = lambda message: None
         run.harness.pass_time(60_000)
+        before = stored(tmp_path / "j.db")
         run.harness.router.redrive.take(run.letters[:1], [ttl_ms])
         await run.flush()
         if leaves_with is None:
             assert run.harness.sent("vehicle") == []
-            assert [letter.outcome for letter in run.letters] == ["dead_lettered", "expired"]
+            assert stored(tmp_path / "j.db") == before
+            (said,) = [record.message for record in caplog.records if "redrive_kept" in record.message]
+            assert said.endswith("reason=its TTL has passed; a redrive can give it another one")
         else:
             (left,) = run.harness.sent("vehicle")
             assert (left.id, left.payload, left.attributes.ttl) == (message.id, b"again", leaves_with)
@@ -116,12 +124,127 @@ async def test_one_that_cannot_be_redriven_stays_and_its_mark_is_removed(tmp_pat
         assert [each.redrive_ms for each in stored(path)] == [None]
 
 
-def mark(path: Path) -> None:
-    """What the command line does."""
-    with open_letters(path) as file:
-        assert file.mark_for_redrive([letter.number for letter in file.find(LetterFilter())], 1, None) == 1
+@pytest.mark.parametrize("on_full", ["backpressure", "reject", "evict"])
+@pytest.mark.parametrize("why", ["paused", "full", "expired", "share"])
+async def test_one_that_cannot_go_now_stays_the_letter_of_a_message_that_was_accepted(
+    tmp_path: Path, why: str, on_full: str
+) -> None:
+    """What was never accepted, anybody may push out."""
+    path = tmp_path / "j.db"
+    queue = {"messages": 20, "on_full": on_full, "per_authority": 0.1 if why == "share" else None}
+    async with journaled_run(path, queue_policy={"queue": queue, "retry": {"jitter": 0}}) as run:
+        vehicle, harness = run.harness.transports["vehicle"], run.harness
+        vehicle.refuse = never
+        ids = set()
+        for number in range(60):
+            harness.arrive("cloud", message := order(harness, b"%d" % number, ttl=1000 if why == "expired" else None))
+            ids.add(message.id)
+            await run.flush()
+        before = {letter.id: letter.outcome for letter in stored(path)}
+        assert (before.keys(), set(before.values())) == (ids, {"dead_lettered"})
+        vehicle.refuse, vehicle.hold = gladly, True
+        if why == "paused":
+            pause(harness.router, ORDERS)
+        elif why == "expired":
+            harness.pass_time(1001)
+        harness.router.redrive.take(run.letters, [None] * 60)
+        await run.flush()
+        queued = harness.queued(DOWN)
+        kept = {letter.id: letter.outcome for letter in stored(path)}
+        assert len(kept) == 60 - queued
+        assert kept.items() <= before.items()
+        assert (queued == 0) is (why == "expired")
+        if why == "paused":
+            resume(harness.router, ORDERS)
+        for _ in range(60):
+            vehicle.release_held()
+            harness.pass_time(1000)
+            vehicle.release_held()
+            await run.flush()
+        left = {letter.id for letter in stored(path)}
+        sent = Counter(message.id for message in harness.sent("vehicle"))
+        assert left == (ids if why == "expired" else set())
+        assert sent == Counter(ids - left)
 
 
-def stored(path: Path) -> list[LetterSummary]:
-    with open_letters(path) as file:
-        return file.find(LetterFilter())
+async def test_those_of_a_flow_go_in_the_order_in_which_they_failed_also_if_only_a_later_one_fits(tmp_path: Path) -> None:
+    queue = {"messages": 1000, "bytes": 20_000}
+    async with journaled_run(tmp_path / "j.db", queue_policy={"queue": queue, "retry": {"jitter": 0}}) as run:
+        harness, vehicle = run.harness, run.harness.transports["vehicle"]
+        vehicle.refuse = never
+        large, small, last = (order(harness, text) for text in (b"1" * 9000, b"2", b"3" * 9000))
+        other_flow = harness.notify(b"4", sink=VEHICLE_APP, source=UUri("cloud", 0xC1, 1, 0x9000))
+        for message in (large, small, last, other_flow):
+            harness.arrive("cloud", message)
+            await run.flush()
+        vehicle.refuse, vehicle.hold = gladly, True
+        harness.arrive("cloud", in_the_way := order(harness, b"0" * 15_000))
+        harness.router.redrive.take(run.letters, [None] * 4)
+        assert harness.router.redrive.count == 1  # the one of the other flow
+        vehicle.hold = False
+        for _ in range(3):
+            vehicle.release_held()
+            harness.pass_time(1000)
+        assert [each for each in harness.sent("vehicle") if each != other_flow] == [in_the_way, large, small, last]
+
+
+async def test_one_that_nobody_listens_to_becomes_a_letter_again(tmp_path: Path) -> None:
+    """Other Publishes that nobody listens to are of no interest to anybody. Of this one somebody has said otherwise."""
+    async with journaled_run(tmp_path / "j.db") as run:
+        cloud, redrive = run.harness.transports["cloud"], run.harness.router.redrive
+        cloud.refuse = never
+        run.harness.arrive("vehicle", message := run.harness.speed(b"x"))
+        await run.flush()
+        cloud.refuse = gladly
+        cloud.set_presence(SPEED, None, Presence.ABSENT)
+        redrive.take(run.letters, [None])
+        run.harness.pass_time(100)
+        await run.flush()
+        (letter,) = stored(tmp_path / "j.db")
+        assert (letter.id, letter.outcome, letter.route) == (message.id, "dead_lettered", UP)
+        cloud.set_presence(SPEED, None, Presence.PRESENT)
+        redrive.take(run.letters[-1:], [None])
+        await run.flush()
+        assert run.harness.sent("cloud") == [message]
+        assert stored(tmp_path / "j.db") == []
+
+
+async def test_a_letter_goes_in_the_transaction_in_which_its_message_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with journaled_run(path) as run:
+        custody, vehicle = run.harness.router.custody, run.harness.transports["vehicle"]
+        vehicle.refuse = never
+        run.harness.arrive("cloud", message := order(run.harness))
+        await run.flush()
+        vehicle.refuse = gladly
+        vehicle.lose_link()
+        custody.patience_s = 0.05
+        run.harness.router.redrive.take(run.letters, [None])
+        custody.flush()  # that other traffic has asked for
+        await until(lambda: not run.journal.is_busy, within_s=10, what="the commit")
+        run.journal.is_killed = True
+    assert stored(path) == []
+    async with journaled_run(path) as run:
+        run.harness.router.pump.run()
+        assert run.harness.sent("vehicle") == [message]
+
+
+async def test_one_that_is_purged_while_it_waits_is_not_sent(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with journaled_run(path, queue_policy={"queue": {"messages": 1}, "retry": {"jitter": 0}}) as run:
+        vehicle = run.harness.transports["vehicle"]
+        vehicle.refuse = never
+        for text in (b"first", b"second"):
+            run.harness.arrive("cloud", order(run.harness, text))
+            await run.flush()
+        vehicle.refuse, vehicle.hold = gladly, True
+        run.harness.router.redrive.take(run.letters, [None, None])
+        await run.flush()
+        with open_letters(path) as file:
+            assert file.delete([letter.number for letter in file.find(LetterFilter())]) == 1
+        for _ in range(3):
+            vehicle.release_held()
+            run.harness.pass_time(1000)
+            vehicle.release_held()
+        assert [message.payload for message in run.harness.sent("vehicle")] == [b"first"]
+        assert not run.harness.router.redrive.is_waiting

@@ -8,9 +8,11 @@ import pytest
 
 from streamer.delivery import custody as custody_module
 from streamer.delivery import new_letters
+from streamer.delivery.queue import size_of
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal import codec
-from streamer.journal.entries import ENTRY_BYTES
+from streamer.journal.entries import ENTRY_BYTES, Letter
+from streamer.journal.journal import JournalState
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.uri import everything_at
 from tests.unit.delivery.custody_harness import CustodyHarness, acknowledged, journaled
@@ -200,10 +202,77 @@ def test_a_batch_is_read_from_the_journal_while_it_is_there(path: Path) -> None:
 # letters
 
 
+def keep(harness: CustodyHarness, letter: Letter) -> MemoryReceived:
+    """Have a letter kept, as the settler does, of a message whose source keeps it until it is acknowledged."""
+    received = MemoryReceived(message())
+    harness.custody.letter(letter, received)
+    harness.seen.release(received)
+    return received
+
+
+def test_the_source_of_a_failed_message_is_told_when_the_letter_is_on_the_disk(path: Path) -> None:
+    with journaled(path) as harness:
+        first = keep(harness, letter(harness.journal.number(), 1))
+        harness.custody.flush()
+        second = keep(harness, letter(harness.journal.number(), 2))
+        assert not first.acknowledged
+        harness.commit()
+        assert (first.acknowledged, second.acknowledged) == (True, False)
+        harness.write()
+        assert second.acknowledged
+
+
+def test_of_more_failed_messages_than_a_bound_the_oldest_sources_wait_no_longer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_letters, "_MAX_SOURCES", 2)
+    with journaled(path) as harness:
+        kept = [keep(harness, letter(harness.journal.number(), uuid)) for uuid in range(4)]
+        assert [received.acknowledged for received in kept] == [True, True, False, False]
+        monkeypatch.setattr(new_letters, "_MAX_SOURCE_BYTES", size_of(message()))
+        kept.append(keep(harness, letter(harness.journal.number(), 5)))
+        assert [received.acknowledged for received in kept] == [True] * 4 + [False]
+        harness.write()
+        assert kept[-1].acknowledged
+
+
+def test_no_source_waits_for_a_letter_while_the_disk_takes_none(path: Path) -> None:
+    """MQTT is acknowledged in order: it would hold up all that its endpoint brings."""
+    with journaled(path) as harness:
+        early = keep(harness, letter(harness.journal.number(), 1))
+        harness.custody.sources.tick(harness.clock.s)
+        assert not early.acknowledged
+        harness.journal.state = JournalState.FAILING
+        late = keep(harness, letter(harness.journal.number(), 2))
+        assert (early.acknowledged, late.acknowledged) == (False, True)
+        harness.custody.sources.tick(harness.clock.s)
+        assert early.acknowledged
+        harness.write()
+        assert len(harness.in_file("letters")) == 2
+
+
+def test_no_source_waits_long_for_a_commit_that_hangs(path: Path) -> None:
+    with journaled(path) as harness:
+        first = keep(harness, letter(harness.journal.number(), 1))
+        harness.flush()
+        assert harness.journal.is_busy
+        harness.clock.advance(1100)
+        second = keep(harness, letter(harness.journal.number(), 2))
+        harness.custody.sources.tick(harness.clock.s)
+        assert (first.acknowledged, second.acknowledged) == (True, True)
+        harness.commit()
+        third = keep(harness, letter(harness.journal.number(), 3))
+        harness.custody.sources.tick(harness.clock.s)
+        assert not third.acknowledged
+        harness.write()
+        assert third.acknowledged
+        assert len(harness.in_file("letters")) == 3
+
+
 def test_letters_are_written_and_deleted_and_stay_when_they_could_not_be_sent(path: Path) -> None:
     with journaled(path) as harness:
         for uuid in (1, 2):
-            harness.custody.letter(letter(harness.journal.number(), uuid))
+            keep(harness, letter(harness.journal.number(), uuid))
         harness.write()
         first, second = harness.in_file("letters")
         assert isinstance(first, int)
@@ -229,7 +298,7 @@ def test_the_oldest_letters_go_while_the_disk_takes_none(path: Path, monkeypatch
     with journaled(path) as harness:
         numbers = [harness.journal.number() for _ in range(3)]
         for number in numbers:
-            harness.custody.letter(letter(number, number))
+            keep(harness, letter(number, number))
         harness.write()
         assert harness.in_file("letters") == numbers[1:]
         assert harness.custody.letters_dropped == 1
@@ -243,14 +312,14 @@ def test_letters_that_anybody_can_cause_push_nothing_out_while_the_disk_takes_no
     with journaled(path) as harness:
         genuine = [harness.journal.number() for _ in range(3)]
         for number in genuine:
-            harness.custody.letter(letter(number, number))
+            keep(harness, letter(number, number))
         forged = [harness.journal.number() for _ in range(5)]
         for number in forged:
-            harness.custody.letter(letter(number, number, b"x" * 100, outcome="rejected"))
+            keep(harness, letter(number, number, b"x" * 100, outcome="rejected"))
         harness.write()
         assert harness.in_file("letters") == genuine + forged[:2]
         assert harness.custody.letters_dropped == 3
-        harness.custody.letter(letter(late := harness.journal.number(), late, b"x" * 100, outcome="rejected"))
+        keep(harness, letter(late := harness.journal.number(), late, b"x" * 100, outcome="rejected"))
         harness.write()
         assert late in harness.in_file("letters")
 

@@ -7,6 +7,7 @@ import pytest
 
 from streamer.config.models import QueueBounds
 from streamer.delivery.custody import Custody
+from streamer.delivery.dead_letter import NOWHERE, Where
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.lane import Delivery
@@ -56,7 +57,8 @@ class NoticesHarness:
     def of(self, sent: UMessage, ingress: str = "vehicle", delivery: Delivery | None = None) -> list[tuple[str, UMessage]]:
         """The notices of a failure, each with the name of its queue."""
         queue = None if delivery is None else delivery.lane.queue
-        found = self.notices.of(Received(sent), ingress, EXPIRED, queue, delivery)
+        where = NOWHERE if queue is None else Where(queue.name, queue.target)
+        found = self.notices.of(Received(sent), ingress, EXPIRED, where, delivery)
         return [(queue.name, notice.check()) for queue, notice in found]
 
 
@@ -105,19 +107,15 @@ def test_nobody_is_told_at_an_endpoint_that_is_gone() -> None:
     assert [queue for queue, _ in harness.of(QUESTION, "formerly")] == ["dead-letter/cloud"]
 
 
+@pytest.mark.parametrize("topic", [0x8001, 0x8002, 0x9001], ids=["letter", "status", "letter-elsewhere"])
 @pytest.mark.parametrize("streamer", ["gateway", "another"])
-def test_a_dead_letter_that_fails_causes_no_other(streamer: str) -> None:
+def test_what_a_streamer_says_itself_causes_no_dead_letter(streamer: str, topic: int) -> None:
+    """Where another one publishes its dead letters, only its own configuration says."""
     harness = NoticesHarness(("origin", "cloud")).add_all()
-    letter = publish(START_MS, UUri(streamer, 4, 1, 0x8001), b"letter")
-    assert harness.of(letter) == []
+    assert harness.of(publish(START_MS, UUri(streamer, 4, 1, topic), b"letter")) == []
     assert harness.notices.dead_letters == {}
-
-
-def test_a_status_of_ours_that_expires_is_only_counted() -> None:
-    harness = NoticesHarness().add_all()
-    assert harness.of(publish(START_MS, UUri("gateway", 4, 1, 0x8002)), LOCAL_ENDPOINT) == []
-    assert harness.notices.dead_letters == {}
-    assert len(harness.of(publish(START_MS, UUri("veh1", 4, 1, 0x8002)))) == 1  # of another streamer: a message like others
+    assert len(harness.of(publish(START_MS, UUri(streamer, 5, 1, topic)))) == 1
+    assert len(harness.of(publish(START_MS, UUri(streamer, 4, 2, topic)))) == 1
 
 
 def test_a_notification_from_the_topic_of_the_dead_letters_is_a_message_like_others() -> None:

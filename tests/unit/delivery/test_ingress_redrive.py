@@ -2,14 +2,24 @@
 
 from dataclasses import replace
 
+import pytest
+
 from streamer.delivery.dedup import key_of
 from streamer.delivery.ingress import Again
-from streamer.delivery.lane import REDELIVERED
-from streamer.uprotocol.message import notification
+from streamer.delivery.lane import REDELIVERED, REDRIVEN
+from streamer.routing.outcome import Failure, Outcome
+from streamer.uprotocol.message import UMessage, notification
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import everything_at
 from tests.clock import START_MS
 from tests.unit.delivery.ingress_harness import CLOUD_APP, IngressHarness
 from tests.unit.delivery.messages import message, topic
+
+
+def failure(harness: IngressHarness, sent: UMessage) -> Failure:
+    found = harness.ingress.redrive(sent, "", "", "")
+    assert isinstance(found, Failure)
+    return found
 
 
 def test_a_message_is_taken_although_its_id_was_seen() -> None:
@@ -17,9 +27,9 @@ def test_a_message_is_taken_although_its_id_was_seen() -> None:
     sent = message(payload=b"x")
     harness.receive(sent)
     harness.settle_oldest()
-    assert harness.ingress.redrive(sent) is Again.TAKEN
+    assert harness.ingress.redrive(sent, "", "", "") is Again.TAKEN
     (delivery,) = harness.cloud.waiting()
-    assert (delivery.message, delivery.history) == (sent, REDELIVERED)
+    assert (delivery.message, delivery.history) == (sent, REDELIVERED | REDRIVEN)
     assert delivery.received.is_kept
     assert harness.seen.young[key_of(sent)] is delivery.received
 
@@ -27,33 +37,56 @@ def test_a_message_is_taken_although_its_id_was_seen() -> None:
 def test_a_message_enters_all_of_its_queues_or_none() -> None:
     harness = IngressHarness(queue={"messages": 1})
     harness.receive(message(0))
-    assert harness.ingress.redrive(message(1)) is Again.LATER
+    assert harness.ingress.redrive(message(1), "", "", "") is Again.LATER
     assert harness.phone.messages == 0
     harness.settle_oldest()
-    assert harness.ingress.redrive(message(1)) is Again.TAKEN
+    assert harness.ingress.redrive(message(1), "", "", "") is Again.TAKEN
     assert (harness.cloud.messages, harness.phone.messages) == (1, 1)
 
 
 def test_a_message_that_nobody_wants_now_is_not_taken() -> None:
     harness = IngressHarness()
     harness.use({"phone": ()})
-    assert harness.ingress.redrive(message()) is Again.UNWANTED
+    assert failure(harness, message()).outcome is Outcome.UNWANTED
     assert harness.ingress.unrouted.accepted == 0
 
 
-def test_a_message_that_has_expired_fails_again() -> None:
+def test_a_message_that_has_expired_is_not_taken() -> None:
     harness = IngressHarness()
     harness.clock.advance(100)
-    assert harness.ingress.redrive(message(ttl=50, made_ms=START_MS)) is Again.TAKEN
-    assert harness.outcomes() == {"expired DEADLINE_EXCEEDED": 1}
-    assert len(harness.letters()) == 1
+    assert failure(harness, message(ttl=50, made_ms=START_MS)).code is UCode.DEADLINE_EXCEEDED
+    assert (harness.outcomes(), harness.letters()) == ({}, [])
 
 
-def test_a_message_that_is_not_allowed_now_fails_again() -> None:
+def test_a_message_that_is_not_allowed_now_is_not_taken() -> None:
     harness = IngressHarness()
     harness.use({})
-    assert harness.ingress.redrive(notification(START_MS, topic(), CLOUD_APP)) is Again.TAKEN
-    assert harness.outcomes() == {"rejected PERMISSION_DENIED": 1}
+    assert failure(harness, notification(START_MS, topic(), CLOUD_APP)).code is UCode.PERMISSION_DENIED
+    assert (harness.outcomes(), harness.letters()) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("route", "target", "goes_to"),
+    [
+        ("cloud", "cloud", ["cloud"]),
+        ("phone", "cloud", ["phone"]),
+        ("formerly", "phone", ["phone"]),
+        ("formerly", "elsewhere", ["cloud", "phone"]),
+        ("", "", ["cloud", "phone"]),
+    ],
+)
+def test_a_message_goes_where_it_failed_if_that_is_there(route: str, target: str, goes_to: list[str]) -> None:
+    harness = IngressHarness()
+    assert harness.ingress.redrive(message(1), route, target, "") is Again.TAKEN
+    assert [name for name in ("cloud", "phone") if harness.waiting(name)] == goes_to
+
+
+@pytest.mark.parametrize("on_full", ["reject", "evict"])
+def test_nothing_that_waits_makes_room_for_it(on_full: str) -> None:
+    harness = IngressHarness(queue={"messages": 1, "on_full": on_full})
+    harness.receive(first := message(0))
+    assert harness.ingress.redrive(message(0, level=6), "", "", "") is Again.LATER
+    assert harness.waiting() == [first]
 
 
 def test_a_message_is_not_left_out_by_sampling() -> None:
@@ -62,7 +95,7 @@ def test_a_message_is_not_left_out_by_sampling() -> None:
     sent = message(made_ms=START_MS + 1)
     harness.receive(message(made_ms=START_MS), sent)
     assert len(harness.waiting("phone")) == 1
-    harness.ingress.redrive(sent)
+    harness.ingress.redrive(sent, "", "", "")
     assert harness.waiting("phone")[1:] == [sent]
 
 
@@ -73,5 +106,5 @@ def test_a_copy_for_another_authority_leaves_although_one_has_gone_the_same_way(
         replace(bare, attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("fleet", "veh9")
     )
     harness.receive(first)
-    assert harness.ingress.redrive(second) is Again.TAKEN
+    assert harness.ingress.redrive(second, "", "", "") is Again.TAKEN
     assert harness.waiting() == [bare, bare]

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamer.journal import batches
-from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError
+from streamer.journal import batches, codec
+from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter
 from streamer.journal.journal import JournalState
+from streamer.uprotocol.message import publish
+from streamer.uprotocol.uri import UUri
 from tests.unit.journal.conftest import MakeHarness
 from tests.unit.journal.harness import BOUNDS, JournalHarness, execute, letter, letters_in, row, segment
 
@@ -195,6 +197,22 @@ def test_the_oldest_letters_go_when_they_are_too_large(harness: MakeHarness, pat
     assert at.journal.letters_evicted == 3
 
 
+@pytest.mark.parametrize("outcome", ["expired", "rejected"])
+def test_a_letter_that_is_larger_than_the_store_evicts_no_other(harness: MakeHarness, path: Path, outcome: str) -> None:
+    sent = publish(1_700_000_000_000, UUri("veh1", 0xA, 1, 0x8000), bytes(5000))
+    body = codec.pack(sent)
+    at = harness(max_letter_bytes=4 * (ENTRY_BYTES + 1000)).open()
+    at.journal.use(BOUNDS._replace(max_bytes=4 * (ENTRY_BYTES + 1000), max_rejected_bytes=4 * (ENTRY_BYTES + 1000)))
+    at.write(Batch(letters=[letter(n, uuid=n, outcome=outcome, body=bytes(500)) for n in range(1, 4)]))
+    at.write(Batch(letters=[letter(4, uuid=4, outcome=outcome, body=body)]))
+    assert [number for number, _ in letters_in(path)] == [1, 2, 3, 4]
+    assert at.journal.letters_evicted == 0
+    (kept,) = [codec.unpack(at.journal.letter_body(4))]
+    assert (kept.id, kept.attributes, kept.payload) == (sent.id, sent.attributes, None)
+    at.write(Batch(letters=[letter(5, uuid=5, outcome=outcome, body=b"\xff" * 6000)]))
+    assert [number for number, _ in letters_in(path)] == [1, 2, 3, 4]
+
+
 def test_letters_that_another_program_deleted_make_room(harness: MakeHarness, path: Path) -> None:
     at = harness(max_letters=3).open()
     at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 4)]))
@@ -209,6 +227,28 @@ def test_letters_that_another_program_deletes_no_longer_count(harness: MakeHarne
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
     execute(path, "DELETE FROM letters")
     at.loop.run_until(lambda: at.journal.bytes == ENTRY_BYTES + len(b"body"))
+
+
+def test_marked_letters_are_all_given_out_as_fast_as_they_are_taken(harness: MakeHarness, path: Path) -> None:
+    """Each page of them is followed by a transaction. That a look at other programs' marks is far away holds up nothing."""
+    number = 500
+    before = harness(max_letters=number).open()
+    before.write(Batch(letters=[letter(n, uuid=n) for n in range(1, number + 1)]))
+    before.close()
+    execute(path, "UPDATE letters SET redrive = 1")
+    taken: list[int] = []
+    done: list[str] = []
+
+    def take(letters: list[Letter], ttls: list[int | None]) -> None:
+        taken.extend(each.number for each in letters)
+        at.journal.write(Batch(letters_done=[each.number for each in letters]), lambda: done.append("done"))
+
+    at = harness(max_letters=number, idle_s=3600)
+    at.open(on_redrive=take)
+    at.loop.run_until(lambda: len(taken) >= number)
+    assert taken == list(range(1, number + 1))
+    at.loop.run_until(lambda: len(done) == len(taken) // 64 + 1)
+    assert letters_in(path) == []
 
 
 # everything at once, against a model
