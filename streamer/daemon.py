@@ -5,7 +5,10 @@ import contextlib
 import gc
 import logging
 import signal
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from streamer import __version__, systemd
@@ -15,7 +18,7 @@ from streamer.admin.pushing import Pushing
 from streamer.admin.server import unready
 from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
-from streamer.config.load import ConfigError, load
+from streamer.config.load import ConfigError, Problem, load
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
@@ -45,13 +48,13 @@ logger = logging.getLogger("ustreamer.daemon")
 _IDLE_TICK_S = 1.0  # while nothing waits for the clock: waking up is what costs an idle gateway CPU
 _OPEN_JOURNAL_S = 30.0
 _CLOSE_JOURNAL_S = 5.0
-_LETTERS_SHARE = 4  # dead letters take at most this part of the journal
 
 
 class Daemon:
     """One streamer. ``path`` is the configuration's file, which a reload reads again; None if there is none.
 
-    The constructor raises `ConfigurationError`, and `TlsError` for files of the admin port that cannot be used.
+    The constructor raises `ConfigError` for options that cannot work, and `TlsError` for files of the admin port that cannot
+    be used.
     """
 
     def __init__(self, config: Config, path: Path | None = None, clock: Clock | None = None) -> None:
@@ -60,7 +63,9 @@ class Daemon:
         self._clock = clock or SystemClock()
         self.started_ms = self._clock.wall_ms()
         self.router: Router
-        self.transports: dict[str, UTransport] = {name: self._transport(config, name) for name in config.endpoints}
+        self.transports, problems = self._prepared(config, config.endpoints)
+        if problems:
+            raise self._unusable(problems)
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config))
         self.transports[LOCAL_ENDPOINT] = local_transport
         self.journal = _journal(config)
@@ -82,9 +87,24 @@ class Daemon:
         self._has_started = False
         self._stopping = asyncio.Event()
 
-    def _transport(self, config: Config, name: str) -> UTransport:
-        endpoint = config.endpoints[name]
-        return load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
+    def _prepared(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
+        """Transports that are ready to start, by endpoint, and what is wrong with the options of others."""
+        transports: dict[str, UTransport] = {}
+        problems = []
+        for name in names:
+            endpoint = config.endpoints[name]
+            try:
+                transports[name] = load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
+                transports[name].prepare()
+            except ConfigurationError as exc:
+                problems.append(f"endpoints.{name}.options.{exc.key}: {exc}")
+            except Exception as exc:  # a bug in a plugin
+                logger.exception("prepare_failed endpoint=%s", name)
+                problems.append(f"endpoints.{name}: its transport failed: {type(exc).__name__}")
+        return transports, problems
+
+    def _unusable(self, problems: list[str]) -> ConfigError:
+        return ConfigError([Problem(str(self._path or "the configuration"), 0, 0, "", text) for text in problems])
 
     def _context(self, config: Config, name: str) -> TransportContext:
         return TransportContext(
@@ -103,7 +123,7 @@ class Daemon:
     async def run(self) -> int:
         """Work until asked to stop; the number of messages that could not be delivered before the end is returned.
 
-        Raises `ConfigurationError` for options that cannot work, `OtelError` if what the push needs is missing,
+        Raises `ConfigError` if the transports cannot do what the routes need, `OtelError` if what the push needs is missing,
         OSError if the admin port is taken, `FileError` for a file of a newer version.
         """
         loop = asyncio.get_running_loop()
@@ -111,6 +131,7 @@ class Daemon:
             loop.add_signal_handler(number, self.stop)
         reload_wanted = asyncio.Event()
         loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         logger.info("starting version=%s authority=%s", __version__, self.config.authority)
         self._say_what_is_given_up()
         try:
@@ -149,7 +170,7 @@ class Daemon:
             self._admin.close()
             await self.pushing.stop()
             await self._admin.stop()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGINT):  # but a SIGHUP must not end the process before its last words
                 loop.remove_signal_handler(number)
             self.router.settler.log.tick(is_end=True)
             write_left_out(is_end=True)
@@ -159,7 +180,7 @@ class Daemon:
         try:
             await self.router.start()
         except UStatusError as exc:  # the transports allow fewer listeners than the routes need
-            raise ConfigurationError("listeners", str(exc)) from exc
+            raise self._unusable([f"listeners: {exc}"]) from exc
 
     async def _open_journal(self, journal: Journal) -> None:
         """Recover what an earlier process has left. A file that cannot be used now is retried in the background."""
@@ -268,17 +289,7 @@ class Daemon:
     async def _use(self, config: Config) -> list[str]:
         """Use another configuration, which needs no restart; returns what is wrong with it, and nothing has changed then."""
         before = self.config
-        transports: dict[str, UTransport] = {}
-        problems = []
-        for name in rebuilt_endpoints(before, config):
-            try:
-                transports[name] = self._transport(config, name)
-                transports[name].prepare()
-            except ConfigurationError as exc:
-                problems.append(f"endpoints.{name}.options.{exc.key}: {exc}")
-            except Exception as exc:  # a bug in a plugin
-                logger.exception("prepare_failed endpoint=%s", name)
-                problems.append(f"endpoints.{name}: its transport failed: {type(exc).__name__}")
+        transports, problems = self._prepared(config, rebuilt_endpoints(before, config))
         try:
             check_audit_file(config.log.audit)
         except OSError as exc:
@@ -289,23 +300,29 @@ class Daemon:
             return problems
         self._kinds.update({name: transport.kind for name, transport in transports.items()})
         try:
-            await self.router.reload(config, transports)
+            await self.router.reload(config, transports, partial(self._allow, config, tls))
         except UStatusError as exc:  # the router still has what it had
             self._kinds.update({name: transport.kind for name, transport in self.transports.items()})
             return [f"listeners: {exc}"]
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
-        self.service_host.use(config)
-        if self.journal is not None:
-            self.journal.use(_letter_bounds(config, self.journal.max_bytes))
         if await self.pushing.use(config.otel):
             self.router.use_tracer(self.pushing.tracer(self.tracing))
         await self._use_traces(before.trace, config)
-        self._admin.use(config, tls)
-        if config.log != before.log:
-            set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
         self.config = config
         return []
+
+    def _allow(self, config: Config, tls: SSLContext | None) -> None:
+        """Apply who may do what here, and what is noted of it: at once, however long a reload takes."""
+        self.service_host.use(config)
+        self._admin.use(config, tls)
+        if config.log != self.config.log:
+            try:
+                set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
+            except OSError as exc:  # it was fine a moment ago
+                logger.error("log_not_changed reason=%s", exc)
+        if self.journal is not None:
+            self.journal.use(LetterBounds(*config.dead_letter.store.bounds(self.journal.max_bytes)))
 
     async def _use_traces(self, before: TraceConfig | None, config: Config) -> None:
         """Write the traces with other bounds, or somewhere else. Nothing is left out in between."""
@@ -365,13 +382,7 @@ def _journal(config: Config) -> Journal | None:
         return None
     post = asyncio.get_running_loop().call_soon_threadsafe
     max_bytes = config.journal.max_bytes
-    return Journal(config.journal.path, max_bytes, _letter_bounds(config, max_bytes), post)
-
-
-def _letter_bounds(config: Config, journal_bytes: int) -> LetterBounds:
-    store = config.dead_letter.store
-    rejected, share = store.rejected, journal_bytes // _LETTERS_SHARE
-    return LetterBounds(store.messages, min(store.bytes, share), rejected.messages, min(rejected.bytes, share // 4))
+    return Journal(config.journal.path, max_bytes, LetterBounds(*config.dead_letter.store.bounds(max_bytes)), post)
 
 
 def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":

@@ -7,12 +7,17 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from streamer.config.exposure import paths
+from streamer.config.claims import paths
 from streamer.config.models import Config
-from streamer.config.secrets import is_secret_file
+from streamer.config.secrets import dotted, is_secret_file
 from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.config.token import read_token
-from streamer.services.host import state_path
+from streamer.journal.file import problem_of
+from streamer.journal.lock import is_in_use
+from streamer.journal.schema import JOURNAL
+from streamer.journal.sqlite import FileForm
+from streamer.services.host import TABLES, state_path
+from streamer.services.state import form_of
 from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, ok, problem
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -20,9 +25,10 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 def files(config: Config) -> Iterator[Probe]:
     """Every file that the streamer only reads."""
-    for key, path in paths(config, ""):
-        if key.endswith("_file"):
-            yield blocking(key, partial(_readable, path, is_secret_file(key.rpartition(".")[2])))
+    for location, path in paths(config):
+        name = str(location[-1])
+        if name.endswith("_file"):
+            yield blocking(dotted(location), partial(_readable, path, is_secret_file(name)))
     if config.metrics is not None and config.metrics.tls is not None:
         yield blocking("metrics.tls", partial(_tls, config.metrics.tls))
     token_file = config.control.http_token_file
@@ -63,13 +69,16 @@ def _token(path: Path) -> Answer:
     return ok("it holds a token")
 
 
-def stores(config: Config) -> Iterator[Probe]:
-    """Every file and folder that the streamer writes, and the room that they may need."""
-    if config.journal is not None:
-        yield blocking("journal.path", partial(_database, config.journal.path))
-    state = state_path(config)
+def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:
+    """Every file and folder that the streamer writes, and the room that they may need.
+
+    ``used``: the files that the streamer of this configuration uses now; None if it cannot be asked.
+    """
+    journal, state = config.journal, state_path(config)
+    if journal is not None:
+        yield blocking("journal.path", partial(_database, journal.path, JOURNAL, used))
     if state is not None:
-        yield blocking("state.path", partial(_database, state))
+        yield blocking("state.path", partial(_database, state, form_of(TABLES), used))
     if config.trace is not None:
         yield blocking("trace.path", partial(_folder, config.trace.path, None))
     if config.log.audit is not None:
@@ -83,10 +92,24 @@ def stores(config: Config) -> Iterator[Probe]:
         yield blocking(", ".join(key for key, _, _ in needs), partial(_room, needs))
 
 
-def _database(path: Path) -> Answer:
+def _database(path: Path, form: FileForm, used: frozenset[str] | None) -> Answer:
     """SQLite has files of its own beside this one. The streamer makes the folder if only that is missing."""
     folder = _folder(path.parent, 1)
-    return _file(path) if path.exists() and folder.verdict is Verdict.OK else folder
+    if not path.exists() or folder.verdict is not Verdict.OK:
+        return folder
+    answer = _file(path)
+    if answer.verdict is not Verdict.OK:
+        return answer
+    if is_in_use(path):
+        if used is None:
+            return cannot_tell(
+                f"{path} is in use: fine if that is the streamer of this file; with metrics.listen it is asked"
+            )
+        if str(path) in used:
+            return ok(f"{path} is what the running streamer uses")
+        return problem(f"{path}: a streamer uses it that does not answer at metrics.listen; each needs a file of its own")
+    wrong = problem_of(path, form)
+    return problem(wrong) if wrong else answer
 
 
 def _log(path: Path) -> Answer:

@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,6 @@ from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import set_up
-from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.well_known import USTREAMER
 
@@ -116,6 +116,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it would end the process; the daemon obeys it when it can
     config = load(arguments.config)
     try:
         set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
@@ -126,12 +127,13 @@ def _run(arguments: argparse.Namespace) -> int:
     problems: list[BaseException] = []
     try:
         uvloop.run(_serve(config, arguments.config))
-    except* (ConfigurationError, TlsError, OtelError, FileError, OSError) as group:
+    except* (ConfigError, TlsError, OtelError, FileError, OSError) as group:
         problems = _flat(group)
     for problem in problems:
-        where = f"options.{problem.key}: " if isinstance(problem, ConfigurationError) else ""
-        print(f"{arguments.config}: {where}{plain(str(problem))}", file=sys.stderr)
-    if any(isinstance(problem, ConfigurationError | TlsError | OtelError | FileError) for problem in problems):
+        found = problem.problems if isinstance(problem, ConfigError) else [f"{arguments.config}: {problem}"]
+        for each in found:
+            logger.critical("not_started problem=%s", each)
+    if any(not isinstance(problem, OSError) for problem in problems):
         return EX_CONFIG
     return 1 if problems else 0
 

@@ -16,6 +16,7 @@ from streamer.cli.running import NotAskedError, ask, configured
 from streamer.cli.text import lines_out, plain
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
+from streamer.config.stores import JournalConfig
 from streamer.transports.installed import load_transport
 from streamer.transports.probe import (
     Answer,
@@ -38,10 +39,14 @@ _LONGEST = max(len(verdict.value) for verdict in Verdict)
 
 
 class Running(NamedTuple):
-    """The streamer that answers at ``metrics.listen``: its authority, and every text in the options of its endpoints."""
+    """The streamer that answers at ``metrics.listen``.
+
+    ``texts``: every text in the options of its endpoints; ``files``: its journal and its state file, by path.
+    """
 
     authority: str
     texts: frozenset[str]
+    files: frozenset[str]
 
 
 def probe(path: Path, config: Config) -> int:
@@ -73,7 +78,11 @@ async def _running(path: Path, config: Config) -> Running | None:
 
 def _of_running(answer: Any) -> Running:
     found = answer["config"]
-    return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])))
+    files = {found["state"]["path"]}
+    if found["journal"] is not None:
+        journal = JournalConfig(path=found["journal"]["path"])
+        files |= {str(journal.path), str(journal.default_state)}
+    return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])), frozenset(map(str, files)))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -88,7 +97,14 @@ def _probes(config: Config, running: Running | None) -> Iterator[Probe]:
     if config.metrics is not None:
         yield blocking("metrics.listen", partial(_metrics, config.metrics, config.authority, running))
     yield from machine.files(config)
-    yield from machine.stores(config)
+    yield from machine.stores(config, _files_in_use(config, running))
+
+
+def _files_in_use(config: Config, running: Running | None) -> frozenset[str] | None:
+    """Those of the streamer that runs with the configuration; None if it could not be asked."""
+    if config.metrics is None:
+        return None
+    return frozenset() if running is None or running.authority != config.authority else running.files
 
 
 def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) -> Answer:

@@ -1,28 +1,67 @@
 """Finds what a configuration gives to two: a port, a file, a session at a broker. Nothing is opened or looked up."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from streamer.config.checks import Finding
 from streamer.config.secrets import dotted
 from streamer.transports.claims import Claim
 
+_DATABASE = ("", "-wal", "-shm", ".lock")
+"""SQLite's files and ours beside it, by what is behind its name."""
 
-def path_claim(key: tuple[str | int, ...], path: Path) -> Claim:
+Location = tuple[str | int, ...]
+
+
+def written(location: Location, path: Path) -> Claim:
     """The claim of who writes to a file or a folder."""
-    return Claim(key, f"the path {os.path.abspath(path)}")
+    return Claim(location, f"the path {os.path.abspath(path)}")
+
+
+def database(location: Location, path: Path) -> Iterator[Claim]:
+    """The claims of who has a SQLite file."""
+    return (written(location, path.with_name(f"{path.name}{behind}")) for behind in _DATABASE)
+
+
+def read_only(part: Any) -> Iterator[Claim]:
+    """The claims of all who read a file that a part of the configuration names. Many may read one."""
+    for location, path in paths(part):
+        if str(location[-1]).endswith("_file"):
+            yield written(location, path)._replace(is_shared=True)
+
+
+def paths(part: Any, location: Location = ()) -> Iterator[tuple[Location, Path]]:
+    """Every path in a part of the configuration, with its location below that of the part."""
+    if isinstance(part, Path):
+        yield location, part
+        return
+    if isinstance(part, BaseModel):
+        parts: Mapping[Any, Any] = {name: getattr(part, name) for name in type(part).model_fields}
+    elif isinstance(part, Mapping):
+        parts = part
+    elif isinstance(part, list | tuple):
+        parts = dict(enumerate(part))
+    else:
+        return
+    for name, inner in parts.items():
+        yield from paths(inner, (*location, name))
 
 
 def conflicts(claims: Iterable[Claim]) -> Iterator[Finding]:
-    """A mistake for each claim that an earlier one excludes. Their keys begin at the top of the file."""
+    """A mistake for each key whose claims an earlier one excludes. The keys begin at the top of the file."""
     seen: dict[str, list[Claim]] = {}
+    told: set[tuple[Location, Location]] = set()
     for claim in claims:
         earlier = seen.setdefault(claim.thing, [])
-        taken = next((each for each in earlier if each.excludes(claim)), None)
+        taken = next((each for each in earlier if each.excludes(claim) and each.key != claim.key), None)
         if taken is None:
             earlier.append(claim)
-        else:
+        elif (claim.key, taken.key) not in told:
+            told.add((claim.key, taken.key))
             where = "" if claim.host is None else f" at {claim.host}"
             by = dotted(taken.key) + ("" if taken.host in (None, claim.host) else f" ({taken.host})")
             yield Finding(claim.key, f"{claim.thing}{where} is taken by {by} already; expected another")

@@ -5,15 +5,13 @@ the mode is looked at.
 """
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
-
+from streamer.config.claims import paths
 from streamer.config.models import Config
-from streamer.config.secrets import is_secret_file
+from streamer.config.secrets import dotted, is_secret_file
 from streamer.transports.addresses import is_loopback
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
@@ -39,9 +37,9 @@ def exposures(config: Config) -> Iterator[str]:
             )
             yield f"otel.endpoint: {config.otel.endpoint}: {sent} can be read on the way; use https"
     yield from _open_services(config)
-    for key, path in paths(config, ""):
-        if is_secret_file(key.rpartition(".")[2]):
-            yield from _open_file(key, path)
+    for location, path in paths(config):
+        if is_secret_file(str(location[-1])):
+            yield from _open_file(dotted(location), path)
 
 
 def _open_services(config: Config) -> Iterator[str]:
@@ -56,24 +54,6 @@ def _open_services(config: Config) -> Iterator[str]:
         for pattern in patterns:
             if pattern.authority == ANY_AUTHORITY:
                 yield f"{key}: {pattern}: open to every authority, also to one that somebody invents; name them"
-
-
-def paths(part: Any, key: str) -> Iterator[tuple[str, Path]]:
-    """Every path in a part of the configuration, with its key; ``key`` is that of the part."""
-    if isinstance(part, Path):
-        yield key, part
-        return
-    if isinstance(part, BaseModel):
-        parts: Mapping[Any, Any] = {name: getattr(part, name) for name in type(part).model_fields}
-    elif isinstance(part, Mapping):
-        parts = part
-    elif isinstance(part, list | tuple):
-        parts = dict(enumerate(part))
-    else:
-        return
-    for name, inner in parts.items():
-        here = f"{key}[{name}]" if isinstance(name, int) else f"{key}.{name}".lstrip(".")
-        yield from paths(inner, here)
 
 
 def _open_file(key: str, path: Path) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from streamer.config.checks import nearest
+from streamer.config.claims import paths
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence, shown_key
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
@@ -99,7 +100,7 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
     data, mistakes, secrets = without_secrets(document.data)
     document.secrets += secrets
     for location, message in mistakes:
-        reporter.add(location, message, of_key=True)
+        reporter.add(location, message, of_key=True, is_clean=True)
     routes = data.get("routes")
     for index, route in enumerate(routes if isinstance(routes, list) else ()):
         if isinstance(route, dict) and route.pop("queue_policy", None) is not None:
@@ -124,15 +125,25 @@ class _Reporter:
         self._document = document
         self._unread: set[Location] = set()
 
-    def add(self, location: Location, message: str, position: Position | None = None, of_key: bool = False) -> None:
-        """``position`` is given for mistakes of the YAML itself; nothing else is reported for such a location."""
+    def add(
+        self,
+        location: Location,
+        message: str,
+        position: Position | None = None,
+        of_key: bool = False,
+        is_clean: bool = False,
+    ) -> None:
+        """``position`` is given for mistakes of the YAML itself; nothing else is reported for such a location.
+
+        ``is_clean``: the message has nothing from the file, so what looks like a secret in it is a word of ours.
+        """
         if position is None:
             if location in self._unread:
                 return
             position = self._document.position(location, of_key)
         elif location:
             self._unread.add(location)
-        text = redacted(message, self._document.secrets)
+        text = message if is_clean else redacted(message, self._document.secrets)
         self.problems[Problem(self._file, *position, dotted(location), text)] = None
 
     def found(self, location: Location, data: Any) -> str:
@@ -163,6 +174,10 @@ def warnings(config: Config) -> list[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     yield from exposures(config)
+    for location, path in paths(config):
+        if not path.is_absolute():
+            tilde = "; ~ is no more than a name here" if path.parts[:1] and path.parts[0].startswith("~") else ""
+            yield f"{dotted(location)}: {path}: relative to the folder in which the streamer is started{tilde}"
     if config.journal is None:
         yield "journal: null: memory only; what is queued is lost if the process is killed"
     if not config.routes:

@@ -37,10 +37,10 @@ class MetricsConfig(Section):
     console: bool | None = None
     """Whether there is a web console. None: if the port listens on a loopback address."""
 
-    @field_validator("listen")
+    @field_validator("listen", mode="before")
     @classmethod
-    def _host_and_port(cls, value: str) -> str:
-        match = _LISTEN.fullmatch(value)
+    def _host_and_port(cls, value: object) -> object:
+        match = _LISTEN.fullmatch(value) if isinstance(value, str) else None  # a number is a port alone
         if not match or int(match[2]) > 0xFFFF:
             raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
         return value

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
-from streamer.config.claims import conflicts, path_claim
+from streamer.config.claims import conflicts, database, read_only, written
 from streamer.config.metrics import MetricsConfig
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.push import OtelConfig, StatusConfig
@@ -299,13 +299,20 @@ class Config(Section):
         for name, endpoint in self.endpoints.items():
             for claim in endpoint.options.claims(self.authority):
                 yield claim._replace(key=("endpoints", name, "options", *claim.key))
-        paths = {
-            ("journal", "path"): None if self.journal is None else self.journal.path,
-            ("trace", "path"): None if self.trace is None else self.trace.path,
-            ("log", "audit"): self.log.audit,
-            ("state", "path"): self.state.path,
-        }
-        yield from (path_claim(key, path) for key, path in paths.items() if path is not None)
+        journal, state = self.journal, self.state.path
+        if journal is not None:  # first what no key names: a mistake is then told at a key that does
+            if state is None:
+                yield from database(("state", "path"), journal.default_state)
+            if self.metrics is not None and self.control.http_token_file is None:
+                yield written(("control", "http_token_file"), journal.default_token)
+            yield from database(("journal", "path"), journal.path)
+        if state is not None:
+            yield from database(("state", "path"), state)
+        if self.trace is not None:
+            yield written(("trace", "path"), self.trace.path)
+        if self.log.audit is not None:
+            yield written(("log", "audit"), self.log.audit)
+        yield from read_only(self)
 
     @property
     def catalogue(self) -> Catalogue:

@@ -66,7 +66,7 @@ def dotted(location: tuple[str | int, ...]) -> str:
     """The location as text: ``routes[0].from``. What is below a secret's name is left out."""
     text = ""
     for depth, part in enumerate(location):
-        shown = part if is_plain_key(part) else WITHHELD
+        shown = _shown_key(part)
         text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{shown}"
         if is_secret_location(location[: depth + 1]):
             break
@@ -84,7 +84,7 @@ def is_secret_value(text: str) -> bool:
 
 
 def without_secrets(data: Any) -> tuple[Any, list[Finding], list[str]]:
-    """``data`` without its secrets, the mistake that each of them is, and the secrets themselves."""
+    """``data`` without its secrets, the mistake that each of them is, and the secrets. No mistake repeats one."""
     mistakes: list[Finding] = []
     secrets: list[str] = []
     return _clean(data, (), mistakes, secrets), mistakes, secrets
@@ -127,10 +127,10 @@ def _clean(data: Any, location: tuple[str | int, ...], mistakes: list[Finding], 
         mistakes.append(
             Finding(location, "expected a URL without user and password: these go to username and password_file")
         )
-        secrets += [match[1], *match[1].split(":", 1)]
+        secrets += [match[1], match[1].partition(":")[2]]  # a user is none, and often a word of our messages
         return _CREDENTIALS.sub("", data)
     if isinstance(data, str) and (found := [setting for setting in _SETTING.findall(data) if _is_secret_setting(*setting)]):
-        names = ", ".join(name for name, _ in found)
+        names = ", ".join(str(_shown_key(name)) for name, _ in found)
         text = f"a secret does not belong here ({names}); expected the name of a file that holds it, or a config_file"
         mistakes.append(Finding(location, text))
         secrets += [value for _, value in found]
@@ -145,7 +145,11 @@ def _is_secret_setting(name: str, value: str) -> bool:
 def _in_a_file(key: str, location: tuple[str | int, ...]) -> str:
     if "options" not in location[2:3]:
         return "a secret does not belong here; expected a *_file key in an endpoint's options that names a file with it"
-    return f"a secret does not belong here; expected {key}_file, the path of a file that holds it"
+    return f"a secret does not belong here; expected {_shown_key(key)}_file, the path of a file that holds it"
+
+
+def _shown_key(key: object) -> object:
+    return key if is_plain_key(key) else WITHHELD
 
 
 def _texts(value: Any) -> list[str]:

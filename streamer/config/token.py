@@ -35,8 +35,7 @@ def made_token_file(config: Config) -> Path | None:
     """The file that the streamer makes; None: it makes none."""
     if config.control.http_token_file is not None or config.journal is None or config.metrics is None:
         return None
-    journal = config.journal.path
-    return journal.with_name(f"{journal.stem}-token")
+    return config.journal.default_token
 
 
 def read_token(path: Path, may_wait: bool = True) -> bytes:

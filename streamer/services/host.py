@@ -157,5 +157,4 @@ def state_path(config: Config) -> Path | None:
         return config.state.path
     if config.journal is None:
         return None
-    journal = config.journal.path
-    return journal.with_name(f"{journal.stem}-state.db")
+    return config.journal.default_state

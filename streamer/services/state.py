@@ -21,7 +21,7 @@ from streamer.journal.sqlite import (
     FileError,
     FileForm,
     check_structure,
-    connect,
+    connect_to_look,
     faults_of,
     transaction,
 )
@@ -86,11 +86,9 @@ class StateFile:
         """Open the file without changing it, also while a daemon uses it; False if there is none. Raises `StateError`."""
         if self.path is None or not self.path.exists():
             return False
-        # Without a write-ahead log nobody has it open, and it needs no lock.
-        is_still = not self.path.with_name(f"{self.path.name}-wal").exists()
         try:
             with self._faults():
-                self._connection = connect(self.path, read_only=True, immutable=is_still)
+                self._connection = connect_to_look(self.path)
                 age = age_of(self._connection, self.path, self._form)
                 if age is Age.EARLIER:
                     with contextlib.closing(self._connection) as earlier:

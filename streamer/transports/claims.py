@@ -9,17 +9,18 @@ class Claim(NamedTuple):
 
     ``key`` is the place in the options. Claims of the same ``thing`` (``TCP port 7447``) exclude each other. With hosts they
     do so only where these mean the same address of this machine. ``behind_any_address``: what is the same thing if two
-    addresses lead to one server, which no text tells.
+    addresses lead to one server, which no text tells. ``is_shared``: others may have it, too, if theirs is shared as well.
     """
 
     key: tuple[str | int, ...]
     thing: str
     host: str | None = None
     behind_any_address: str | None = None
+    is_shared: bool = False
 
     def excludes(self, other: "Claim") -> bool:
         """Whether both together cannot work, as far as the texts tell."""
-        if self.thing != other.thing:
+        if self.thing != other.thing or (self.is_shared and other.is_shared):
             return False
         if self.host is None or other.host is None:
             return True

@@ -61,7 +61,7 @@ def blocking(key: str, work: Callable[[], Answer]) -> Probe:
         except ConfigurationError as exc:
             return problem(str(exc))
         except OSError as exc:
-            return problem(reason(exc))
+            return problem(reason(exc) if exc.filename is None else f"{exc.filename}: {reason(exc)}")
 
     return Probe(key, run)
 

@@ -185,6 +185,7 @@ endpoints:
     options: {{broker: "mqtt://127.0.0.1:{mqtt}"}}
 routes: [{{from: vehicle, to: cloud}}]
 metrics: {{listen: "127.0.0.1:{metrics}"}}
+journal: {{path: "{folder}/journal.db", max_bytes: 1MiB}}
 """
 
 
@@ -196,24 +197,27 @@ async def probed(process: Process) -> tuple[int, dict[str, str]]:
     return done.returncode, {rest.strip().partition(": ")[0]: verdict for verdict, _, rest in found}
 
 
-async def test_ports_of_the_streamer_that_runs_are_no_problem(tmp_path: Path) -> None:
+async def test_ports_and_files_of_the_streamer_that_runs_are_no_problem(tmp_path: Path) -> None:
     process, zenoh = Process(tmp_path), free_port()
-    keys = ["metrics.listen", "endpoints.vehicle.options.listen[0]", "endpoints.cloud.options.broker"]
+    ports = ["metrics.listen", "endpoints.vehicle.options.listen[0]"]
+    files = ["journal.path", "state.path"]
+    broker_key = "endpoints.cloud.options.broker"
+    good = dict.fromkeys([*ports, *files, "journal.max_bytes", broker_key], "ok")
     with any_broker() as server:
-        process.file.write_text(CONFIG.format(zenoh=zenoh, mqtt=server.port, metrics=process.port))
+        text = CONFIG.format(zenoh=zenoh, mqtt=server.port, metrics=process.port, folder=tmp_path)
+        process.file.write_text(text)
         async with running(process):
             await process.ready()
             await process.until(lambda: process.get("/readyz").startswith('{"ready": true'))
-            status, verdicts = await probed(process)
-            assert (status, verdicts) == (0, dict.fromkeys(keys, "ok"))
-            # another streamer with the same ports
-            text = process.file.read_text()
+            assert await probed(process) == (0, good)
+            # another streamer with the same ports and files
             process.file.write_text(text.replace("gateway.veh1", "gateway.veh2"))
-            status, verdicts = await probed(process)
-            assert (status, verdicts) == (1, {keys[0]: "problem", keys[1]: "problem", keys[2]: "ok"})
+            assert await probed(process) == (1, good | dict.fromkeys(ports + files, "problem"))
+            # and one with ports of its own
+            for before in (zenoh, process.port):
+                text = text.replace(f":{before}", f":{free_port()}")
             process.file.write_text(text)
+            assert await probed(process) == (1, good | dict.fromkeys(files, "problem"))
             assert not process.events("link_down")
-        status, verdicts = await probed(process)
-        assert (status, verdicts) == (0, dict.fromkeys(keys, "ok"))
-    status, verdicts = await probed(process)
-    assert (status, verdicts[keys[2]]) == (1, "problem")
+        assert await probed(process) == (0, good)
+    assert await probed(process) == (1, good | {broker_key: "problem"})

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -272,10 +273,11 @@ async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None
         taken.listen()
         await process.start()
         assert await process.end() == 1
-    last = process.log.read_text().splitlines()[-1]
-    assert last.startswith(f"{process.file}: ")
-    assert str(process.port) in last
-    assert "address already in use" in last
+    (line,) = process.events("not_started")
+    said = str(line["problem"])
+    assert said.startswith(f"{process.file}: ")
+    assert str(process.port) in said
+    assert "address already in use" in said
     assert "Traceback" not in process.log.read_text()
     assert process.told("READY=1") == 0
     process.systemd.close()
@@ -291,13 +293,48 @@ async def test_bad_file_at_the_start_is_78_before_anything_is_opened(tmp_path: P
     process.systemd.close()
 
 
+async def test_every_file_that_cannot_be_read_is_named_with_its_endpoint_at_the_start(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    secret = f"{{broker: 'mqtt://127.0.0.1:1', username: u, password_file: {tmp_path / 'none'}}}"
+    key = f"{{receipts: {{key_file: {tmp_path / 'no-key'}, streamers: [other]}}}}"
+    endpoints = (
+        f"endpoints:\n  fleet: {{transport: mqtt5, authorities: [fleet], options: {secret}}}\n"
+        f"  body: {{transport: zenoh, authorities: [body], options: {key}}}\n"
+    )
+    process.file.write_text(process.file.read_text().replace("endpoints:\n", endpoints))
+    await process.start()
+    assert await process.end() == 78
+    assert [line["problem"] for line in process.events("not_started")] == [
+        f"{process.file}: endpoints.fleet.options.password_file: {tmp_path / 'none'}: No such file or directory",
+        f"{process.file}: endpoints.body.options.receipts.key_file: {tmp_path / 'no-key'}: No such file or directory",
+    ]
+    assert process.told("READY=1") == 0
+    process.systemd.close()
+
+
+async def test_sighup_before_the_daemon_can_obey_it_is_obeyed_later(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    content = process.file.read_text()
+    process.file.unlink()
+    os.mkfifo(process.file)
+    async with running(process):
+        writing = await asyncio.to_thread(process.file.open, "w")  # somebody reads it now: the daemon
+        changed = tmp_path / "changed.yaml"
+        changed.write_text(content.replace("routes:\n", SECOND_ROUTE))
+        changed.replace(process.file)
+        process.signal(signal.SIGHUP)
+        writing.write(content)
+        writing.close()
+        await process.until(lambda: len(process.events("reloaded")) == 1)
+
+
 async def test_fewer_listeners_than_the_routes_need_is_78_and_a_clear_error(tmp_path: Path) -> None:
     process = Process(tmp_path)
     limit_listeners(process, "cloud", 1)
     async with running(process):
         assert await process.end() == 78
         assert process.told("READY=1") == 0
-    last = process.log.read_text().splitlines()[-1]
-    limit = "RESOURCE_EXHAUSTED: 1 listeners: the limit of this transport"
-    assert last == f"{process.file}: options.listeners: {limit}"
+    (line,) = process.events("not_started")
+    assert line["level"] == "critical"
+    assert line["problem"] == f"{process.file}: listeners: RESOURCE_EXHAUSTED: 1 listeners: the limit of this transport"
     assert "Traceback" not in process.log.read_text()

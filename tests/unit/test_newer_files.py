@@ -1,5 +1,6 @@
 """Files of a newer version: the daemon does not start, no command touches them, and each says what to do."""
 
+import json
 import os
 from pathlib import Path
 
@@ -53,7 +54,7 @@ async def test_the_daemon_does_not_start(config: str, tmp_path: Path, file: tupl
     before = path.read_bytes()
     ended = await command("run", "--config", config)
     assert ended.returncode == EX_CONFIG
-    assert ended.stderr.splitlines()[-1] == f"{config}: {said}"
+    assert json.loads(ended.stderr.splitlines()[-1])["problem"] == f"{config}: {said}"
     assert "endpoint_state" not in ended.stderr  # it has connected to nothing
     assert path.read_bytes() == before
     assert not any(".corrupt-" in name for name in os.listdir(tmp_path))

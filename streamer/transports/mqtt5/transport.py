@@ -156,7 +156,7 @@ class Mqtt5Transport(ListeningTransport):
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
             state = (f"link {name}", "down")
-            logger.warning("link_down endpoint=%s reason=%r retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
+            logger.warning("link_down endpoint=%s reason=%s retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
 
     async def _connect_once(self) -> str:

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import socket
+import sqlite3
 import stat
 import threading
 from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,12 @@ import yaml
 from streamer.cli import machine, probe
 from streamer.cli.main import main
 from streamer.config.models import Config
+from streamer.journal.file import DatabaseFile
+from streamer.journal.lock import FileLock
+from streamer.journal.schema import JOURNAL
+from streamer.journal.sqlite import FileError, FileForm, check_structure
+from streamer.services.host import TABLES
+from streamer.services.state import form_of
 from streamer.transports.base import UTransport
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, in_thread, ok
@@ -54,8 +62,8 @@ def of_files(**sections: Any) -> dict[str, Answer]:
     return answers(machine.files(Config.model_validate(raw(**sections))))
 
 
-def of_stores(**sections: Any) -> dict[str, Answer]:
-    return answers(machine.stores(Config.model_validate(raw(**sections))))
+def of_stores(used: Any = frozenset(), **sections: Any) -> dict[str, Answer]:
+    return answers(machine.stores(Config.model_validate(raw(**sections)), used))
 
 
 # the command
@@ -199,6 +207,88 @@ def test_the_room_is_for_what_is_not_there_yet(
     answer = found["journal.max_bytes, trace.max_bytes"]
     assert answer.verdict is verdict
     assert "125 bytes more may be needed" in answer.text
+
+
+FILES = [("journal", JOURNAL), ("state", form_of(TABLES))]
+
+
+@pytest.mark.parametrize(("section", "form"), FILES)
+def test_a_file_of_ours_is_fine_and_an_empty_one_too(tmp_path: Path, section: str, form: FileForm) -> None:
+    path = tmp_path / "it.db"
+    path.touch()
+    assert of_stores(**{section: {"path": str(path)}})[f"{section}.path"] == ok(f"{path} can be written")
+    make(path, form)
+    before = path.read_bytes()
+    assert of_stores(**{section: {"path": str(path)}})[f"{section}.path"] == ok(f"{path} can be written")
+    assert (os.listdir(tmp_path), path.read_bytes()) == (["it.db"], before)
+
+
+@pytest.mark.parametrize(("section", "form"), FILES)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("PRAGMA user_version = 3", "{path}: format 3 was written by "),
+        ("PRAGMA application_id = 7; CREATE TABLE other (x)", "{path}: a database of another program; "),
+        ("DROP TABLE {table}", "{path}: damaged (schema 1 of program "),
+    ],
+)
+def test_a_database_that_the_streamer_would_not_use_is_a_problem(
+    tmp_path: Path, section: str, form: FileForm, change: str, said: str
+) -> None:
+    path = tmp_path / "it.db"
+    make(path, form)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(change.format(table=next(iter(form.tables))))
+    before = path.read_bytes()
+    answer = of_stores(**{section: {"path": str(path)}})[f"{section}.path"]
+    assert answer.verdict is Verdict.PROBLEM
+    assert answer.text.startswith(said.format(path=path))
+    assert (os.listdir(tmp_path), path.read_bytes()) == (["it.db"], before)
+
+
+@pytest.mark.parametrize("log", [b"", b"x" * 50])
+@pytest.mark.parametrize("content", [b"not a database, which is longer than the header of one" * 5, b""])
+def test_what_is_no_database_is_a_problem(tmp_path: Path, content: bytes, log: bytes) -> None:
+    path = tmp_path / "journal.db"
+    path.write_bytes(content)
+    if log:
+        (tmp_path / "journal.db-wal").write_bytes(log)
+    answer = of_stores(journal={"path": str(path)})["journal.path"]
+    if content or log:
+        assert answer.verdict is Verdict.PROBLEM
+        assert answer.text.startswith(f"{path}: damaged (")
+    else:
+        assert answer.verdict is Verdict.OK
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("section", ["journal", "state"])
+def test_a_file_that_a_streamer_uses_is_a_problem_unless_it_is_the_one_of_this_configuration(
+    tmp_path: Path, section: str
+) -> None:
+    path = tmp_path / "it.db"
+    path.touch()
+    lock = FileLock(path, FileError)
+    lock.take()
+    try:
+        for used, verdict in [
+            (frozenset[str](), Verdict.PROBLEM),
+            (frozenset({str(path)}), Verdict.OK),
+            (None, Verdict.CANNOT_TELL),
+        ]:
+            answer = of_stores(used, **{section: {"path": str(path)}})[f"{section}.path"]
+            assert answer.verdict is verdict
+            assert str(path) in answer.text
+    finally:
+        lock.release()
+    assert of_stores(**{section: {"path": str(path)}})[f"{section}.path"].verdict is Verdict.OK
+
+
+def make(path: Path, form: FileForm) -> None:
+    file = DatabaseFile(path, form, check_structure)
+    file.open()
+    file.close()
+    path.with_name(f"{path.name}.lock").unlink()
 
 
 def test_an_audit_log_that_is_there_needs_no_rights_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

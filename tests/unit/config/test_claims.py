@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from streamer.config.claims import conflicts, written
 from streamer.config.load import ConfigError, load, warnings
 from streamer.config.models import Config
 from streamer.transports.claims import Claim, tcp
@@ -99,8 +100,53 @@ def test_a_file_for_two_is_a_mistake(tmp_path: Path) -> None:
         log={"audit": file},
         trace={"path": str(tmp_path / "traces")},
     )
-    assert [location for location, _ in found] == [("log", "audit"), ("state", "path")]
+    assert [location for location, _ in found] == [("state", "path"), ("log", "audit")]
     assert all(text == f"the path {file} is taken by journal.path already; expected another" for _, text in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken_by"),
+    [
+        ("j-token", "control.http_token_file"),
+        ("j-state.db", "state.path"),
+        ("j.db-wal", "journal.path"),
+        ("j.db.lock", "journal.path"),
+        ("j-state.db-shm", "state.path"),
+    ],
+)
+def test_a_file_that_the_streamer_names_itself_is_taken_too(tmp_path: Path, name: str, taken_by: str) -> None:
+    journal, file = {"path": str(tmp_path / "j.db")}, str(tmp_path / name)
+    said = f"the path {file} is taken by {taken_by} already; expected another"
+    assert mistakes({"e": zenoh()}, journal=journal, log={"audit": file}) == [(("log", "audit"), said)]
+    if name == "j-token":
+        others = {"control": {"http_token_file": file}}
+        assert mistakes({"e": zenoh()}, journal=journal, log={"audit": file}, **others) != []
+        assert mistakes({"e": zenoh()}, journal=journal, log={"audit": file}, metrics=None) == []
+
+
+@pytest.mark.parametrize("section", ["journal", "state", "trace"])
+def test_a_file_that_is_read_is_not_written(tmp_path: Path, section: str) -> None:
+    file = str(tmp_path / "password")
+    written = {section: {"path": file}}
+    endpoints = {name: mqtt(client_id=name, username="u", password_file=file) for name in "ab"}
+    assert mistakes(endpoints) == []
+    said = f"the path {file} is taken by {section}.path already; expected another"
+    assert mistakes(endpoints, **written) == [(("endpoints", name, "options", "password_file"), said) for name in "ab"]
+
+
+def test_the_token_file_is_not_written_by_another_part(tmp_path: Path) -> None:
+    file = str(tmp_path / "journal.db")
+    ((location, text),) = mistakes({"e": zenoh()}, journal={"path": file}, control={"http_token_file": file})
+    assert location == ("control", "http_token_file")
+    assert text == f"the path {file} is taken by journal.path already; expected another"
+
+
+def test_a_transport_may_claim_a_file_that_an_option_names() -> None:
+    key = ("endpoints", "a", "options", "state_file")
+    claims = [written(key, Path("/x")), written(key, Path("/x"))._replace(is_shared=True)]
+    assert list(conflicts(claims)) == []
+    other = written(("endpoints", "b", "options", "state_file"), Path("/x"))
+    assert [finding.location for finding in conflicts([*claims, other])] == [other.key]
 
 
 def test_a_session_for_two_is_a_mistake() -> None:

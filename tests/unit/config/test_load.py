@@ -273,6 +273,20 @@ def test_a_secret_has_to_come_from_a_file(path: Path) -> None:
     assert problem.message == "a secret does not belong here; expected password_file, the path of a file that holds it"
 
 
+@pytest.mark.parametrize("credentials", ["user:password", "user:file", "username:a URL", "user"])
+def test_a_secret_that_is_a_word_of_ours_spoils_no_message(path: Path, credentials: str) -> None:
+    text = BROKER.replace("mqtt://", f"mqtt://{credentials}@").replace("broker:", "unknown: 1\n      broker:")
+    found = {problem.key: problem.message for problem in problems(path, text)}
+    key = "endpoints.cloud.options.broker"
+    assert found[key] == "expected a URL without user and password: these go to username and password_file"
+
+
+def test_the_user_of_an_address_spoils_no_other_message(path: Path) -> None:
+    text = BROKER.replace("mqtt://", "mqtt://user:hunter2@").replace("broker:", "user: 1\n      broker:")
+    found = {problem.key: problem.message for problem in problems(path, text)}
+    assert "username" in found["endpoints.cloud.options.user"]
+
+
 def test_an_endpoint_may_be_called_token(path: Path) -> None:
     assert "token" in loaded(path, PLAIN.replace("vehicle", "token")).endpoints
 
@@ -293,6 +307,21 @@ def test_a_hint_says_what_memory_only_means(path: Path) -> None:
         "journal: null: memory only; what is queued is lost if the process is killed"
     ]
     assert warnings(loaded(path, PLAIN + PERMISSIONS + "journal: {path: /tmp/j.db}\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("section", "where", "beyond"),
+    [
+        ("journal: {path: j.db}", "journal.path: j.db", ""),
+        ("journal: {path: ~/j.db}", "journal.path: ~/j.db", "; ~ is no more than a name here"),
+        ("journal: {path: /j.db}\nlog: {audit: ./audit.log}", "log.audit: audit.log", ""),
+    ],
+)
+def test_a_hint_names_a_path_that_depends_on_where_the_streamer_is_started(
+    path: Path, section: str, where: str, beyond: str
+) -> None:
+    told = f"{where}: relative to the folder in which the streamer is started{beyond}"
+    assert warnings(loaded(path, f"{PLAIN}{PERMISSIONS}{section}\n")) == [told]
 
 
 def test_a_hint_names_a_publish_without_receivers(path: Path) -> None:

@@ -51,7 +51,7 @@ def test_credentials_in_a_url_are_removed_and_refused() -> None:
     cleaned, (mistake,), secrets = without_secrets({"broker": ["mqtt://me:hunter2@host:1883"]})
     assert cleaned == {"broker": ["mqtt://host:1883"]}
     assert mistake.location == ("broker", 0)
-    assert secrets == ["me:hunter2", "me", "hunter2"]
+    assert secrets == ["me:hunter2", "hunter2"]
 
 
 def test_every_secret_is_replaced_the_longest_first_and_short_ones_not_at_all() -> None:
