@@ -14,6 +14,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlencode
 
+from streamer.cli.interrupt import until_interrupted
 from streamer.cli.running import (
     DaemonAddress,
     DaemonRefusedError,
@@ -62,7 +63,7 @@ def _tap(arguments: argparse.Namespace) -> int:
     asked = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name) is not None}
     left = arguments.count
     has_begun = is_lost = False
-    try:
+    with until_interrupted():
         while True:
             try:
                 with opened(daemon, f"/tap?{urlencode(asked)}", None, _SILENT_S, is_secret=True) as answer:
@@ -84,8 +85,7 @@ def _tap(arguments: argparse.Namespace) -> int:
                 complain("the streamer has ended the tap, or is gone; waiting until it is there again", 0)
                 is_lost = True
             time.sleep(_AGAIN_S)
-    except KeyboardInterrupt:
-        return 0
+    return 0
 
 
 def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:

@@ -19,6 +19,7 @@ from functools import partial
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
+from streamer.cli.interrupt import until_interrupted
 from streamer.cli.running import API, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
 from streamer.cli.text import complain, plain
 from streamer.cli.top_metrics import Sample, cpu_share, endpoint_figures, read, route_figures
@@ -63,12 +64,13 @@ def _top(arguments: argparse.Namespace) -> int:
     name = daemon.named if config is None else f"{config.authority} at {daemon.named}"
     gateway = Gateway(name, partial(_fetch, daemon))
     console = console_of(is_plain=arguments.plain or not sys.stdout.isatty())
-    try:
-        if is_once or arguments.plain or console.is_dumb_terminal:  # one that draws nothing anew
+    if is_once or arguments.plain or console.is_dumb_terminal:  # one that draws nothing anew
+        with until_interrupted():
             return _print(gateway, console, interval_s, is_once)
-        return asyncio.run(_Display(gateway, console, interval_s).run())
-    except KeyboardInterrupt:
-        return 0
+    else:
+        with contextlib.suppress(KeyboardInterrupt):
+            return asyncio.run(_Display(gateway, console, interval_s).run())
+    return 0
 
 
 def _fetch(daemon: DaemonAddress, page: str) -> bytes:

@@ -4,6 +4,7 @@ The contents of messages are printed without control characters, which a termina
 """
 
 import argparse
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from streamer.cli.interrupt import until_interrupted
 from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, lines_out, milliseconds
 from streamer.cli.traces_text import Printer, as_json, message_lines, summary_json, summary_lines
 from streamer.config.checks import missing_for_traces, nearest
@@ -144,7 +146,7 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
 
     condition = _condition(arguments)
     seen, spool, kept = SeenRecords(), SpoolReader(folder, unreadable), None
-    try:
+    with until_interrupted(), contextlib.closing(spool):
         for batch in spool.batches():
             if arguments.follow:
                 seen.add(batch)
@@ -171,10 +173,6 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
                     for batch in read_parquet(file, None, unreadable):
                         printer.add(_filtered(seen.add(batch), condition).to_pylist())
             known = {file.path for file in present}
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        spool.close()
     return 0
 
 

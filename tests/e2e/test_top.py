@@ -25,6 +25,7 @@ class Terminal:
         child, self._number = pty.fork()
         if child == 0:
             os.chdir(ROOT)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # as a shell on a terminal does, wherever the tests run
             os.execve(sys.executable, [sys.executable, "-m", "streamer", *argv], os.environ | {"TERM": kind})
         self._child = child
         fcntl.ioctl(self._number, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
