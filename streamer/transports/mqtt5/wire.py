@@ -6,6 +6,7 @@ these are put together from the parts of a packet that the codec has written for
 `decoder`.
 """
 
+import re
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -42,6 +43,9 @@ _TYPE_NAMES = {value: name for name, value in TYPES.items()}
 
 MAX_PAYLOAD_BYTES = 0x0FFF_FFFF - 0x2_0000  # the longest MQTT packet, less room for topic and properties
 
+# Control characters and noncharacters (MQTT 5, 1.5.4). Brokers end the connection over them, each time that one is sent.
+_NONCHARACTERS: Final = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+_NOT_TEXT: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_NONCHARACTERS}]")
 
 _NO_ID: Final = bytes(16)
 ID_PROPERTY: Final = b"\x26\x00\x01" + ID.encode() + b"\x00\x24"
@@ -72,7 +76,7 @@ class _Flow:
         self._before_id = before + ID_PROPERTY
 
     def write(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
-        """The PUBLISH packet for a message of this flow. Raises ValueError if it does not fit."""
+        """The PUBLISH packet for a message of this flow. Raises ValueError if MQTT cannot carry it."""
         payload = message.payload or b""
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise ValueError(f"payload of {len(payload)} bytes: MQTT takes {MAX_PAYLOAD_BYTES}")
@@ -96,6 +100,7 @@ class _Flow:
         attributes = message.attributes
         user_properties = [MARKER_PROPERTY, (ID, format_id(message.id)), *self._properties]
         if attributes.token:  # an empty attribute has no property
+            _check_text(attributes.token)
             user_properties.append((TOKEN, attributes.token))
         if attributes.traceparent:
             user_properties.append((TRACEPARENT, attributes.traceparent))
@@ -112,6 +117,13 @@ class _Flow:
         ).write()
 
 
+def _check_text(token: str) -> None:
+    """Raise ValueError for a token that MQTT does not take as text. It is not repeated."""
+    found = _NOT_TEXT.search(token)
+    if found is not None:
+        raise ValueError(f"token: MQTT takes no U+{ord(found[0]):04X} in text, and there is one at position {found.start()}")
+
+
 def encode(message: UMessage, topic: str, packet_id: int, duplicate: bool = False) -> bytes:
     """The PUBLISH packet for ``message`` on a topic from `topic_for`. To send many messages, use an `Encoder`."""
     return _flow(message.attributes, topic).write(message, packet_id, duplicate)
@@ -126,7 +138,7 @@ class Encoder:
         self._flows: Cache[Attributes, _Flow] = Cache()
 
     def encode(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
-        """The PUBLISH packet, QoS 1. Raises ValueError if the message cannot be addressed or does not fit."""
+        """The PUBLISH packet, QoS 1. Raises ValueError if MQTT cannot address or carry the message."""
         shared = message.attributes.shared
         flow = self._flows.get(shared) or self._learn(shared)
         return flow.write(message, packet_id, duplicate)

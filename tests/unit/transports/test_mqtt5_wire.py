@@ -136,6 +136,21 @@ def test_token_that_no_mqtt_string_holds_is_a_value_error() -> None:
         written(replace(PUBLISH, token="x" * 70_000))
 
 
+@pytest.mark.parametrize(
+    "character", ["\0", "\x01", "\t", "\n", "\x1f", "\x7f", "\x9f", "\ufdd0", "\ufdef", "\ufffe", "\U0001ffff", "\U0010fffe"]
+)
+def test_token_that_is_no_text_to_mqtt_is_a_value_error_that_does_not_tell_it(character: str) -> None:
+    """Brokers end the connection over it (MQTT 5, 1.5.4)."""
+    with pytest.raises(ValueError, match=rf"U\+{ord(character):04X} .* position 6") as caught:
+        written(replace(REQUEST, token=f"secret{character}"))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", [" ", "~", "\xa0", "\ufdcf", "\ufdf0", "\ufffd", "\U00010000", "\U0010fffd"])
+def test_token_of_any_other_characters_is_written(token: str) -> None:
+    assert ("10", token) in written(replace(REQUEST, token=token)).user_properties
+
+
 # -- topics -----------------------------------------------------------------------------------------------------------
 
 
