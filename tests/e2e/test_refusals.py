@@ -1,4 +1,4 @@
-"""A broker that refuses one flow delays no other flow, and the refused one keeps its order."""
+"""A broker that refuses one flow delays no other flow, and the refused one keeps its order; what is too large fails."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,7 @@ import mqtt5
 import pytest
 
 from tests.brokers import Rumqttd
+from tests.e2e.topology import Topology
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.mqtt_peer import FakeBroker
@@ -81,3 +82,17 @@ async def test_refused_flow_delays_nobody_and_arrives_in_order(
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
                 await daemon.__aexit__()
+
+
+@pytest.mark.mosquitto
+async def test_puback_of_a_message_that_is_too_large_is_the_end_of_it() -> None:
+    """mosquitto says so, and ends the connection all the same."""
+    async with Topology("mosquitto/off-vehicle", "zenoh", broker={"extra": ("message_size_limit 1000",)}) as topology:
+        far, near = topology.networks
+        large, small = (Plain(4, ("beta", 1, 1, 0x8001), ("alpha", 2, 1, 0), payload) for payload in (b"x" * 2000, b"small"))
+        await near.side.send([large])
+        await topology.daemon.until_total(1, "ustreamer_outcomes_total", outcome="dead_lettered", code="RESOURCE_EXHAUSTED")
+        await near.side.send([small])
+        await until(lambda: far.side.arrived, what="the small one")
+        assert [each.payload for each in far.side.arrived] == [b"small"]
+        topology.daemon.check_books()

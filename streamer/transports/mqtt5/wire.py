@@ -243,6 +243,8 @@ def puback_error(reason: int) -> SendError | None:
             return PermanentError(UCode.INVALID_ARGUMENT, "the broker calls the topic invalid")
         case 0x99:
             return PermanentError(UCode.INVALID_ARGUMENT, "the broker calls the payload format invalid")
+        case 0x95:  # in no table for PUBACK; mosquitto answers so beyond its message_size_limit, and ends the connection
+            return PermanentError(UCode.RESOURCE_EXHAUSTED, "the broker says that the message is too large")
         case 0x96 | 0x97:
             return RefusedError(UCode.RESOURCE_EXHAUSTED, f"the broker's quota is exceeded (reason 0x{reason:02X})")
         case 0x91:
