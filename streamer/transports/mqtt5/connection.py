@@ -24,7 +24,7 @@ class Connection:
 
     ``on_frames`` gets the packets of one read, and returns whether more is expected from the broker soon; ``on_writable``
     gets the socket's back-pressure; ``on_lost`` is called once, at the end. ``last_read_s`` and ``last_write_s`` are on the
-    loop's clock.
+    loop's clock. ``is_ended_by_broker``: it closed or reset the connection, or said that it does because of what it got.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Connection:
         self.reason = "closed by the broker"
         self.is_open = False
         self.is_reading = True
+        self.is_ended_by_broker = False
         self.last_read_s = self.last_write_s = self.now_s()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
@@ -108,8 +109,10 @@ class Connection:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.is_open and exc is not None:
-            self.reason = f"{type(exc).__name__}: {exc}"
+        if self.is_open:
+            self.is_ended_by_broker = exc is None or isinstance(exc, (ConnectionResetError, BrokenPipeError))
+            if exc is not None:
+                self.reason = f"{type(exc).__name__}: {exc}"
         self.is_open = False
         self._transport = None
         if self._socket is not None:

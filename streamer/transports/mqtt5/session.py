@@ -9,6 +9,9 @@ The rules that it keeps (MQTT 5.0):
 - [MQTT-3.3.4-7], [MQTT-3.3.4-9] there are never more unacknowledged PUBLISHes than the receiver's Receive Maximum.
 - [MQTT-2.2.1-3] a packet id that is in use is not used again.
 
+Which message the broker ends connections over is found by `culprit`. That one is given up, although [MQTT-4.4.0-1] wants it
+sent again: nothing else would get through.
+
 The caller writes what `take_outgoing` and `take_acknowledgements` return.
 """
 
@@ -19,6 +22,7 @@ from typing import Final
 
 from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
+from streamer.transports.mqtt5.culprit import Search
 from streamer.transports.mqtt5.pressure import Pressure
 from streamer.transports.mqtt5.wire import puback_error
 from streamer.transports.results import ResultRuns
@@ -103,9 +107,11 @@ class Session:
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
-        self.limit = self._window = min(
+        self.limit = self._quota = self._window = min(
             window, MAX_UNCONFIRMED
-        )  # the send quota: the smaller of our window and the broker's receive maximum
+        )  # the send quota: the smaller of our window and the broker's receive maximum; 1 during a search
+        self.search = Search()
+        self._culprit: Sent | None = None
         self.max_packet_bytes: int | None = None
         self.receipts: deque[MqttReceived | Skipped] = deque()
         self.owed_bytes = 0  # memory that the messages of `receipts` take
@@ -124,7 +130,8 @@ class Session:
 
     def connected(self, session_present: bool, receive_maximum: int, max_packet_bytes: int | None) -> None:
         """A CONNACK came. With a session, everything unconfirmed is sent again; without one, it is given back."""
-        self.limit = min(self._window, receive_maximum)
+        self._quota = min(self._window, receive_maximum)
+        self.limit = self.search.connected(self._quota)
         self.max_packet_bytes = max_packet_bytes
         if session_present:
             self.is_connected = True
@@ -133,8 +140,15 @@ class Session:
             self.lose_all()
             self.is_connected = True
 
-    def disconnected(self) -> None:
-        """The connection is lost. What is unconfirmed waits for the next one."""
+    def disconnected(self, ended_after_s: float | None = None) -> None:
+        """The connection is lost. What is unconfirmed waits for the next one, but for a culprit.
+
+        ``ended_after_s``: how long it lived, if it was the broker that ended it.
+        """
+        if ended_after_s is not None:
+            sent = [parcel.message.id for parcel, _ in self._unconfirmed.values()]
+            if self.search.ended(sent, len(self._resend), ended_after_s):
+                self._culprit = self._unconfirmed.pop(next(iter(self._unconfirmed)))
         self.is_connected = False
         self.is_writable = True
         self.pressure = Pressure(self._receive_maximum)
@@ -148,6 +162,20 @@ class Session:
         self._resend.extendleft(reversed(self._unconfirmed.items()))
         self._in_use.update(self._unconfirmed)
         self._unconfirmed.clear()
+
+    def tell_culprit(self) -> bool:
+        """Whether `disconnected` has found one: it fails. Not before the link counts as down, or others would follow it."""
+        if self._culprit is None:
+            return False
+        (parcel, done), self._culprit = self._culprit, None
+        text = "the broker ends the connection each time that it gets this message"
+        done((parcel,), PermanentError(UCode.INTERNAL, text))
+        return True
+
+    def proceed(self) -> None:
+        """The connection has stood for a while with nothing sent: go on with the search."""
+        self.search.is_held = False
+        self.drain()
 
     def lose_all(self) -> None:
         """Give back everything unconfirmed and unsent, in the order of sending."""
@@ -177,7 +205,7 @@ class Session:
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         """Send in order, as far as the quota allows; the rest waits. Call `take_outgoing` afterwards."""
-        if self._backlog or self._resend or not self.is_writable:
+        if self._backlog or self._resend or not self.is_writable or self.search.is_held:
             self._backlog.extend([(parcel, done) for parcel in parcels])
             return
         unconfirmed = self._unconfirmed
@@ -198,7 +226,7 @@ class Session:
 
     def drain(self) -> None:
         """Send what waits, as far as the quota allows: first what is sent again, then the backlog."""
-        if not self.is_connected or not self.is_writable:
+        if not self.is_connected or not self.is_writable or self.search.is_held:
             return
         refused: list[tuple[Parcel, Done, SendError]] = []
         while self._resend and len(self._unconfirmed) < self.limit:
@@ -220,6 +248,10 @@ class Session:
         sent = self._unconfirmed.pop(packet_id, None)
         if sent is not None:  # otherwise it is the broker's mistake, and harmless
             self._results.add(sent[1], sent[0], puback_error(reason) if reason else None)
+            search = self.search
+            search.is_fruitful = True
+            if search.suspects:
+                self.limit = search.confirmed(self._quota)
 
     def settle(self) -> None:
         """Tell the results that PUBACKs brought, and send what had to wait."""

@@ -37,6 +37,9 @@ logger = logging.getLogger("ustreamer.mqtt5")
 _LEAVE_S = 3.0  # for unsubscribing and what comes until then
 _QUIET_S = 0.05  # nothing came for so long: that was all
 
+_OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
+"""The reasons of a DISCONNECT that can be about what the broker got, not about itself or the client (MQTT 5, 3.14.2.1)."""
+
 
 class Mqtt5Transport(ListeningTransport):
     """uTransport over an MQTT 5 broker. UP once the broker has confirmed every subscription."""
@@ -74,6 +77,8 @@ class Mqtt5Transport(ListeningTransport):
         self._connections = 0
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
+        self._connected_s = 0.0
+        self._is_culprit_found = False  # when the last connection ended
 
     @property
     def capacity(self) -> int:
@@ -140,7 +145,7 @@ class Mqtt5Transport(ListeningTransport):
         loop, name = asyncio.get_running_loop(), self.context.name
         while True:
             self._up_since_s = None
-            self._intake.overflows = self._traffic.is_relieved = False
+            self._intake.overflows = self._traffic.is_relieved = self._is_culprit_found = False
             try:
                 reason = await self._connect_once()
             except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
@@ -151,7 +156,7 @@ class Mqtt5Transport(ListeningTransport):
                     await self._traffic.connection.wait_lost(FAREWELL_S)
             # A link that was up for a while begins with the shortest wait again. One that is lost at once does not.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
-            if self._traffic.is_relieved or up_s > self.options.reconnect.max_ms / 1000:
+            if self._traffic.is_relieved or self._is_culprit_found or up_s > self.options.reconnect.max_ms / 1000:
                 failures = 0
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
@@ -200,7 +205,15 @@ class Mqtt5Transport(ListeningTransport):
         while not connection.lost.done():
             await asyncio.wait((connection.lost,), timeout=keep_alive.tick_s)
             keep_alive.check(loop.time())
+            self._go_on_searching(loop.time())
         return connection.reason
+
+    def _go_on_searching(self, now_s: float) -> None:
+        """Send the next suspect on a connection that stands."""
+        search = self._session.search
+        if search.is_held and self._up_since_s is not None and now_s - self._connected_s >= search.stand_s:
+            self._session.proceed()
+            self._traffic.write_outgoing()
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
         return self._session.pressure.is_felt(len(self._session.receipts), now_s)
@@ -247,6 +260,7 @@ class Mqtt5Transport(ListeningTransport):
         if self._connections:
             self.context.events.reconnected()
         self._connections += 1
+        self._connected_s = asyncio.get_running_loop().time()
         self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
         self._traffic.write_outgoing()
         logger.info(
@@ -282,14 +296,20 @@ class Mqtt5Transport(ListeningTransport):
                 self.context.name,
                 self._client_id,
             )
+        connection.is_ended_by_broker = int(reason) in _OVER_A_MESSAGE
         connection.close(f"the broker disconnected: {named(reason)}")
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._traffic.connection:
             self._traffic.connection = None
             self.subscribing.disconnected()
-            self._session.disconnected()
+            lived_s = asyncio.get_running_loop().time() - self._connected_s
+            self._session.disconnected(lived_s if connection.is_ended_by_broker else None)
+            if suspects := self._session.search.suspects:
+                text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
+                logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
             self.set_state(LinkState.DOWN)
+            self._is_culprit_found = self._session.tell_culprit()
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,151 @@
+"""Brokers that end the connection over a message, and networks that end it whatever is sent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import mqtt5
+import pytest
+
+from streamer.transports.errors import PermanentError
+from streamer.uprotocol.status import UCode
+from tests.e2e.mqtt_messages import message
+from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
+from tests.waiting import until
+
+BEHIND = 50
+
+
+class ChoosyBroker:
+    """Confirms every message, but ends the connection over those that ``hates`` names."""
+
+    def __init__(self, fake: FakeBroker, hates: set[bytes], keeps_session: bool) -> None:
+        self._fake = fake
+        self._hates = hates
+        self._keeps_session = keeps_session
+        self.taken: list[bytes] = []
+        self.connections = 0
+
+    async def _serve(self, peer: BrokerConnection) -> None:
+        await peer.accept(session_present=self._keeps_session and self.connections > 1)
+        while True:
+            packet = await peer.next_packet()
+            if isinstance(packet, mqtt5.PublishPacket):
+                if packet.payload in self._hates:
+                    peer.drop()
+                    return
+                self.taken.append(packet.payload)
+                peer.write(mqtt5.PubAckPacket(packet.packet_id or 0))
+
+    async def _serve_all(self) -> None:
+        while True:
+            peer = await self._fake.peer()
+            self.connections += 1
+            await self._serve(peer)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._serve_all())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def searching(fake: FakeBroker, least_s: float = 0.05) -> Endpoint:
+    """An endpoint whose connections have to stand for ``least_s`` before a suspect is sent."""
+    endpoint = Endpoint(fake.url, connect_timeout_s=0.2)  # it looks four times in that time whether a connection stands
+    endpoint.transport._session.search.least_s = least_s
+    return endpoint
+
+
+@pytest.mark.parametrize("first", [0, 3], ids=["at once", "behind others"])
+async def test_the_message_fails_and_those_behind_it_arrive_in_order(fake: FakeBroker, first: int) -> None:
+    endpoint, broker = searching(fake), ChoosyBroker(fake, {b"bad"}, keeps_session=True)
+    others = [str(number).encode() for number in range(BEHIND)]
+    async with broker.serving(), endpoint.running():
+        await endpoint.up()
+        texts = [*others[:first], b"bad", *others[first:]]
+        endpoint.submit([message(text.decode()) for text in texts])
+        await until(lambda: len(endpoint.confirmed) == BEHIND, "all others")
+    assert endpoint.confirmed == others
+    assert list(dict.fromkeys(broker.taken)) == others
+    ((payload, error),) = endpoint.refused
+    assert payload == b"bad"
+    assert isinstance(error, PermanentError)
+    assert error.code is UCode.INTERNAL
+    assert "ends the connection" in error.message
+
+
+async def test_two_such_messages_fail_one_after_the_other(fake: FakeBroker) -> None:
+    endpoint, broker = searching(fake), ChoosyBroker(fake, {b"bad", b"worse"}, keeps_session=True)
+    async with broker.serving(), endpoint.running():
+        await endpoint.up()
+        endpoint.submit([message(text) for text in ("bad", "a", "worse", "b")])
+        await until(lambda: len(endpoint.confirmed) == 2, "the good ones")
+    assert [payload for payload, _ in endpoint.refused] == [b"bad", b"worse"]
+    assert endpoint.confirmed == [b"a", b"b"]
+
+
+async def test_connections_that_end_whatever_is_sent_cost_no_message(fake: FakeBroker) -> None:
+    endpoint = searching(fake, least_s=60)  # none of them stands for so long
+    async with endpoint.running():
+        for number in range(12):
+            peer = await fake.peer()
+            await peer.accept(session_present=number > 0)
+            await endpoint.up()
+            if not number:
+                endpoint.submit([message("a"), message("b")])
+            if number % 4 < 3:
+                assert (await peer.next(mqtt5.PublishPacket)).payload == b"a"
+            else:
+                assert endpoint.transport.capacity == 1
+            peer.drop()
+            await until(lambda: not endpoint.is_up, "the end of the connection")
+        broker = ChoosyBroker(fake, set(), keeps_session=True)
+        broker.connections = 1
+        async with broker.serving():
+            await until(lambda: len(endpoint.confirmed) == 2, "both")
+    assert endpoint.refused == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "suspects"),
+    [
+        (mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE, 1),
+        (mqtt5.DisconnectReasonCode.NOT_AUTHORIZED, 1),
+        (mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN, 0),
+        (mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER, 0),
+    ],
+)
+async def test_a_broker_that_says_why_is_believed(
+    fake: FakeBroker, reason: mqtt5.DisconnectReasonCode, suspects: int
+) -> None:
+    endpoint = searching(fake)
+    async with endpoint.running():
+        for number in range(3):
+            peer = await fake.peer()
+            await peer.accept(session_present=number > 0)
+            await endpoint.up()
+            if not number:
+                endpoint.submit([message("a")])
+            await peer.next(mqtt5.PublishPacket)
+            peer.write(mqtt5.DisconnectPacket(reason_code=reason))
+            await peer.closed()
+        assert endpoint.transport._session.search.suspects == suspects
+
+
+async def test_a_confirmation_that_does_not_come_makes_no_suspects(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url, ack_timeout_s=0.1)
+    async with endpoint.running():
+        for number in range(5):
+            peer = await fake.peer()
+            await peer.accept(session_present=number > 0)
+            await endpoint.up()
+            if not number:
+                endpoint.submit([message("a")])
+            assert endpoint.transport.capacity > 1
+            await peer.next(mqtt5.PublishPacket)
+            await until(lambda: not endpoint.is_up, "the end of the connection")
+        assert endpoint.refused == []

@@ -1,0 +1,95 @@
+"""The search for the message over which the broker ends the connection, connection by connection."""
+
+from streamer.transports.mqtt5.culprit import STAND_S, Search
+
+A, B, C = b"a", b"b", b"c"
+QUOTA = 10
+
+
+def end(
+    search: Search, *unconfirmed: bytes, waiting: int = 0, confirm: int = 0, stands: bool = True, lived_s: float = 0
+) -> bool:
+    """One connection that the broker ends, from its beginning. ``confirm``: how many messages it confirms before."""
+    search.connected(QUOTA)
+    if stands:
+        search.is_held = False
+    for _ in range(confirm):
+        search.is_fruitful = True
+        if search.suspects:
+            search.confirmed(QUOTA)
+    return search.ended(unconfirmed, waiting, lived_s)
+
+
+def searching(*unconfirmed: bytes) -> Search:
+    search = Search()
+    assert not any(end(search, *unconfirmed) for _ in range(3))
+    assert search.suspects == len(unconfirmed)
+    return search
+
+
+def test_three_fruitless_connections_in_a_row_make_suspects_of_all_that_is_unconfirmed() -> None:
+    search = Search()
+    for suspects in (0, 0, 3):
+        assert not end(search, A, B, waiting=1)
+        assert search.suspects == suspects
+    assert search.connected(QUOTA) == 1
+    assert search.is_held
+
+
+def test_a_confirmation_makes_a_connection_fruitful() -> None:
+    search = Search()
+    for _ in range(4):
+        assert not any((end(search, A), end(search, A), end(search, B, confirm=1)))
+    assert not search.suspects
+
+
+def test_a_connection_on_which_nothing_was_sent_tells_nothing() -> None:
+    search = Search()
+    assert not any((end(search, A), end(search), end(search), end(search, A)))
+    assert not search.suspects
+    end(search, A)
+    assert search.suspects == 1
+
+
+def test_the_message_over_which_two_connections_end_alone_is_the_culprit() -> None:
+    search = searching(A, B, C)
+    assert [end(search, A), end(search, A)] == [False, True]
+    assert search.suspects == 2  # there may be another one
+    assert [end(search, B), end(search, B)] == [False, True]
+    assert search.confirmed(QUOTA) == QUOTA
+    assert search.connected(QUOTA) == QUOTA
+    assert not search.is_held
+
+
+def test_suspects_that_are_confirmed_are_none_any_more() -> None:
+    search = searching(A, B, C)
+    assert [end(search, B, confirm=1), end(search, B)] == [False, True]
+    assert search.suspects == 1
+
+
+def test_one_ending_is_not_enough_and_another_message_begins_anew() -> None:
+    search = searching(A, B, C)
+    assert not any((end(search, A), end(search, B, confirm=1), end(search, C, confirm=1)))
+
+
+def test_a_connection_that_ends_by_itself_acquits_all() -> None:
+    search = searching(A, B)
+    assert not end(search, A)
+    assert not end(search, stands=False)
+    assert search.connected(QUOTA) == QUOTA
+    assert not any(end(search, A, B) for _ in range(3))
+    assert not end(search, A)  # what was known of it before does not count
+    assert end(search, A)
+
+
+def test_a_connection_stands_twice_as_long_as_the_fruitless_ones_lived() -> None:
+    search = Search()
+    assert search.stand_s == STAND_S
+    assert not any(end(search, A, lived_s=lived_s) for lived_s in (1, 7, 3))
+    assert search.stand_s == 14
+
+
+def test_a_connection_that_lived_long_was_not_ended_over_a_message() -> None:
+    search = Search()
+    assert not any(end(search, A, lived_s=31) for _ in range(5))
+    assert not search.suspects
