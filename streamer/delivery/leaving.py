@@ -71,11 +71,11 @@ async def attempt(call: Callable[[], Awaitable[None]], what: str, endpoint: str)
         async with asyncio.timeout(PATIENCE_S):
             await call()
     except ConfigurationError as exc:
-        logger.error("%s_failed endpoint=%s key=%s reason=%s", what, endpoint, exc.key, exc)
+        logger.error(what + "_failed endpoint=%s key=%s reason=%s", endpoint, exc.key, exc)
     except TimeoutError:
-        logger.error("%s_failed endpoint=%s reason=%s", what, endpoint, f"no end after {PATIENCE_S:g} s")
+        logger.error(what + "_failed endpoint=%s reason=%s", endpoint, f"no end after {PATIENCE_S:g} s")
     except Exception:  # a bug in a plugin
-        logger.exception("%s_failed endpoint=%s", what, endpoint)
+        logger.exception(what + "_failed endpoint=%s", endpoint)
 
 
 async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds: bool) -> None:

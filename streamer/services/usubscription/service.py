@@ -109,7 +109,8 @@ class USubscription:
         for topic in list(self._registry.topics):
             if interested := self._registry.interested(topic):
                 self._router.set_interest(topic, interested, OWNER)
-        logger.info("usubscription_restored %s", " ".join(f"{name}={count}" for name, count in self.gauges().items()))
+        gauges = self.gauges()
+        logger.info("usubscription_restored " + " ".join(f"{name}=%d" for name in gauges), *gauges.values())
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""

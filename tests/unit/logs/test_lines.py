@@ -1,12 +1,18 @@
 """The form of log lines: one event and its fields, as text or as JSON, whatever is in the values."""
 
+import ast
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import streamer
 from streamer.logs.lines import HumanFormatter, JsonFormatter
+
+SOURCES = Path(streamer.__file__).parent
 
 
 def record(message: str, *args: object, level: int = logging.INFO) -> logging.LogRecord:
@@ -57,6 +63,28 @@ def test_json_line_without_fields_is_only_its_event() -> None:
 def test_line_of_another_form_keeps_its_text(message: str, args: tuple[object, ...], text: str) -> None:
     line = as_json(record(message, *args))
     assert line["text"] == text
+
+
+def written_events() -> Iterator[tuple[str, str]]:
+    """Where the source writes a line, and what of its text stands there."""
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in LOGS and isinstance(node.args[0], ast.Constant):
+                yield f"{path.relative_to(SOURCES)}:{node.lineno}", str(node.args[0].value)
+
+
+LOGS = {f"logger.{level}" for level in ("debug", "info", "warning", "error", "critical", "exception")}
+
+
+def test_every_event_has_a_name_of_its_own_and_its_values_in_fields() -> None:
+    found = dict(written_events())
+    assert len(found) > 50
+    assert [
+        (where, text)
+        for where, text in found.items()
+        if "text" in as_json(record(text, *[0] * text.count("%"))) and " text=" not in text
+    ] == []
+    assert [(where, text) for where, text in found.items() if not text.split(" ")[0].replace("_", "").isalpha()] == []
 
 
 def test_values_cannot_break_the_line_or_forge_fields() -> None:
