@@ -1,4 +1,6 @@
-"""Finds what a configuration gives to two: a port, a file, a session at a broker. Nothing is opened or looked up."""
+"""Finds what a configuration gives to two: a port, a file, a session at a broker; and paths that name no file. Nothing is
+opened or looked up.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,6 +51,15 @@ def paths(part: Any, location: Location = ()) -> Iterator[tuple[Location, Path]]
         return
     for name, inner in parts.items():
         yield from paths(inner, (*location, name))
+
+
+def without_name(part: Any) -> Iterator[Finding]:
+    """A mistake for each path that no file can have, such as that of an empty text, which is the folder where we are."""
+    for location, path in paths(part):
+        if not path.name:
+            yield Finding(location, "expected a path that ends in a name; found none")
+        elif "\0" in str(path):
+            yield Finding(location, "expected a path without the character 0")
 
 
 def conflicts(claims: Iterable[Claim]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
-from streamer.config.claims import conflicts, database, read_only, written
+from streamer.config.claims import conflicts, database, read_only, without_name, written
 from streamer.config.metrics import MetricsConfig
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.push import OtelConfig, StatusConfig
@@ -345,7 +345,10 @@ class Config(Section):
             for error in exc.errors(include_url=False):
                 again = PydanticCustomError(error["type"], error["msg"], error.get("ctx"))
                 errors.append({"type": again, "loc": error["loc"], "input": error["input"]})
-        for finding in (*findings(raw), *(() if config is None else conflicts(config.claims()))):
+        found = list(findings(raw))
+        if config is not None:
+            found += list(without_name(config)) or conflicts(config.claims())
+        for finding in found:
             mistake = PydanticCustomError("check", "{text}", {"text": finding.message})
             errors.append({"type": mistake, "loc": finding.location, "input": None})
         if errors or config is None:
