@@ -29,6 +29,7 @@ _TEXT = _TAG + "str"
 _MERGE = _TAG + "merge"
 _KNOWN_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")}
 _QUOTED = re.compile(r"""'([^'\n]*)'|"([^"\n]*)\"""")
+_OCTAL = re.compile(r"[-+]?0[0-9_]+")
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)\}?")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 
@@ -209,6 +210,9 @@ class _Walk:
             tag = self._implied_tag(text)
         if names:
             self._document.variables[location] = names
+        if node.style is None and (unusual := _unusual_number(tag, text)):
+            self._wrong(_position(node), location, unusual)
+            return None
         if tag not in _KNOWN_TAGS or tag in (_MERGE, _TAG + "value"):
             tag = _TEXT
         try:
@@ -250,6 +254,15 @@ class _Walk:
 
     def _wrong(self, position: Position, location: Location, message: str) -> None:
         self._document.mistakes.append(Mistake(position, location, message))
+
+
+def _unusual_number(tag: str, text: str) -> str:
+    """What is wrong with a number that YAML 1.1 reads otherwise than people and YAML 1.2 do. Empty if nothing is."""
+    if tag == _TAG + "int" and _OCTAL.fullmatch(text):
+        return "an octal number, because of its leading 0; expected a number without it, or quotes around text"
+    if tag in (_TAG + "int", _TAG + "float") and ":" in text:
+        return "a number in base 60, because of its colon; expected a number without it, or quotes around text"
+    return ""
 
 
 class _TooMuchError(Exception):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,18 @@ def mistakes(text: str, **environ: str) -> list[tuple[Position, str]]:
 def test_mappings_lists_and_scalars_are_read_as_they_look() -> None:
     text = "a: 1\nb: [x, 1.5, true, null, 'yes']\nc: {d: 0x10}\n"
     assert data(text) == {"a": 1, "b": ["x", 1.5, True, None, "yes"], "c": {"d": 16}}
+
+
+@pytest.mark.parametrize("text", ["'010'", '"1:30"', "0", "-0", "0x010", "0.5", "1_000", "00:30"])
+def test_what_looks_like_an_unusual_number_and_is_none_is_read(text: str) -> None:
+    assert data(f"a: {text}\n") == {"a": yaml.safe_load(text)}
+
+
+@pytest.mark.parametrize("text", ["010", "-07", "0_7", "1:30", "12:34:56", "1:30.5", "${PORT}"])
+def test_a_number_in_base_8_or_60_is_a_mistake(text: str) -> None:
+    ((position, message),) = mistakes(f"a: {text}\n", PORT="017")
+    assert position == (1, 4)
+    assert message.endswith("expected a number without it, or quotes around text")
 
 
 def test_an_empty_file_has_no_values() -> None:
