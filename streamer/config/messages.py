@@ -29,6 +29,7 @@ _WHOLE, _NUMBER, _MAPPING, _TRUTH = "a whole number", "a number", "a mapping of 
 _EXPECTED = {
     "int_type": _WHOLE,
     "int_parsing": _WHOLE,
+    "int_parsing_size": _WHOLE,
     "int_from_float": _WHOLE,
     "float_type": _NUMBER,
     "float_parsing": _NUMBER,
@@ -94,7 +95,7 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
         return f"{text}, found {found}" if text.startswith("expected") and found != _MAPPING_FOUND else text
     if kind not in _EXPECTED:
         return f"{error['msg'][:1].lower()}{error['msg'][1:]}, found {found}"
-    expected = _EXPECTED[kind].format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()})
+    expected = _EXPECTED[kind].format_map({k: f"{v:.15g}" if isinstance(v, float) else v for k, v in context.items()})
     hint = ""
     if kind in ("literal_error", "enum") and isinstance(error["input"], str) and found != WITHHELD:
         hint = nearest(error["input"], [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")])

@@ -8,6 +8,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from streamer.config.types import FilePath, Section, expected
 
+MOST_EVERY_S = 14 * 86_400
+"""A status expires after three times its interval, and a TTL has 32 bits of milliseconds: less than 50 days."""
+
 OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 _ENDPOINT = re.compile(r"https?://(?:[^\s/:?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#]*)?")
@@ -82,5 +85,5 @@ class OtelConfig(Section):
 class StatusConfig(Section):
     """The status that the streamer publishes on ``//AUTHORITY/4/1/8002``."""
 
-    every_s: Annotated[float, Field(ge=1)] = 60
+    every_s: Annotated[float, Field(ge=1, le=MOST_EVERY_S)] = 60
     """How often. A change of health is told at once, ten times in this time at most. It expires after three times that."""

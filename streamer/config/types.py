@@ -22,9 +22,12 @@ from streamer.uprotocol.multicast import check_broadcast, check_partition, split
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MOST = (1 << 63) - 1
+"""The largest number that SQLite and protobuf can keep."""
+
 _UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
+_SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,19})?) ?([A-Za-z]*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,252}")
 _LONGEST_PARTITION = 512
@@ -52,6 +55,8 @@ def _size(value: Any) -> int:
         raise expected("a size: a number of bytes, or text such as 64MiB, 512KiB, 1GiB, 10MB")
     if size < 1:
         raise expected("a size of at least 1 byte")
+    if size > MOST:
+        raise expected("a size of less than 8388608 TiB")
     return size
 
 
@@ -175,7 +180,9 @@ def _topic_resource(value: int) -> int:
 Size = Annotated[
     int,
     BeforeValidator(_size),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": rf"^{_SIZE.pattern}$"}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, {"type": "string", "pattern": rf"^{_SIZE.pattern}$"}]}
+    ),
 ]
 Authority = Annotated[str, AfterValidator(_authority)]
 SingleAuthority = Annotated[str, AfterValidator(_single_authority)]
@@ -195,7 +202,7 @@ TopicResource = Annotated[
 ]
 BroadcastName = Annotated[str, Field(max_length=128), AfterValidator(_broadcast)]
 PartitionName = Annotated[str, AfterValidator(_partition)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Section(Described):

@@ -106,7 +106,7 @@ class ZenohOptions(WireOptions):
     config_file: Annotated[Path, Field(strict=False)] | None = None
     """A configuration file of Zenoh itself (JSON5). Only the keys that are given here override it; shared memory and
     links over UDP (also QUIC) are always off."""
-    receive_buffer: int = Field(default=1000, ge=1)
+    receive_buffer: int = Field(default=1000, ge=1, le=1_000_000_000)
     """Samples that each subscription buffers before Zenoh holds the sender back."""
     window: int = Field(default=1000, ge=1)
     """Messages that may be unconfirmed. ``queue_policy.window`` may lower it."""
