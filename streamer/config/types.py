@@ -31,6 +31,7 @@ _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,19})?) ?([A-Za-z]*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,252}")
 _LONGEST_PARTITION = 512
+_PARTS = "//authority/ue_id/version/resource, the authority in lower case and the rest in hex"
 
 OWN_NAME = "{identity}"
 """Stands for the authority whose name is the identity itself."""
@@ -81,7 +82,7 @@ def _spoken_for(text: str) -> str:
 
 
 def _pattern(value: Any) -> UUri:
-    error = expected("a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex")
+    error = expected(f"a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF: {_PARTS}")
     if not isinstance(value, str | UUri):
         raise error
     try:
@@ -125,7 +126,8 @@ _entity = _exactly(
     "a uEntity without wildcards such as //veh1/A8000/2/0: resource 0", lambda uri: uri.is_entity and not uri.has_wildcard
 )
 _any_pattern = _exactly(
-    "a pattern such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex", lambda uri: True
+    f"a pattern such as //veh1/FFFFFFFF/FF/FFFF: {_PARTS}",
+    lambda uri: True,
 )
 _method_pattern = _exactly(
     "a pattern of methods such as //veh1/FFFFFFFF/FF/FFFF: resource 1 to 7FFF, or FFFF for all of them",
