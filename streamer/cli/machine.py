@@ -37,9 +37,10 @@ def files(config: Config) -> Iterator[Probe]:
 
 
 def _readable(path: Path, is_secret: bool) -> Answer:
-    """Nothing but the first byte is read."""
+    """Nothing but the first bytes is read. A line end alone, as ``echo "$UNSET"`` writes it, is no secret."""
     with path.open("rb") as file:
-        is_empty = not file.read(1)
+        first = file.read(3)
+        is_empty = len(first) < 3 and not first.strip(b"\r\n")
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     if is_empty:
         return problem(f"{path} is empty")
@@ -175,6 +176,6 @@ def _size(path: Path) -> int:
 
 def _shown(size: float) -> str:
     unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
+    while size >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
     return f"{size:.3g} {_UNITS[unit]}"

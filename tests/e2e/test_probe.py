@@ -66,6 +66,7 @@ async def test_tls_certificates_and_credentials_are_tried(tmp_path: Path) -> Non
         assert good == Answer(Verdict.OK, f"{where}: the broker accepts TLS and the credentials")
         no_certificate = await answer(server.url, tls={"ca_file": ours["ca_file"]}, **who)
         assert no_certificate.verdict is Verdict.PROBLEM
+        assert no_certificate.text.endswith("; does it want a certificate (tls.cert_file)?")
         unknown = await answer(server.url, **who)
         assert unknown.verdict is Verdict.PROBLEM
         assert unknown.text.startswith(f"{where}: TLS: the broker's certificate is not accepted: ")
@@ -78,6 +79,7 @@ async def test_tls_certificates_and_credentials_are_tried(tmp_path: Path) -> Non
         assert unusable.text.startswith("not tried: tls.key_file: ")
         plain = await answer(server.url.replace("mqtts", "mqtt"), **who)
         assert plain.verdict is Verdict.PROBLEM
+        assert plain.text.endswith("; does it want TLS there (mqtts://)?")
     for each in (good, no_certificate, unknown, refused, unusable, plain):
         assert "s3cret" not in each.text
         assert "wr0ng" not in each.text
@@ -87,6 +89,7 @@ async def test_tls_to_a_broker_without_it_is_a_problem() -> None:
     with any_broker() as server:
         found = await answer(server.url.replace("mqtt", "mqtts"))
     assert found.verdict is Verdict.PROBLEM
+    assert found.text.endswith("; does it speak TLS there, or plain MQTT (mqtt://)?")
 
 
 async def test_nobody_there_is_a_problem() -> None:

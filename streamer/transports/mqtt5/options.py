@@ -246,7 +246,10 @@ class Mqtt5Options(WireOptions):
                 context.load_cert_chain(self.tls.cert_file, self.tls.key_file, password="")
             except (ssl.SSLError, OSError) as exc:
                 key = "tls.key_file" if self.tls.key_file is not None else "tls.cert_file"
-                detail = f"{self.tls.cert_file} with {self.tls.key_file or 'its own key'}: {_reason(exc)}"
+                with_key = (
+                    f"with {self.tls.key_file}" if self.tls.key_file else "without tls.key_file has to hold its key, too"
+                )
+                detail = f"{self.tls.cert_file} {with_key}: {_reason(exc)}"
                 raise ConfigurationError(key, detail) from None
         return context
 

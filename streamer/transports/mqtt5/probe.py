@@ -19,6 +19,7 @@ from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, 
 
 _ID_NOT_VALID = 0x85
 _NOT_AUTHORIZED = 0x87
+_NO_TLS = "; does it speak TLS there, or plain MQTT (mqtt://)?"
 
 
 def new_client_id() -> str:
@@ -59,7 +60,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
         )
     except (OSError, UnicodeError) as exc:
         link.close()
-        return problem(f"{where}: TLS: {_of_tls(exc)}")
+        return problem(f"{where}: TLS: {_of_tls(exc)}{_NO_TLS if _is_no_tls(exc) else ''}")
     try:
         connection.write(
             mqtt5.ConnectPacket(
@@ -73,7 +74,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
         )
         await asyncio.wait((answer, connection.lost), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            return problem(f"{where}: no answer to CONNECT: {connection.reason}")
+            return problem(f"{where}: no answer to CONNECT: {connection.reason}{_doubt(options)}")
         found = _judged(where, answer.result(), tls is not None, username is not None or password is not None)
         if found.verdict is Verdict.OK and options.share is not None and not answer.result().shared_subscription_available:
             found = problem(f"{where}: {NO_SHARING}")
@@ -97,6 +98,17 @@ def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) 
         return problem(f"{where}: the broker does not accept messages with QoS 1")
     accepted = [*(["TLS"] if is_encrypted else []), "the credentials" if has_credentials else "a client without credentials"]
     return ok(f"{where}: the broker accepts {' and '.join(accepted)}")
+
+
+def _doubt(options: Mqtt5Options) -> str:
+    """What may be the matter with a broker that hangs up: its reason for that can be lost with the connection."""
+    if not options.uses_tls:
+        return "; does it want TLS there (mqtts://)?"
+    return "; does it want a certificate (tls.cert_file)?" if options.tls.cert_file is None else ""
+
+
+def _is_no_tls(exc: Exception) -> bool:
+    return isinstance(exc, ConnectionError) or (isinstance(exc, ssl.SSLError) and exc.reason == "WRONG_VERSION_NUMBER")
 
 
 def _of_tls(exc: Exception) -> str:

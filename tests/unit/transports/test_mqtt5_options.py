@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.options import Mqtt5Options, ReconnectOptions
+from tests.certificates import write_certificates
 
 
 def options(**given: Any) -> Mqtt5Options:
@@ -120,6 +121,14 @@ def test_broken_certificate_names_its_option_and_not_its_content(tmp_path: Path)
         options(broker="mqtts://h", tls={"cert_file": broken, "key_file": broken}).tls_context()
     assert caught.value.key == "tls.key_file"
     assert "hush" not in str(caught.value)
+
+
+def test_a_certificate_without_its_key_is_told_what_is_missing(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    with pytest.raises(ConfigurationError) as caught:
+        options(broker="mqtts://h", tls={"cert_file": tmp_path / "client.pem"}).tls_context()
+    assert caught.value.key == "tls.cert_file"
+    assert "without tls.key_file has to hold its key, too" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["fleet", "a b", "über", "$queue", "x" * 128])
