@@ -136,7 +136,7 @@ def test_probes_ask_what_is_meant_for_them(config: str, tmp_path: Path) -> None:
     assert {"name": "metrics", "containerPort": 9464} in container["ports"]
 
 
-@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 45), (60, 85), (0.5, 26)])
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 45), (60, 85), (0.5, 26), (0, 25)])
 def test_a_stop_may_take_longer_than_a_drain(drain_s: float | None, grace_s: int, config: str, tmp_path: Path) -> None:
     text = config if drain_s is None else f"{config}shutdown: {{drain_s: {drain_s}}}\n"
     assert pod(rendered(tmp_path, {"config": text}))["terminationGracePeriodSeconds"] == grace_s
@@ -163,6 +163,12 @@ def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
         ({}, ("\nauthority:", "\nauthority: ["), "config: expected YAML"),
         ({}, ("0.0.0.0:9464", "127.0.0.1:9464"), "metrics.listen: expected 0.0.0.0:9464"),
         ({}, ("/var/lib/streamer/", "/data/"), "journal.path: expected a file below /var/lib/streamer"),
+        ({}, ("\nmetrics:", "\nmetrics: null #"), "metrics.listen: expected 0.0.0.0:9464"),
+        ({}, ("\nmetrics:", "\nmetrics: 9464 #"), "metrics.listen: expected 0.0.0.0:9464"),
+        ({}, ("\njournal:", "\njournal: #"), "journal.path: expected a file below /var/lib/streamer"),
+        ({}, ("\njournal:", "\nstate: {path: /data/state.db}\njournal:"), "state.path: expected a path below"),
+        ({}, ("\njournal:", "\ntrace: {path: traces}\njournal:"), "trace.path: expected a path below"),
+        ({}, ("\njournal:", "\nlog: {audit: /var/log/audit.log}\njournal:"), "log.audit: expected a path below"),
         ({"terminationGracePeriodSeconds": 30}, ("", ""), "expected at least shutdown.drain_s and 15 more: 35"),
         ({"replicas": 2}, ("", ""), "authority: ${HOSTNAME}"),
         ({"replicas": 2}, ("authority: cloud-gateway", "authority: ${HOSTNAME}"), "expected share"),

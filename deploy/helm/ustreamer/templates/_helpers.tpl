@@ -20,17 +20,32 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* A key of a section of the configuration, as text. Empty if it, or the section, is not there or null. */}}
+{{- define "ustreamer.key" -}}
+{{- $section := get (index . 0) (index . 1) }}
+{{- if kindIs "map" $section }}
+{{- $value := get $section (index . 2) }}
+{{- if not (kindIs "invalid" $value) }}{{ $value }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* What the configuration file says, as JSON. It is refused where Kubernetes could not run it. */}}
 {{- define "ustreamer.config" -}}
 {{- $config := fromYaml (required "config: expected the streamer's configuration: --set-file config=streamer.yaml" .Values.config) }}
 {{- if hasKey $config "Error" }}{{ fail (printf "config: expected YAML: %s" $config.Error) }}{{ end }}
-{{- $listen := dig "metrics" "listen" "" $config }}
+{{- $listen := include "ustreamer.key" (list $config "metrics" "listen") }}
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]*$" $listen) }}
 {{- fail (printf "config: metrics.listen: expected 0.0.0.0:9464, because probes come from outside the container; found %q" $listen) }}
 {{- end }}
-{{- $journal := dig "journal" "path" "" $config }}
+{{- $journal := include "ustreamer.key" (list $config "journal" "path") }}
 {{- if not (hasPrefix "/var/lib/streamer/" $journal) }}
 {{- fail (printf "config: journal.path: expected a file below /var/lib/streamer, the volume; found %q" $journal) }}
+{{- end }}
+{{- range list (list "state" "path") (list "trace" "path") (list "log" "audit") }}
+{{- $path := include "ustreamer.key" (prepend . $config) }}
+{{- if and $path (not (hasPrefix "/var/lib/streamer/" $path)) }}
+{{- fail (printf "config: %s: expected a path below /var/lib/streamer, the volume; found %q" (join "." .) $path) }}
+{{- end }}
 {{- end }}
 {{- if gt (int .Values.replicas) 1 }}
 {{- if not (contains "${HOSTNAME" (toString $config.authority)) }}
@@ -52,8 +67,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "ustreamer.grace" -}}
-{{- $drain := include "ustreamer.config" . | fromJson | dig "shutdown" "drain_s" 20 | ceil | int }}
-{{- $given := .Values.terminationGracePeriodSeconds }}
+{{- $given := include "ustreamer.key" (list (include "ustreamer.config" . | fromJson) "shutdown" "drain_s") }}
+{{- $drain := eq $given "" | ternary "20" $given | ceil | int }}
+{{- $given = .Values.terminationGracePeriodSeconds }}
 {{- if and $given (lt (int $given) (add $drain 15 | int)) }}
 {{- fail (printf "terminationGracePeriodSeconds: expected at least shutdown.drain_s and 15 more: %d" (add $drain 15)) }}
 {{- end }}
