@@ -217,11 +217,8 @@ def _init(arguments: argparse.Namespace) -> int:
             answers = _settled(question, answers, arguments, asks)
         text = "".join(f"{line}\n" for line in lines(answers))
         config = load_text(text, path)
-        if is_printed:
-            sys.stdout.write(text)
-        else:
+        if not is_printed:
             _write(path, text, arguments.force)
-            print(f"{path}: written. Try it with: streamer check --probe --config {path}")
     except (_EndedError, KeyboardInterrupt):
         return complain("\nnothing was written", 1)
     except ConfigError as exc:
@@ -230,6 +227,8 @@ def _init(arguments: argparse.Namespace) -> int:
         return complain(f"{path}: exists; --force replaces it", 1)
     except OSError as exc:
         return complain(f"{path}: cannot be written: {exc.strerror}", 1)
+    # What goes wrong from here on is about standard output, and no longer about the file.
+    sys.stdout.write(text if is_printed else f"{path}: written. Try it with: streamer check --probe --config {path}\n")
     for warning in warnings(config):
         complain(f"hint: {plain(warning)}", 0)
     return 0

@@ -70,6 +70,15 @@ def test_output_that_cannot_be_written_has_status_74_and_a_reason() -> None:
     assert (done.returncode, done.stderr) == (74, "standard output could not be written: No space left on device\n")
 
 
+@pytest.mark.parametrize("output", ["-", "streamer.yaml"])
+def test_init_tells_its_output_from_the_file_that_it_writes(tmp_path: Path, output: str) -> None:
+    path = "-" if output == "-" else tmp_path / output
+    done = shell(f"{sys.executable} -m streamer init --yes --output {path} >/dev/full")
+    assert done.returncode == 74
+    assert done.stderr.endswith("\nstandard output could not be written: No space left on device\n")
+    assert output == "-" or "endpoints:" in (tmp_path / output).read_text()
+
+
 def test_a_complaint_that_cannot_be_written_leaves_the_status_as_it_is() -> None:
     assert shell(f"{sys.executable} -m streamer check --config config/slo.yaml 2>&-").returncode == 78
 
