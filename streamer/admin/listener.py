@@ -45,9 +45,12 @@ class AdminListener:
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
 
     async def open(self) -> None:
-        """Listen on every address of the host that this machine has. Raises OSError."""
+        """Listen on every address of the host that this machine has. Raises OSError with the address in its text."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except OSError as exc:
+            raise OSError(exc.errno, f"{self._host}:{self._port}: {(exc.strerror or str(exc)).lower()}") from exc
         missing: OSError | None = None
         for family, _, _, _, address in dict.fromkeys(found):
             try:

@@ -47,9 +47,12 @@ class AdminPort:
             )
 
     async def start(self) -> None:
-        """Start listening. Raises OSError, for example if the port is taken."""
+        """Start listening. Raises OSError, for example if the port is taken; its text begins with the key."""
         if self._server is not None:
-            await self._server.start()
+            try:
+                await self._server.start()
+            except OSError as exc:
+                raise OSError(exc.errno, f"metrics.listen: {exc.strerror or exc}") from exc
 
     def tick(self, now_s: float) -> None:
         """The clock's work, at ``now_s`` on the monotonic clock."""

@@ -130,7 +130,8 @@ def _run(arguments: argparse.Namespace) -> int:
     except* (ConfigError, TlsError, OtelError, FileError, OSError) as group:
         problems = _flat(group)
     for problem in problems:
-        found = problem.problems if isinstance(problem, ConfigError) else [f"{arguments.config}: {problem}"]
+        text = problem.strerror if isinstance(problem, OSError) and problem.filename is None else None
+        found = problem.problems if isinstance(problem, ConfigError) else [f"{arguments.config}: {text or problem}"]
         for each in found:
             logger.critical("not_started problem=%s", each)
     if any(not isinstance(problem, OSError) for problem in problems):

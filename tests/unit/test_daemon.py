@@ -274,13 +274,21 @@ async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None
         await process.start()
         assert await process.end() == 1
     (line,) = process.events("not_started")
-    said = str(line["problem"])
-    assert said.startswith(f"{process.file}: ")
-    assert str(process.port) in said
-    assert "address already in use" in said
+    assert line["problem"] == f"{process.file}: metrics.listen: 127.0.0.1:{process.port}: address already in use"
     assert "Traceback" not in process.log.read_text()
     assert process.told("READY=1") == 0
     process.systemd.close()
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
+async def test_an_admin_address_that_is_not_here_is_named_with_its_key(tmp_path: Path, host: str) -> None:
+    process = Process(tmp_path)
+    process.file.write_text(process.file.read_text().replace("127.0.0.1", host))
+    async with running(process):
+        assert await process.end() == 1
+    (line,) = process.events("not_started")
+    assert str(line["problem"]).startswith(f"{process.file}: metrics.listen: {host}:{process.port}: ")
+    assert "Errno" not in str(line["problem"])
 
 
 async def test_bad_file_at_the_start_is_78_before_anything_is_opened(tmp_path: Path) -> None:
