@@ -116,6 +116,10 @@ def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
         message = "not valid YAML: expected quotes around ${...} inside { } and [ ]"
     elif is_secret_line(line):
         message = "not valid YAML (the text is withheld)"
+    elif problem == "mapping values are not allowed here":  # PyYAML sees it at the next colon, which is often a line late
+        message = (
+            "not valid YAML: a colon too many; is a space missing behind the one above, or quotes around text with a colon?"
+        )
     else:
         message = f"not valid YAML: {exc.context + ', ' if exc.context else ''}{problem}"
         message = _QUOTED.sub(_of_the_parser, message)
