@@ -5,12 +5,14 @@ import datetime
 import sys
 from collections.abc import Sequence
 
+from spark_jobs.java import JavaMissingError
 from spark_jobs.report import write
 from spark_jobs.session import session
+from spark_jobs.storage import Storage
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report of one date and print its paths."""
+    """Write the report of one date and print its paths. Returns the exit code: 2 if it cannot begin or be written."""
     parser = argparse.ArgumentParser(
         "python -m spark_jobs.report", description="Write the report of one date as HTML and JSON."
     )
@@ -25,8 +27,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder for the report, anywhere that Spark can write (file:, s3a:, hdfs:, abfs:)",
     )
     given = parser.parse_args(argv)
-    for path in write(session("ustreamer report", small=True), given.output, given.date, given.to):
-        sys.stdout.write(f"{path}\n")
+    try:
+        spark = session("ustreamer report", small=True)
+        if not Storage(spark).exists(given.output):  # otherwise every section of the report would be empty
+            sys.stderr.write(f"there is no folder {given.output}: expected the tables of the nightly jobs\n")
+            return 2
+        paths = write(spark, given.output, given.date, given.to)
+    except (JavaMissingError, OSError) as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 2
+    sys.stdout.writelines(f"{path}\n" for path in paths)
     return 0
 
 
