@@ -71,7 +71,7 @@ class Recovery:
         self._egresses = egresses
         self._unrouted = unrouted
         self._found = Recovered()
-        self._numbers: set[int] = set()  # of rows and segments that were read
+        self._numbers: set[int] = set()  # of rows, segments and their messages that were read
         self._queues: set[RouteQueue] = set()  # whose lanes stay while they are being filled
         self.is_complete = False
 
@@ -184,7 +184,8 @@ class Recovery:
         records = list(codec.unpack_records(segment.body, start))
         self._custody.forget_batch(segment.number)
         for record in records:
-            if record.seq not in self._numbers:  # a row counts
+            if record.seq not in self._numbers:
+                self._numbers.add(record.seq)
                 flow = flows[record.flow]
                 where = Where(flow.route, flow.target, codec.outgoing(flow.attributes, flow.outgoing).sink)
                 self._homeless(UMessage(record.id, flow.attributes, record.payload), flow.source, where)

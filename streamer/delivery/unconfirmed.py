@@ -14,7 +14,7 @@ same transaction in which what became of its messages enters it. No event loop a
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -154,12 +154,13 @@ class UnconfirmedStore:
         body: bytes,
         flow_of: Callable[[codec.PackedFlow], tuple[Lane, Attributes]],
         now_s: float,
-        rows: Container[int],
+        known: set[int],
     ) -> int:
         """Take over a batch that an earlier process has left in the journal: all of it is to be sent again.
 
-        ``flow_of`` finds lane and outgoing attributes; ``rows`` are the numbers of messages that the journal has as rows as
-        well, because they were to be redelivered: the rows count. The number of messages is returned. Raises
+        ``flow_of`` finds lane and outgoing attributes. ``known`` are the numbers of messages that were found before; those
+        of this batch are added. What was redelivered from a batch that had to stay for others is in the journal twice: also
+        as a row, or in a later batch. It counts where it is found first. The number of messages is returned. Raises
         `codec.UnreadableError`.
         """
         packed, start = codec.unpack_flows(body)
@@ -169,9 +170,11 @@ class UnconfirmedStore:
             lane, outgoing = flow_of(each)
             flows.append(BatchFlow(index, lane, each.attributes, outgoing))
         shares: dict[Lane, LaneShare] = {}
+        skip = frozenset(record.seq for record in records if record.seq in known)
         for record in records:
-            if record.seq in rows:
+            if record.seq in skip:
                 continue
+            known.add(record.seq)
             flow = flows[record.flow]
             entry = shares.get(flow.lane) or shares.setdefault(flow.lane, LaneShare(record.seq))
             ttl = flow.incoming.ttl
@@ -180,7 +183,7 @@ class UnconfirmedStore:
         batch.start = start
         batch.size = len(body) + OVERHEAD_BYTES
         batch.is_stored = True
-        batch.skip = frozenset(record.seq for record in records if record.seq in rows)
+        batch.skip = skip
         self.bytes += batch.size
         if not shares:
             self._gone(batch)

@@ -1,5 +1,6 @@
 """What a network that does not confirm may have lost is sent again, in order, once somebody listens."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from streamer.transports.base import Presence
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness, configuration
+from tests.flow.journaled_run import journaled_run
 
 ROUTE = "cloud-vehicle"
 UNCONFIRMED_S = 10
@@ -237,6 +239,36 @@ async def test_a_message_with_a_ttl_may_be_redelivered_again_and_again() -> None
             harness.pass_time(50)
         assert harness.queued(ROUTE) == 2
         assert harness.sent("vehicle").count(twin) == 4
+
+
+@pytest.mark.parametrize("is_link_up", [True, False], ids=["in flight", "waiting"])
+async def test_after_a_kill_what_was_redelivered_before_it_is_in_the_journal_once(tmp_path: Path, is_link_up: bool) -> None:
+    """Its first batch is still there, because of the other flow."""
+    path = tmp_path / "j.db"
+    async with journaled_run(path, unconfirmed_s=UNCONFIRMED_S) as run:
+        harness = run.harness
+        lost = [order(harness, b"%d" % number) for number in range(3)]
+        other = harness.notify(b"other", sink=UUri("veh1", 0xD, 1, 0), source=ORDERS)
+        harness.arrive("cloud", *lost, other)
+        await run.flush()
+        reach(harness, Presence.ABSENT)
+        reach(harness, Presence.PRESENT)
+        await run.flush()
+    async with journaled_run(path, unconfirmed_s=UNCONFIRMED_S) as run:
+        harness = run.harness
+        assert harness.queued(ROUTE) == 4
+        run.hold()
+        harness.pass_time(50)
+        if not is_link_up:
+            harness.transports["vehicle"].lose_link()
+        await run.flush()
+        harness.transports["vehicle"].restore_link()
+        harness.transports["vehicle"].release_held()
+        assert [message for message in harness.sent("vehicle") if message != other] == lost
+        await run.flush()
+        harness.pass_time(UNCONFIRMED_S * 1000 + 50)
+        await run.flush()
+        assert (harness.outcomes(ROUTE), run.journal.bytes) == ({"delivered": 4}, 0)
 
 
 async def test_at_the_bound_nothing_new_is_sent_and_unconfirmed_messages_are_still_redelivered() -> None:

@@ -20,13 +20,13 @@ def left_behind(*messages: UMessage) -> bytes:
     return body
 
 
-def restore(harness: StoreHarness, body: bytes, rows: frozenset[int] = frozenset()) -> int:
+def restore(harness: StoreHarness, body: bytes, known: set[int] | None = None, number: int = NUMBER) -> int:
     def flow_of(packed: codec.PackedFlow) -> tuple[Lane, Attributes]:
         attributes = codec.outgoing(packed.attributes, packed.outgoing)
         return harness.queue.lane((attributes.source, attributes.sink)), attributes
 
-    harness.keeper.bodies[NUMBER] = body
-    return harness.store.restore(NUMBER, body, flow_of, harness.clock.s, rows)
+    harness.keeper.bodies[number] = body
+    return harness.store.restore(number, body, flow_of, harness.clock.s, set() if known is None else known)
 
 
 def test_messages_of_an_earlier_process_are_counted_and_wait_to_be_sent_again() -> None:
@@ -53,14 +53,25 @@ def test_its_body_is_read_from_the_journal_when_it_is_needed() -> None:
 def test_messages_that_the_journal_has_as_rows_as_well_count_there() -> None:
     harness = StoreHarness()
     sent = [message(payload=b"1"), message(payload=b"2"), message(payload=b"3")]
-    assert restore(harness, left_behind(*sent), rows=frozenset((1, 3))) == 1
+    assert restore(harness, left_behind(*sent), known={1, 3}) == 1
     assert harness.queue.stats.accepted == 1
     assert harness.refill(harness.lane()) == [sent[1]]
 
 
+def test_a_message_that_a_later_batch_has_as_well_counts_once() -> None:
+    """It was sent again, and the first batch stayed for the sake of others."""
+    harness, known = StoreHarness(), set[int]()
+    first, again, other = message(payload=b"1"), message(payload=b"2"), message(1, payload=b"3")
+    assert restore(harness, left_behind(first, again, other), known) == 3
+    assert restore(harness, left_behind(first, again), known, NUMBER + 1) == 0
+    assert (harness.queue.stats.accepted, harness.queue.unconfirmed) == (3, 3)
+    assert harness.keeper.forgotten == [NUMBER + 1]
+    assert harness.refill(harness.lane()) == [first, again]
+
+
 def test_a_batch_of_which_all_messages_are_rows_is_forgotten_at_once() -> None:
     harness = StoreHarness()
-    assert restore(harness, left_behind(message(), message()), rows=frozenset((1, 2))) == 0
+    assert restore(harness, left_behind(message(), message()), known={1, 2}) == 0
     assert harness.keeper.forgotten == [NUMBER]
     assert harness.is_empty
 
