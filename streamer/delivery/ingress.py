@@ -33,8 +33,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 # With a backlog beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
 _HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
-# A batch that may be part of a flood.
-_MANY = 16
+_MANY = 16  # a batch that may be part of a flood
 
 
 class Again(Enum):
@@ -71,14 +70,15 @@ class Ingress(UListener):
         self._clock = clock
         self.custody = custody
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
-        self.closed = False
-        self._takes_rest = self._is_unbounded = False  # see `take_rest`
+        self.closed = self._takes_rest = self._is_unbounded = False  # see `close`, `take_rest`
+        self._has_table = False  # a reload adds an endpoint some time before its table is used
         self._egress: Egress | None = None  # where the last message went
         self._pump = pump
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
         self._resolver.use(table, queues)
+        self._has_table = True
         self._egress = None  # it may be gone
 
     def interest_changed(self, topics: Iterable[UUri]) -> None:
@@ -146,6 +146,8 @@ class Ingress(UListener):
         It goes where it failed, to ``route`` or at least to the endpoint ``target`` and there to ``sink``, if it would go
         there today: others have had it.
         """
+        if not self._has_table:
+            return Again.LATER
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         resolved = self._resolver.resolve(message.attributes)
         if resolved.failure is not None:
