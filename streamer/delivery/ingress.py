@@ -242,7 +242,7 @@ class Ingress(UListener):
             attributes = message.attributes
             resolved = resolver.resolve(attributes)
             if resolved.failure is not None:
-                if resolved.is_misrouted:
+                if resolved.is_misrouted and not is_backlog:  # what waited here came from where its source lived then
                     self.misrouted.take(received, resolved.failure, now_s)
                 else:
                     self._turn_away(received, resolved.failure)

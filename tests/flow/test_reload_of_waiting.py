@@ -7,13 +7,37 @@ import pytest
 
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import three_networks
+from tests.flow.harness import RouterHarness, configuration, three_networks
 from tests.flow.journaled_run import journaled_run
 from tests.flow.letters import never, stored
 
+EVERY_TOPIC = ["//veh1/FFFFFFFF/FF/FFFF"]
+NARROW = {"queue": {"messages": 1, "stalled_factor": 0}}
+MOVED = {
+    "vehicle": {"transport": "memory", "authorities": ["trailer1"]},
+    "cloud": {"transport": "memory", "authorities": ["*"]},
+    "phone": {"transport": "memory", "authorities": ["veh1", "phone1"]},
+}
 PHONE_TOPIC = UUri("phone1", 0xF, 1, 0x8000)
 UP = {"from": "vehicle", "to": "cloud"}
 FROM_PHONE = {"from": "phone", "to": "cloud"}
+
+
+@pytest.mark.parametrize("is_publish", [True, False], ids=["publish", "notification"])
+async def test_what_waits_for_room_is_no_copy_of_itself_when_its_source_lives_elsewhere_now(is_publish: bool) -> None:
+    """It came from where its source lived then, so it is known to have arrived at home."""
+    async with RouterHarness(three_networks(routes=[UP | {"publish": EVERY_TOPIC}], queue_policy=NARROW)) as harness:
+        harness.transports["cloud"].lose_link()
+        sent = [harness.speed(text) if is_publish else harness.notify(text) for text in (b"queued", b"outside")]
+        batch = harness.arrive("vehicle", *sent)
+        routes = [FROM_PHONE | {"publish": EVERY_TOPIC}]
+        await harness.router.reload(configuration(endpoints=MOVED, routes=routes, queue_policy=NARROW))
+        harness.transports["cloud"].restore_link()
+        harness.pass_time(50)
+        assert harness.sent("cloud") == sent[:1]
+        assert harness.outcomes("none") == {"rejected": 1}
+        assert harness.router.notices.dead_letters == {("", UCode.UNAUTHENTICATED): 1}
+        assert all(received.acknowledged for received in batch)
 
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["used", "refused"])
