@@ -200,10 +200,9 @@ class Custody:
         self._letters.add(letter)
         self.sources.add(received, self._clock.monotonic_s())
 
-    @property
-    def letters_waiting(self) -> int:
-        """How many dead letters of accepted messages no transaction has taken yet. Beyond a bound the oldest are dropped."""
-        return self._letters.accepted
+    def has_many_letters(self, many: int) -> bool:
+        """Whether that many dead letters, or many bytes of them, wait for a transaction: see `NewLetters.are_many`."""
+        return self._letters.are_many(many)
 
     @property
     def letters_dropped(self) -> int:

@@ -172,7 +172,7 @@ class Leaving:
         await self._until_unpacked()
         left = [delivery for queue in self._egress.queues for delivery in queue.waiting()]
         for number, delivery in enumerate(left):
-            if number and number % _AT_ONCE == 0:
+            if (number and number % _AT_ONCE == 0) or self._parts.custody.has_many_letters(_LETTERS_AT_MOST):
                 self._parts.pump.run()
                 await asyncio.sleep(0)
                 if not await self._goes_on():
@@ -191,9 +191,9 @@ class Leaving:
         """Wait for the journal, which has the messages until it has their letters. False once the daemon has to stop."""
         custody = self._parts.custody
         while not (is_stopping := self._has_journal and self._parts.is_draining):
-            if custody.letters_waiting < _LETTERS_AT_MOST:
+            if not custody.has_many_letters(_LETTERS_AT_MOST):
                 break
-            await self._parts.pump.until(lambda: custody.letters_waiting < _LETTERS_AT_MOST, _TRY_AGAIN_S)
+            await custody.until_turned(_TRY_AGAIN_S)
         return not is_stopping
 
     async def _until(self, condition: Callable[[], bool]) -> None:

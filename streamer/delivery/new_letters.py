@@ -33,10 +33,9 @@ class NewLetters:
     def __iter__(self) -> Iterator[Letter]:
         return iter(self._letters)
 
-    @property
-    def accepted(self) -> int:
-        """How many are of accepted messages. Beyond a bound the oldest are dropped."""
-        return self._accepted.messages
+    def are_many(self, many: int) -> bool:
+        """Whether that many are of accepted messages, or half of the bytes that may wait. Beyond a bound the oldest go."""
+        return self._accepted.messages >= many or self._accepted.bytes >= _MAX_LETTER_BYTES // 2
 
     def add(self, letter: Letter) -> None:
         """Keep a letter until `take`."""

@@ -104,7 +104,7 @@ class Recovery:
         try:
             for row in self._journal.rows():
                 if row.number not in self._numbers:
-                    if row.target not in self._egresses and self._custody.letters_waiting >= _LETTERS_AT_ONCE:
+                    if row.target not in self._egresses and self._custody.has_many_letters(_LETTERS_AT_ONCE):
                         self.is_complete = False
                         continue
                     self._numbers.add(row.number)
@@ -164,7 +164,7 @@ class Recovery:
                 continue
             egress = self._egresses.get(segment.target)
             store = None if egress is None else egress.store
-            if store is None and (not self.is_complete or self._custody.letters_waiting):  # a segment has thousands
+            if store is None and (not self.is_complete or self._custody.has_many_letters(1)):  # a segment has thousands
                 self.is_complete = False
                 continue
             self._numbers.add(segment.number)

@@ -23,6 +23,7 @@ from tests.flow.harness import ORDERS, VEHICLE_APP, RouterHarness, three_network
 from tests.flow.journaled_run import journaled_run
 from tests.waiting import until
 
+LARGE = 10_000
 PHONE_APP = UUri("phone1", 0xF, 1, 0)
 BOTH_WAYS = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
 
@@ -204,6 +205,24 @@ async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_da
         assert len(run.letters) == (0 if has_to_stop else 1)
 
 
+async def test_what_is_given_up_never_has_more_bytes_of_letters_than_may_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTER_BYTES", 10 * LARGE)
+    async with journaled_run(tmp_path / "journal.db", shutdown={"drain_s": 0}) as run:
+        harness = run.harness
+        harness.transports["vehicle"].lose_link()
+        harness.arrive("cloud", *(harness.notify(bytes(LARGE), sink=VEHICLE_APP, source=ORDERS) for _ in range(50)))
+        await run.flush()
+        reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
+        while not reloading.done():
+            await asyncio.sleep(0)
+            await run.flush()
+        await reloading
+        await run.flush()
+        assert (len(run.letters), harness.router.custody.letters_dropped) == (50, 0)
+
+
 @pytest.mark.parametrize("has_to_stop", [False, True], ids=["it heals", "SIGTERM"])
 async def test_what_is_given_up_waits_for_a_journal_that_hangs(
     tmp_path: Path, has_to_stop: bool, monkeypatch: pytest.MonkeyPatch
@@ -256,6 +275,24 @@ async def test_after_a_kill_no_letter_of_an_endpoint_that_is_gone_is_dropped(
         with contextlib.closing(sqlite3.connect(path)) as file:
             left = [file.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("rows", "letters")]
         assert left == ([0, 50] if seconds else [45, 5])
+
+
+async def test_after_a_kill_no_letter_is_dropped_because_the_messages_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTER_BYTES", 10 * LARGE)
+    path = tmp_path / "journal.db"
+    async with journaled_run(path) as run:
+        run.harness.transports["vehicle"].lose_link()
+        harness = run.harness
+        harness.arrive("cloud", *(harness.notify(bytes(LARGE), sink=VEHICLE_APP, source=ORDERS) for _ in range(20)))
+        await run.flush()
+    async with journaled_run(path, endpoints={"cloud": {"transport": "memory", "authorities": ["*"]}}, routes=[]) as run:
+        for _ in range(10):
+            run.harness.pass_time(1000)
+            await run.flush()
+        assert (len(run.letters), run.harness.router.custody.letters_dropped) == (20, 0)
+        assert not list(run.journal.rows())
 
 
 async def test_a_stop_does_not_wait_until_all_letters_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
