@@ -170,19 +170,20 @@ class Leaving:
         If the daemon has to stop meanwhile, the journal keeps the messages: the next start makes letters of them.
         """
         await self._until_unpacked()
-        left = [delivery for queue in self._egress.queues for delivery in queue.waiting()]
-        for number, delivery in enumerate(left):
-            if (number and number % _AT_ONCE == 0) or self._parts.custody.has_many_letters(_LETTERS_AT_MOST):
-                self._parts.pump.run()
-                await asyncio.sleep(0)
-                if not await self._goes_on():
-                    left = left[:number]
-                    break
-            if delivery.state is DeliveryState.QUEUED:  # not evicted or expired meanwhile
-                delivery.lane.drop(delivery)
-                self._parts.settler.fail(delivery, _REMOVED)
+        given_up = 0
+        while waiting := [delivery for queue in self._egress.queues for delivery in queue.waiting()]:
+            for delivery in waiting:  # meanwhile notices may come about what came from here
+                if (given_up and given_up % _AT_ONCE == 0) or self._parts.custody.has_many_letters(_LETTERS_AT_MOST):
+                    self._parts.pump.run()
+                    await asyncio.sleep(0)
+                    if not await self._goes_on():
+                        return given_up
+                if delivery.state is DeliveryState.QUEUED:  # not evicted or expired meanwhile
+                    delivery.lane.drop(delivery)
+                    self._parts.settler.fail(delivery, _REMOVED)
+                given_up += 1
         self._parts.pump.run()
-        return len(left)
+        return given_up
 
     def _say_what_is_waited_for(self, messages: int) -> None:
         logger.info("endpoint_drain_began endpoint=%s drain_s=%g waits_for=%d", self._egress.name, self._within_s, messages)

@@ -19,7 +19,7 @@ from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState, Presence
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import ORDERS, VEHICLE_APP, RouterHarness, three_networks
+from tests.flow.harness import CLOUD_METHOD, ORDERS, VEHICLE_APP, RouterHarness, three_networks
 from tests.flow.journaled_run import journaled_run
 from tests.waiting import until
 
@@ -293,6 +293,37 @@ async def test_after_a_kill_no_letter_is_dropped_because_the_messages_are_large(
             await run.flush()
         assert (len(run.letters), run.harness.router.custody.letters_dropped) == (20, 0)
         assert not list(run.journal.rows())
+
+
+@pytest.mark.parametrize("is_request", [True, False], ids=["request", "notification"])
+async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_well(
+    tmp_path: Path, is_request: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came from there expires elsewhere meanwhile. Nothing of it may stay in the journal."""
+    monkeypatch.setattr("streamer.delivery.leaving._LETTERS_AT_MOST", 5)
+    monkeypatch.setattr("streamer.delivery.leaving._TRY_AGAIN_S", 0.01)
+    config = with_phone(routes=[*BOTH_WAYS, {"from": "cloud", "to": "phone"}, {"from": "phone", "to": "cloud"}])
+    raw = config.model_dump(mode="json", by_alias=True, include={"endpoints", "routes"})
+    async with journaled_run(tmp_path / "journal.db", **raw, shutdown={"drain_s": 0}) as run:
+        harness = run.harness
+        harness.transports["phone"].lose_link()
+        harness.transports["cloud"].lose_link()
+        harness.arrive("cloud", *(harness.notify(b"%d" % n, sink=PHONE_APP, source=ORDERS) for n in range(20)))
+        if is_request:
+            harness.arrive("phone", harness.ask(source=PHONE_APP, method=CLOUD_METHOD, ttl=1000))
+        else:
+            harness.arrive("phone", harness.notify(source=PHONE_APP._replace(resource=0x8001), ttl=1000))
+        await run.flush()
+        reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud", "vehicle")))
+        await until(lambda: len(run.letters) == 5, "the first letters, which wait for the journal")
+        harness.pass_time(2000)
+        while not reloading.done():
+            await run.flush()
+            await asyncio.sleep(0)
+        await run.flush()
+        assert len(run.letters) == 21
+        with contextlib.closing(sqlite3.connect(run.journal.path)) as file:
+            assert file.execute("SELECT number FROM rows WHERE target = 'phone'").fetchall() == []
 
 
 async def test_a_stop_does_not_wait_until_all_letters_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
