@@ -122,12 +122,16 @@ class Drain:
 
     async def give_up_unwritten(self) -> int:
         """With a journal, after the drain: what is not in it and nowhere else becomes a dead letter; the number of them."""
-        unwritten = [each for each in self._custody.unwritten() if each.state is DeliveryState.QUEUED]
-        for delivery in unwritten:
-            self._fail(delivery, _NOT_WRITTEN)
-        if unwritten:
+        given_up = 0
+        for delivery in self._custody.unwritten():
+            if (
+                delivery.state is DeliveryState.QUEUED
+            ):  # and was not evicted meanwhile: it may be the dead letter of another one
+                self._fail(delivery, _NOT_WRITTEN)
+                given_up += 1
+        if given_up:
             await self._last_words()
-        return len(unwritten)
+        return given_up
 
     def _fail(self, delivery: Delivery, failure: Failure) -> None:
         delivery.lane.drop(delivery)

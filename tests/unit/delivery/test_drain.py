@@ -252,6 +252,26 @@ async def test_what_the_journal_has_no_room_for_becomes_a_dead_letter(
         assert harness.queued("vehicle-cloud") == written
 
 
+@pytest.mark.parametrize("letters", [1, 2])
+async def test_dead_letters_that_wait_may_make_room_for_those_of_what_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: int
+) -> None:
+    """A disk that was too slow has written neither these nor the messages."""
+    async with journaled_run(tmp_path / "journal.db", dead_letter={"queue": {"messages": letters}}) as run:
+        harness = run.harness
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        harness.transports["vehicle"].lose_link()  # where dead letters go
+        waiting = [FleetingReceived(harness.speed(b"waiting")) for _ in range(5)]
+        late = [FleetingReceived(harness.speed(b"late", ttl=1)) for _ in range(letters)]
+        harness.clock.advance(10)
+        bring_at_the_end(harness, monkeypatch, [*waiting, *late])
+        assert await harness.router.drain(0) == 5 + letters
+        assert await harness.router.give_up_unwritten() == 5
+        harness.check_books()
+        assert len(run.letters) == 5 + letters
+        assert harness.queued("vehicle-cloud") == 0
+
+
 # -- what is waited for
 
 
