@@ -103,6 +103,11 @@ class Backlog:
             taken.append(self._pop(key).received)
         return taken
 
+    def take_if(self, condition: Callable[[Received], bool]) -> list[Received]:
+        """Take out, in order, what a condition holds for. As with `take`, it keeps its turn in case it has to wait again."""
+        self._entering = {key: waiting.turn for key, waiting in self._waiting.items() if condition(waiting.received)}
+        return [self._pop(key).received for key in sorted(self._entering, key=self._entering.__getitem__)]
+
     def remove(self, condition: Callable[[Received], bool]) -> list[tuple[Received, RouteQueue]]:
         """Take out every message for which a condition holds, in the order of their turns, each with its queue."""
         chosen = [(waiting.turn, key) for key, waiting in self._waiting.items() if condition(waiting.received)]

@@ -3,8 +3,7 @@
 Done per batch: reading clocks, sending. Done per flow: what `resolve` finds out.
 """
 
-from collections.abc import Iterable, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterable, Sequence
 
 from streamer.clock import Clock
 from streamer.delivery import refusals
@@ -34,13 +33,6 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 _HOLD_AT_MOST = 65_536
 _HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
 _MANY = 16  # a batch that may be part of a flood
-
-
-class Again(Enum):
-    """What became of the message of a dead letter that was to be sent again, if it can be sent."""
-
-    TAKEN = "taken"
-    LATER = "later"  # there is no room
 
 
 class Ingress(UListener):
@@ -80,10 +72,19 @@ class Ingress(UListener):
         self._resolver.use(table, queues)
         self._has_table = True
         self._egress = None  # it may be gone
+        self._decide_anew(lambda received: True)
 
     def interest_changed(self, topics: Iterable[UUri]) -> None:
         """The interest in these topics has changed."""
-        self._resolver.forget(topics)
+        self._resolver.forget(topics := set(topics))
+        is_any = any(topic.has_wildcard for topic in topics)
+        self._decide_anew(lambda received: is_any or received.message.attributes.source in topics)
+
+    def _decide_anew(self, is_concerned: Callable[[Received], bool]) -> None:
+        """What waits in the backlog may belong into another queue now: else newer messages would enter that before it."""
+        if self.backlog:
+            self._take(self.backlog.take_if(is_concerned), is_backlog=True)
+            self._receiving.look_at(self.backlog)
 
     def on_receive(self, received: Received) -> None:
         self.on_receive_batch((received,))
@@ -140,14 +141,14 @@ class Ingress(UListener):
             self._seen.hold(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
 
-    def redrive(self, message: UMessage, route: str, target: str, sink: str) -> Again | Failure:
+    def redrive(self, message: UMessage, route: str, target: str, sink: str) -> refusals.Again | Failure:
         """Take the message of a dead letter as if it arrived now, whether its id was seen or not. A failure: it cannot.
 
         It goes where it failed, to ``route`` or at least to the endpoint ``target`` and there to ``sink``, if it would go
         there today: others have had it.
         """
         if not self._has_table:
-            return Again.LATER
+            return refusals.Again.LATER
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         resolved = self._resolver.resolve(message.attributes)
         if resolved.failure is not None:
@@ -161,12 +162,12 @@ class Ingress(UListener):
         if part is None:
             return refusals.NOT_COPIED
         if not part.has_room(message):
-            return Again.LATER
+            return refusals.Again.LATER
         received = Received(message)
         received.is_kept = True  # it was acknowledged long ago
         self._seen.hold(key_of(message), received)
         self._enter(received, part, now_s, now_ms, is_redrive=True)
-        return Again.TAKEN
+        return refusals.Again.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.closed:
@@ -293,8 +294,7 @@ class Ingress(UListener):
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
         """Whether every leg can take the message. If not, it goes to the backlog or is turned away here."""
-        size = size_of(received.message)
-        backlog = self.backlog
+        size, backlog = size_of(received.message), self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
             if is_behind or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):

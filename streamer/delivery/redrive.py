@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import live_on
-from streamer.delivery.ingress import Again, Ingress
+from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
+from streamer.delivery.refusals import Again
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError
 from streamer.routing.outcome import Failure

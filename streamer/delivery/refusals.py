@@ -1,11 +1,21 @@
 """Why an ingress does not take a message. Pure."""
 
+from enum import Enum
+
 from streamer.delivery.queue import size_of
 from streamer.rate import ByKey, Pace
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Refused
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
+
+
+class Again(Enum):
+    """What became of the message of a dead letter that was to be sent again, if it can be sent."""
+
+    TAKEN = "taken"
+    LATER = "later"  # there is no room, or it is not known yet where it goes
+
 
 EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 EXPIRED_SINCE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL has passed; a redrive can give it another one")

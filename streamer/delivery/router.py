@@ -47,7 +47,6 @@ TICK_S = 0.05
 # The part of the journal for unconfirmed messages; without a journal they are in memory.
 _UNCONFIRMED_SHARE = 2
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024
-
 _FEW = 2000
 _SELDOM_S = 0.5  # of an idle daemon: with its next tick
 
@@ -294,6 +293,7 @@ class Router:
         topics, self._changed_interest = self._changed_interest, {}
         for ingress in self.ingresses.values():
             ingress.interest_changed(topics)
+        self.pump.send()
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
         """A transport's link went up or down. The endpoint may be about to be added, or have been removed."""

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import RouterHarness, configuration, three_networks
+from tests.flow.harness import SPEED, RouterHarness, configuration, three_networks
 from tests.flow.journaled_run import journaled_run
 from tests.flow.letters import never, stored
+from tests.flow.test_interest import want
 
 EVERY_TOPIC = ["//veh1/FFFFFFFF/FF/FFFF"]
 NARROW = {"queue": {"messages": 1, "stalled_factor": 0}}
@@ -38,6 +40,38 @@ async def test_what_waits_for_room_is_no_copy_of_itself_when_its_source_lives_el
         assert harness.outcomes("none") == {"rejected": 1}
         assert harness.router.notices.dead_letters == {("", UCode.UNAUTHENTICATED): 1}
         assert all(received.acknowledged for received in batch)
+
+
+async def test_what_waits_for_the_queue_of_a_route_that_its_flow_has_left_goes_before_newer_messages() -> None:
+    """The new route has room, and the queue of the old one has none for as long as its endpoint is away."""
+    networks = three_networks().model_dump(mode="json", by_alias=True)["endpoints"]
+    to_phone = networks | {"cloud": {"transport": "memory", "authorities": ["*"]}}
+    to_phone["phone"] = {"transport": "memory", "authorities": ["phone1", "cloud"]}
+    routes = [UP, {"from": "vehicle", "to": "phone"}]
+    async with RouterHarness(configuration(endpoints=networks, routes=routes, queue_policy=NARROW)) as harness:
+        harness.transports["cloud"].lose_link()
+        queued, *outside = [harness.notify(b"%d" % number) for number in range(3)]
+        harness.arrive("vehicle", queued, *outside)
+        reloading = configuration(endpoints=to_phone, routes=routes, queue_policy={"queue": {"messages": 10}})
+        harness.router.use(reloading, harness.router.table_of(reloading, harness.transports))
+        harness.arrive("vehicle", newer := harness.notify(b"newer"))
+        harness.router.pump.run()
+        assert harness.sent("phone") == [*outside, newer]
+        harness.transports["cloud"].restore_link()
+        assert harness.sent("cloud") == [queued]
+
+
+async def test_what_waits_for_a_subscriber_that_leaves_goes_before_newer_messages_to_the_others() -> None:
+    routes = [UP | {"queue": {"messages": 1, "stalled_factor": 0}}, {"from": "vehicle", "to": "phone"}]
+    async with RouterHarness(three_networks(routes=routes)) as harness:
+        await want(harness, SPEED, {"backend": EVERY_MESSAGE, "phone1": EVERY_MESSAGE})
+        harness.transports["cloud"].lose_link()
+        sent = [harness.speed(b"%d" % number) for number in range(3)]
+        harness.arrive("vehicle", *sent)
+        await want(harness, SPEED, {"phone1": EVERY_MESSAGE})
+        harness.arrive("vehicle", newer := harness.speed(b"newer"))
+        assert harness.sent("phone") == [*sent, newer]
+        assert not harness.router.ingresses["vehicle"].has_backlog
 
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["used", "refused"])

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from streamer.delivery.dedup import key_of
-from streamer.delivery.ingress import Again
 from streamer.delivery.lane import REDELIVERED, REDRIVEN
+from streamer.delivery.refusals import Again
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage, notification
 from streamer.uprotocol.status import UCode

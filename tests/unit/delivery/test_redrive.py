@@ -6,9 +6,10 @@ import pytest
 
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import FailedMessage, letter_of
-from streamer.delivery.ingress import Again, Ingress
+from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
 from streamer.delivery.redrive import Redrive
+from streamer.delivery.refusals import Again
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError
 from streamer.routing.outcome import Failure, Outcome
