@@ -124,9 +124,7 @@ class Drain:
         """With a journal, after the drain: what is not in it and nowhere else becomes a dead letter; the number of them."""
         given_up = 0
         for delivery in self._custody.unwritten():
-            if (
-                delivery.state is DeliveryState.QUEUED
-            ):  # and was not evicted meanwhile: it may be the dead letter of another one
+            if delivery.state is DeliveryState.QUEUED:  # not a dead letter that the one of another message has evicted
                 self._fail(delivery, _NOT_WRITTEN)
                 given_up += 1
         if given_up:
