@@ -60,6 +60,9 @@ RESTORED: Final = 2
 REDRIVEN: Final = 4
 """It was a dead letter."""
 
+RETURNED: Final = 8
+"""Added each time that it has returned because a node was lost: `UnconfirmedStore` bounds how often."""
+
 
 class Delivery:
     """One message on its way over one route.
@@ -67,7 +70,7 @@ class Delivery:
     ``received`` is what came in (and is released when this delivery is settled), ``message`` what goes out.
     ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock, ``sent_s`` when it last left (0: never).
     ``seq`` orders the lane and is its number in the journal, if it is ``journaled``. ``spilled``: its payload is only there.
-    ``history``: bits of `REDELIVERED`, `RESTORED` and `REDRIVEN`.
+    ``history``: bits of `REDELIVERED`, `RESTORED` and `REDRIVEN`, and multiples of `RETURNED`.
     """
 
     __deletable__ = ("message", "received")

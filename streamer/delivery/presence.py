@@ -1,7 +1,8 @@
 """Lanes whose receiver is not there: held while nobody listens, where the network can tell.
 
 - A lane is held (`Hold.ABSENT`) while nobody listens to its flow, or while it is not known whether anybody does.
-- When the last listener of a flow goes, the flow's unconfirmed messages return to its lane.
+- When the last listener of a flow goes, the flow's unconfirmed messages return to its lane; also, but not for ever, when
+  one of its listeners may have been away for a moment (`UnconfirmedStore.redeliver`).
 - A Publish that nobody listens to is settled at once; unless its lane has just lost its last listener with something
   unconfirmed, and waits for one like the others.
 - What has waited for ``absent_s`` is given up, unless it is paused: then it waits.
@@ -87,20 +88,26 @@ class AbsentLanes:
         self._lanes.hold(lane, Hold.ABSENT)
         if reach is Presence.ABSENT:
             self._nobody(lane, self._clock.monotonic_s())
+        elif reach is Presence.INTERRUPTED:
+            self._redeliver(lane, self._clock.monotonic_s(), is_return=True)
 
     def _nobody(self, lane: Lane, now_s: float) -> None:
         if lane.absent_since_s is None:
             lane.absent_since_s = now_s
         self._absent[lane] = None
-        if lane.unconfirmed or lane.in_flight:
-            lane.lost_receiver = True
-            lane.unconfirmed_in_flight = lane.in_flight
-            if self._store is not None and lane.unconfirmed:
-                self._store.redeliver(lane, now_s)
+        self._redeliver(lane, now_s, is_return=False)
         if lane not in self._logged and (lane.lost_receiver or not lane.is_publish):  # else its messages do not wait
             self._logged.add(lane)
             self._settler.log.held(lane, NOBODY_LISTENS)
         self._lanes.file(lane)
+
+    def _redeliver(self, lane: Lane, now_s: float, is_return: bool) -> None:
+        """What was sent and is not confirmed returns to the lane. ``is_return``: see `UnconfirmedStore.redeliver`."""
+        if lane.unconfirmed or lane.in_flight:
+            lane.lost_receiver = True
+            lane.unconfirmed_in_flight = lane.in_flight
+            if self._store is not None and lane.unconfirmed:
+                self._store.redeliver(lane, now_s, is_return)
 
     def unheard(self, lane: Lane) -> None:
         """Nobody listens to what waits in a lane: settle it with the next pump."""

@@ -7,6 +7,9 @@ delivered, once it is ``unconfirmed_s`` old and there was no sign of a loss:
     a node was lost                     batches are set aside: when a node comes they are sent again, and if none comes
                                         within ``absent_s``, they count as delivered to those who were there
 
+Any node that comes and goes gives the second sign, not only receivers. So a message returns at most `MAX_RETURNS` times
+because of it: else a node that never stays would have everything sent for ever, and nothing confirmed.
+
 Messages to be redelivered stay packed until their lane asks for them (`Lane.redeliveries`): there may be more of them
 than memory should hold. With a journal the bodies of batches are only there. The law: a batch leaves the journal in the
 same transaction in which what became of its messages enters it. No event loop and no clock in here.
@@ -14,12 +17,12 @@ same transaction in which what became of its messages enters it. No event loop a
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from streamer.delivery.dedup import SeenIds
-from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
+from streamer.delivery.lane import REDELIVERED, RESTORED, RETURNED, Delivery, Lane
 from streamer.delivery.queue import size_of
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneShare, OpenBatch, UnconfirmedBatch
@@ -30,6 +33,9 @@ from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import created_ms
 
 logger = logging.getLogger("ustreamer.assurance")
+
+MAX_RETURNS = 3
+"""How often a message is sent again because a node was lost, while somebody listens."""
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
@@ -90,6 +96,7 @@ class UnconfirmedStore:
         self._redelivering: dict[Lane, None] = {}
         self._parsed: OrderedDict[int, tuple[bytes, dict[int, list[codec.PackedMessage]]]] = OrderedDict()
         self._open = OpenBatch()
+        self._returned: dict[int, OpenBatch] = {}  # by how often they have returned; none is empty
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Have another tracer pack the records of what is sent from now on, or none."""
@@ -103,7 +110,7 @@ class UnconfirmedStore:
     @property
     def has_unstored(self) -> bool:
         """Whether anything waits for `take_unstored`."""
-        return bool(self._unstored or self._open.records)
+        return bool(self._unstored or self._open.records or self._returned)
 
     @property
     def is_urgent(self) -> bool:
@@ -112,7 +119,15 @@ class UnconfirmedStore:
 
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """These were sent."""
-        current = self._open
+        returned = [delivery for delivery in deliveries if delivery.history >= RETURNED]
+        if returned:
+            deliveries = [delivery for delivery in deliveries if delivery.history < RETURNED]
+            for delivery in returned:
+                self._add(self._returned.setdefault(delivery.history // RETURNED, OpenBatch()), (delivery,), now_s)
+        if deliveries:
+            self._add(self._open, deliveries, now_s)
+
+    def _add(self, current: OpenBatch, deliveries: Sequence[Delivery], now_s: float) -> None:
         is_first, was_urgent = not current.records, current.is_ours
         if is_first:
             current.made_s = now_s
@@ -124,15 +139,22 @@ class UnconfirmedStore:
             self._keeper.sent(self.is_urgent)
 
     def close(self, now_s: float) -> None:
-        """End the open batch, if there is anything in it."""
-        current = self._open
-        if not current.records:
-            return
-        self._open = OpenBatch()
-        batch = current.closed(self.target, self._keeper.number(), now_s)
-        self.bytes += batch.size
-        self._batches.append(batch)
-        self._unstored.append(batch)
+        """End the open batches that have anything in them."""
+        ending = list(self._returned.items())
+        self._returned = {}
+        if self._open.records:
+            ending.append((0, self._open))
+            self._open = OpenBatch()
+        for returns, current in ending:
+            batch = current.closed(self.target, self._keeper.number(), now_s)
+            batch.returns = returns
+            self.bytes += batch.size
+            self._batches.append(batch)
+            self._unstored.append(batch)
+
+    def _opened(self) -> Iterable[OpenBatch]:
+        """The open batches that have anything in them."""
+        return (self._open, *self._returned.values()) if self._open.records else self._returned.values()
 
     def take_unstored(self, now_s: float) -> list[UnconfirmedBatch]:
         """Every batch that was closed since the last call, the open one too. Call `stored` for each, once it is safe."""
@@ -199,7 +221,7 @@ class UnconfirmedStore:
 
     def take_confirmed(self, now_s: float, absent_s: float) -> list[tuple[Lane, LaneShare]]:
         """Which messages of which lane count as delivered now. Called by the clock's tick."""
-        if self._open.records and self._open.made_s + _OPEN_S <= now_s:  # the journal is busy, and closes none
+        if any(current.made_s + _OPEN_S <= now_s for current in self._opened()):  # the journal is busy, and closes none
             self.close(now_s)
         found: list[tuple[Lane, LaneShare]] = []
         batches, aside = self._batches, self._aside
@@ -229,32 +251,39 @@ class UnconfirmedStore:
 
     # -- signs of a loss
 
-    def redeliver(self, lane: Lane, now_s: float) -> None:
-        """Nobody listens to the lane's flow any more: its unconfirmed messages return to the head of the lane, packed."""
-        if lane in self._open.shares:
+    def redeliver(self, lane: Lane, now_s: float, is_return: bool = False) -> None:
+        """Nobody listens to the lane's flow any more: its unconfirmed messages return to the head of the lane, packed.
+
+        ``is_return``: somebody does, but may have been lost for a moment. That counts like a node that was lost.
+        """
+        if any(lane in current.shares for current in self._opened()):
             self.close(now_s)
         for batch in [*(batch for _, batch in self._aside), *self._batches]:
             share = batch.shares.get(lane)
-            if share is not None:
-                self._mark_for_redelivery(lane, share, batch)
+            if share is not None and not (is_return and batch.returns >= MAX_RETURNS):
+                self._mark_for_redelivery(lane, share, batch, is_return)
 
     def node_lost(self, now_s: float) -> None:
         """A node was lost, and may have missed everything that is unconfirmed."""
         self.close(now_s)
-        self._aside.extend((now_s, batch) for batch in self._batches)
-        self._batches.clear()
+        self._aside.extend((now_s, batch) for batch in self._batches if batch.returns < MAX_RETURNS)
+        self._batches = deque(batch for batch in self._batches if batch.returns >= MAX_RETURNS)
 
     def node_came(self) -> None:
         """A node has come: what was set aside is redelivered, before anything younger of the same flow."""
         aside, self._aside = self._aside, deque()
         for _, batch in aside:
             for lane, share in batch.shares.items():
-                self._mark_for_redelivery(lane, share, batch)
+                self._mark_for_redelivery(lane, share, batch, is_return=True)
 
     def give_back(self, now_s: float) -> None:
         """The link was given up: everything that is unconfirmed is redelivered."""
-        self.node_lost(now_s)
-        self.node_came()
+        self.close(now_s)
+        for batch in [*(batch for _, batch in self._aside), *self._batches]:
+            for lane, share in batch.shares.items():
+                self._mark_for_redelivery(lane, share, batch)
+        self._aside.clear()
+        self._batches.clear()
 
     @property
     def may_confirm(self) -> bool:
@@ -271,10 +300,11 @@ class UnconfirmedStore:
         self._batches.clear()
         return found
 
-    def _mark_for_redelivery(self, lane: Lane, share: LaneShare, batch: UnconfirmedBatch) -> None:
+    def _mark_for_redelivery(self, lane: Lane, share: LaneShare, batch: UnconfirmedBatch, is_return: bool = False) -> None:
         if share.to_redeliver:
             return
         share.to_redeliver = True
+        share.returns = batch.returns + is_return
         self._unconfirmed_bytes -= share.bytes
         at = len(lane.redeliveries)
         while at and lane.redeliveries[at - 1][0] > share.first:
@@ -343,7 +373,7 @@ class UnconfirmedStore:
             received = Received(incoming)
             received.is_kept = True  # its source has been told, or will be with the batch
             delivery = Delivery(received, leaving, lane, record.seq, size_of(leaving), batch.made_s, record.entered_ms)
-            delivery.history = REDELIVERED | RESTORED
+            delivery.history = REDELIVERED | RESTORED | batch.shares[lane].returns * RETURNED
             yield delivery
 
     def _gone(self, batch: UnconfirmedBatch) -> None:

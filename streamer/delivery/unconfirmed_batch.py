@@ -30,10 +30,11 @@ class BatchFlow:
 class LaneShare:
     """What a batch has of one lane: number of messages and bytes, lowest ``seq``, earliest deadline (0: none).
 
-    ``to_redeliver``: they are to be sent again. ``traces``: their trace records, packed, if there is a tracer.
+    ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times because of a node. ``traces``:
+    their trace records, packed, if there is a tracer.
     """
 
-    __slots__ = ("bytes", "count", "deadline_ms", "first", "to_redeliver", "traces")
+    __slots__ = ("bytes", "count", "deadline_ms", "first", "returns", "to_redeliver", "traces")
 
     def __init__(self, first: int) -> None:
         self.count = 0
@@ -41,6 +42,7 @@ class LaneShare:
         self.first = first
         self.deadline_ms = 0
         self.to_redeliver = False
+        self.returns = 0
         self.traces = bytearray()
 
     def add(self, seq: int, size: int, deadline_ms: int) -> None:
@@ -53,9 +55,25 @@ class LaneShare:
 
 
 class UnconfirmedBatch:
-    """Messages that were sent at about the same time. ``received`` is what they came in as, until the batch is stored."""
+    """Messages that were sent at about the same time, and have returned as often: ``returns`` times.
 
-    __slots__ = ("body", "flows", "is_stored", "made_s", "number", "received", "shares", "size", "skip", "start", "target")
+    ``received`` is what they came in as, until the batch is stored.
+    """
+
+    __slots__ = (
+        "body",
+        "flows",
+        "is_stored",
+        "made_s",
+        "number",
+        "received",
+        "returns",
+        "shares",
+        "size",
+        "skip",
+        "start",
+        "target",
+    )
 
     def __init__(
         self, target: str, number: int, made_s: float, flows: list[BatchFlow], shares: dict[Lane, LaneShare]
@@ -70,6 +88,7 @@ class UnconfirmedBatch:
         self.start = 0  # where in the body the messages begin
         self.size = 0
         self.is_stored = False
+        self.returns = 0
         self.skip: frozenset[int] = frozenset()  # messages that are elsewhere, too
 
 

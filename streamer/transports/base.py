@@ -43,6 +43,7 @@ class Presence(Enum):
     UNKNOWN = "unknown"  # the transport is finding out
     ABSENT = "nobody"
     PRESENT = "somebody"
+    INTERRUPTED = "interrupted"  # somebody may have been away for a moment; what holds now is told right after
 
 
 class Unconfirmed(Enum):
@@ -65,8 +66,8 @@ SendResult = SendError | Unconfirmed | None
 """What became of a submitted parcel: None if it is confirmed, or why it is not.
 
 `UNCONFIRMED` means that the network has them and will not confirm them. They count as delivered after
-`UTransport.unconfirmed_s`, unless the flow's `Presence` becomes `ABSENT` or a node is lost (`TransportEvents.node_changed`)
-before that.
+`UTransport.unconfirmed_s`, unless the flow's `Presence` becomes `ABSENT` or `INTERRUPTED`, or a node is lost
+(`TransportEvents.node_changed`), before that.
 """
 
 Done = Callable[[Sequence[Any], SendResult], None]

@@ -2,16 +2,19 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.transports.base import UNCONFIRMED, LinkState, Presence
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
+from tests.e2e.topology import Topology
+from tests.independent.message import Plain
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
 from tests.waiting import until
@@ -25,6 +28,7 @@ from tests.zenoh_peers import (
     free_endpoint,
     has_link,
     now_ms,
+    raw_peer,
     running,
     until_up,
 )
@@ -295,3 +299,29 @@ async def test_without_uncertain_time_nothing_is_watched_and_a_put_counts() -> N
             await until(lambda: outcomes.reported == [(sent[0], None)], "delivered")
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
     assert events.nodes == []
+
+
+async def test_node_that_comes_and_goes_for_ever_has_nothing_sent_for_ever() -> None:
+    """A device of no importance that restarts again and again, or somebody who wants to keep the streamer busy."""
+    listen = free_endpoint()
+    first, second = (Plain(4, ("alpha", 1, 1, 0x8000), ("beta", 2, 1, 0), text) for text in (b"first", b"second"))
+    options = {"listen": [listen], "uncertain_s": 60}
+    async with Topology("mqtt/off-vehicle", "zenoh", second_options=options, shutdown={"drain_s": 0}) as topology:
+        arrived = topology.networks[1].side.arrived
+
+        def copies(message: Plain) -> int:
+            return sum(each.id == message.id for each in arrived)
+
+        async def come_and_go(number: int, during: Callable[[], bool]) -> None:
+            with raw_peer(connect=[listen]):
+                await until(during, f"what comes of node {number}")
+            await until(lambda: topology.daemon.log.count("zenoh_node_lost") == number, f"the loss of node {number}")
+
+        await topology.exchange(0, [first])
+        await come_and_go(1, lambda: topology.daemon.log.count("zenoh_node_found") == 2)
+        for number in range(2, MAX_RETURNS + 2):
+            await come_and_go(number, lambda: copies(first) == number)  # noqa: B023 - called before the next number
+        await topology.exchange(0, [second])
+        await come_and_go(MAX_RETURNS + 2, lambda: topology.daemon.log.count("zenoh_node_found") == MAX_RETURNS + 3)
+        await come_and_go(MAX_RETURNS + 3, lambda: copies(second) == 2)
+        assert copies(first) == 1 + MAX_RETURNS

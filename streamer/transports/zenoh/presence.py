@@ -15,7 +15,7 @@ How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; pee
   `nodes`), the match ends with the transport, or up to 12.5 s after the link.
 - A link that was reset can be back within 10 ms, before Zenoh says that a match has ended. What was put in between is
   lost, what is put after that arrives. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If a
-  node has come by then, the key is `ABSENT` once, so that everything unconfirmed is redelivered when the node's
+  node has come by then, the key is `INTERRUPTED` once, so that everything unconfirmed is redelivered when the node's
   subscriptions are known.
 - If one of two receivers of a key is lost, the key stays matched. Only the link tells (see `nodes`), and nothing does if the
   lost receiver is behind a router.
@@ -115,7 +115,7 @@ class Flows:
                 continue
             flow.is_rechecked = False
             if has_come:
-                self._set(flow, Presence.ABSENT)
+                self._set(flow, Presence.INTERRUPTED)
                 self._give_grace(key, flow, now_s)
             self._update(flow)
 

@@ -197,6 +197,15 @@ def test_unconfirmed_messages_return_to_their_lane_when_the_last_listener_goes()
     assert lane.wants_redelivery
 
 
+def test_unconfirmed_messages_return_to_their_lane_when_a_listener_may_have_been_away() -> None:
+    harness = PresenceHarness()
+    lane = harness.watched(message(), Presence.PRESENT).lane
+    harness.held.send_unconfirmed(lane)
+    harness.change(lane, Presence.INTERRUPTED)
+    assert (lane.hold, lane.lost_receiver, lane.wants_redelivery) == (Hold.ABSENT, True, True)
+    assert lane.absent_since_s is None
+
+
 def test_a_flow_that_had_nothing_unconfirmed_waits_for_nobody() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.PRESENT).lane

@@ -1,9 +1,12 @@
 """What was sent and is not confirmed: kept until it counts as delivered, or is sent again."""
 
+from collections.abc import Callable
+
 import pytest
 
 from streamer.delivery import unconfirmed as unconfirmed_module
 from streamer.delivery.lane import REDELIVERED, RESTORED, Hold
+from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.journal.entries import JournalError
 from tests.unit.delivery.custody_harness import FleetingReceived
 from tests.unit.delivery.messages import message
@@ -231,6 +234,61 @@ def test_what_is_sent_after_the_loss_is_not_set_aside() -> None:
     harness.flush()
     harness.store.node_came()
     assert harness.confirmed_messages(UNCONFIRMED_S) == 1
+
+
+def by_a_node(harness: StoreHarness) -> None:
+    harness.store.node_lost(harness.clock.s)
+    harness.store.node_came()
+
+
+def by_an_interruption(harness: StoreHarness) -> None:
+    harness.store.redeliver(harness.lane(), harness.clock.s, is_return=True)
+
+
+@pytest.mark.parametrize("sign", [by_a_node, by_an_interruption])
+def test_a_node_that_comes_and_goes_for_ever_has_a_message_sent_again_no_more_than_so_often(
+    sign: Callable[[StoreHarness], None],
+) -> None:
+    harness = StoreHarness()
+    sent = harness.send_some(2)
+    for _ in range(MAX_RETURNS):
+        harness.flush()
+        sign(harness)
+        assert harness.refill(harness.lane()) == sent
+        assert harness.send_waiting(harness.lane()) == sent
+    younger = harness.send_some(1)
+    sign(harness)
+    assert harness.refill(harness.lane()) == younger
+    assert harness.confirmed_messages(UNCONFIRMED_S) == 2
+
+
+@pytest.mark.parametrize("sign", [by_a_node, by_an_interruption])
+def test_what_has_returned_as_often_as_it_may_still_returns_if_nobody_listens(
+    sign: Callable[[StoreHarness], None],
+) -> None:
+    harness = StoreHarness()
+    sent = harness.send_some(2)
+    for _ in range(MAX_RETURNS):
+        sign(harness)
+        harness.refill(harness.lane())
+        harness.send_waiting(harness.lane())
+    for _ in range(2):
+        harness.store.redeliver(harness.lane(), harness.clock.s)
+        assert harness.refill(harness.lane()) == sent
+        assert harness.send_waiting(harness.lane()) == sent
+    harness.store.give_back(harness.clock.s)
+    assert harness.refill(harness.lane()) == sent
+
+
+def test_returns_because_nobody_listens_use_up_none_of_those_because_of_a_node() -> None:
+    harness = StoreHarness()
+    sent = harness.send_some(2)
+    for _ in range(MAX_RETURNS):
+        harness.store.redeliver(harness.lane(), harness.clock.s)
+        harness.refill(harness.lane())
+        harness.send_waiting(harness.lane())
+    by_a_node(harness)
+    assert harness.refill(harness.lane()) == sent
 
 
 def test_a_flow_that_nobody_listens_to_is_redelivered_from_what_is_set_aside_as_well() -> None:

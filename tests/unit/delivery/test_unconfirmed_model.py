@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamer.delivery.lane import Lane
+from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.delivery.unconfirmed_batch import LaneShare, UnconfirmedBatch
 from streamer.journal.entries import JournalError
 from tests.unit.delivery.fake_tracer import ids_in
@@ -45,6 +46,7 @@ class Network(RuleBasedStateMachine):
         self.flow: dict[bytes, int] = {}
         self.order: list[bytes] = []  # of acceptance
         self.since_s: dict[bytes, float] = {}  # when it was sent, or set aside
+        self.returns: dict[bytes, int] = {}  # because of a node
         self.being_stored: list[UnconfirmedBatch] = []
 
     def of(self, *states: Is, flow: int | None = None) -> list[bytes]:
@@ -55,7 +57,7 @@ class Network(RuleBasedStateMachine):
         for _ in range(count):
             (delivery,) = self.harness.accept(message(flow, payload=b"x" * count))
             uuid = delivery.message.id
-            self.known[uuid], self.flow[uuid] = Is.WAITING, flow
+            self.known[uuid], self.flow[uuid], self.returns[uuid] = Is.WAITING, flow, 0
             self.order.append(uuid)
         self.send(flow, count - unsent)
 
@@ -82,17 +84,27 @@ class Network(RuleBasedStateMachine):
         for uuid in self.of(*UNCONFIRMED, flow=flow):
             self.known[uuid] = Is.SUSPECT
 
+    @rule(flow=flows)
+    def interrupted(self, flow: int) -> None:
+        self.harness.store.redeliver(self.harness.lane(flow), self.harness.clock.s, is_return=True)
+        for uuid in self.of(Is.SENT, Is.ASIDE, flow=flow):
+            if self.returns[uuid] < MAX_RETURNS:
+                self.known[uuid] = Is.SUSPECT
+                self.returns[uuid] += 1
+
     @rule()
     def node_lost(self) -> None:
         self.harness.store.node_lost(self.harness.clock.s)
         for uuid in self.of(Is.SENT):
-            self.known[uuid], self.since_s[uuid] = Is.ASIDE, self.harness.clock.s
+            if self.returns[uuid] < MAX_RETURNS:
+                self.known[uuid], self.since_s[uuid] = Is.ASIDE, self.harness.clock.s
 
     @rule()
     def node_came(self) -> None:
         self.harness.store.node_came()
         for uuid in self.of(Is.ASIDE):
             self.known[uuid] = Is.SUSPECT
+            self.returns[uuid] += 1
 
     @rule(seconds=st.sampled_from((UNCONFIRMED_S / 2, UNCONFIRMED_S, ABSENT_S)))
     def time_passes(self, seconds: float) -> None:

@@ -4,6 +4,7 @@ from streamer.transports.base import Presence
 from streamer.transports.zenoh.presence import GRACE_S, Flows
 
 UNKNOWN, ABSENT, PRESENT = Presence.UNKNOWN, Presence.ABSENT, Presence.PRESENT
+INTERRUPTED = Presence.INTERRUPTED
 
 FLOW = "up/veh1/1/0/1/8000/cloud/1/0/1/0"
 
@@ -133,18 +134,18 @@ def test_match_that_ends_during_the_recheck_is_absent_after_it() -> None:
     assert d.told_since() == [ABSENT]
 
 
-def test_node_that_is_back_at_once_makes_its_flows_absent_and_is_waited_for() -> None:
+def test_node_that_is_back_at_once_has_interrupted_its_flows_and_is_waited_for() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, True, 10.0)
     d.flows.node_lost()
     d.flows.node_came(10.01)
     d.flows.end_recheck(True, 10.1)
-    assert d.told_since() == [PRESENT, UNKNOWN, ABSENT, UNKNOWN]
+    assert d.told_since() == [PRESENT, UNKNOWN, INTERRUPTED, UNKNOWN]
     d.flows.tick(10.1 + GRACE_S)
     assert d.told_since() == [PRESENT]
 
 
-def test_last_node_that_is_back_at_once_makes_its_flows_absent_too() -> None:
+def test_last_node_that_is_back_at_once_has_interrupted_its_flows_too() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, True, 10.0)
     d.flows.node_lost()
@@ -153,7 +154,7 @@ def test_last_node_that_is_back_at_once_makes_its_flows_absent_too() -> None:
     d.flows.nodes(True)
     d.flows.end_recheck(True, 10.1)
     d.flows.matched(FLOW, True, 10.2)
-    assert d.told_since() == [PRESENT, UNKNOWN, ABSENT, UNKNOWN, ABSENT, UNKNOWN, PRESENT]
+    assert d.told_since() == [PRESENT, UNKNOWN, ABSENT, UNKNOWN, INTERRUPTED, UNKNOWN, PRESENT]
 
 
 def test_flow_that_nobody_listens_to_is_not_rechecked() -> None:
