@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
@@ -131,7 +132,7 @@ class MulticastReceivers:
         async with self._turn:
             receiver, pattern = registration
             self._check(self._access.is_known(receiver), receiver, pattern)
-            self._catalogue.expand_known(pattern)
+            self._catalogue.expand_known(pattern, partial(self._access.may_resolve, receiver))
             topics = self._catalogue.expand(pattern)
             self._check(all(self._access.may_subscribe(receiver, topic) for topic in topics), receiver, pattern)
             if registration not in self:
@@ -145,7 +146,7 @@ class MulticastReceivers:
         self._check(
             caller.authority == multicast_id.provider.authority or self._access.is_known(caller), caller, multicast_id
         )
-        topic = self._catalogue.resolve(multicast_id)
+        topic = self._catalogue.resolve(multicast_id, partial(self._access.may_resolve, caller))
         self._check(self._access.may_resolve(caller, topic), caller, multicast_id)
         return topic
 

@@ -10,14 +10,14 @@ A receiver may use ``+`` for one segment of the partition, and ``*`` at its end 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from os.path import commonprefix
 from typing import NamedTuple
 
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UriError, UUri, everything_at
 
 ONE_SEGMENT = "+"
 ANY_SEGMENTS = "*"
@@ -28,7 +28,7 @@ MAX_ID_LENGTH = 1024
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
 _BROADCAST = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER_PARTS = 4  # authority, ue_id, version, resource
-_COMPARED = 200  # names that begin alike, among which the nearest one is searched
+_COMPARED = 20  # names that begin alike, among which the nearest one is searched
 
 Partition = tuple[str, ...]
 """The segments; none for a broadcast that is fired without a partition."""
@@ -162,13 +162,16 @@ class Catalogue:
         """The multicast id of a topic; None if it has none."""
         return self._ids.get(topic)
 
-    def resolve(self, multicast_id: MulticastId) -> UUri:
-        """The topic to publish on in order to fire. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND."""
+    def resolve(self, multicast_id: MulticastId, may_know: Callable[[UUri], bool]) -> UUri:
+        """The topic to publish on in order to fire. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND.
+
+        ``may_know``: whether whoever asks may learn of topics that match a pattern.
+        """
         if multicast_id.has_wildcard:
             raise _invalid(f"{multicast_id}: expected one partition, without wildcards: this is for a sender")
         topic = self._topics.get(multicast_id)
         if topic is None:
-            raise UStatusError(UCode.NOT_FOUND, f"{multicast_id}: {self._missing(multicast_id)}")
+            raise UStatusError(UCode.NOT_FOUND, f"{multicast_id}: {self._missing(multicast_id, may_know)}")
         return topic
 
     def expand(self, pattern: MulticastId) -> frozenset[UUri]:
@@ -176,18 +179,24 @@ class Catalogue:
         tree = self._trees.get((pattern.provider, pattern.broadcast))
         return frozenset(() if tree is None else tree.matching(pattern.partition))
 
-    def expand_known(self, pattern: MulticastId) -> frozenset[UUri]:
-        """As `expand`, but raises `UStatusError` (NOT_FOUND) if nothing matches, which is most likely a typing error."""
+    def expand_known(self, pattern: MulticastId, may_know: Callable[[UUri], bool]) -> frozenset[UUri]:
+        """As `expand`, but raises `UStatusError` (NOT_FOUND) if nothing matches, which is most likely a typing error.
+
+        ``may_know``: as for `resolve`.
+        """
         topics = self.expand(pattern)
         if not topics:
-            raise UStatusError(UCode.NOT_FOUND, f"{pattern}: {self._missing(pattern)}")
+            raise UStatusError(UCode.NOT_FOUND, f"{pattern}: {self._missing(pattern, may_know)}")
         return topics
 
-    def _missing(self, wanted: MulticastId) -> str:
-        """The part of the id that the catalogue does not have, and the nearest name that it has."""
-        own = {known.broadcast for known in self._topics if known.provider == wanted.provider}
+    def _missing(self, wanted: MulticastId, may_know: Callable[[UUri], bool]) -> str:
+        """The part of the id that the catalogue does not have, and the nearest name, for who may know all such names."""
+        own = {broadcast for provider, broadcast in self._trees if provider == wanted.provider}
+        compared = wanted.provider._replace(resource=ANY_RESOURCE) if own else everything_at(ANY_AUTHORITY)
+        if not may_know(compared):
+            return "the catalogue does not have it"
         if not own:
-            providers = dict.fromkeys(str(known.provider) for known in self._topics)
+            providers = dict.fromkeys(str(provider) for provider, _ in self._trees)
             return f"the catalogue has no provider {wanted.provider}{_nearest(str(wanted.provider), providers)}"
         if wanted.broadcast not in own:
             return f"the catalogue has no such broadcast of this provider{_nearest(wanted.broadcast, own)}"

@@ -13,6 +13,10 @@ PROVIDER = UUri("veh1", 0xA8000, 2, 0)
 DOORS = "//veh1/A8000/2/0/doorOpened"
 
 
+def knows_all(pattern: UUri) -> bool:
+    return True
+
+
 def catalogue(*partitions: str, broadcast: str = "doorOpened") -> Catalogue:
     ids = [MulticastId(PROVIDER, broadcast, tuple(filter(None, text.split("/")))) for text in partitions]
     return Catalogue({multicast_id: 0x8000 + number for number, multicast_id in enumerate(ids)})
@@ -147,14 +151,14 @@ def test_the_provider_may_have_its_scheme() -> None:
 
 def test_a_sender_gets_the_one_topic_of_the_partition() -> None:
     known = catalogue("", "front/left")
-    assert known.resolve(MulticastId.parse(DOORS)) == UUri("veh1", 0xA8000, 2, 0x8000)
-    assert known.resolve(MulticastId.parse(f"{DOORS}/front/left")) == UUri("veh1", 0xA8000, 2, 0x8001)
+    assert known.resolve(MulticastId.parse(DOORS), knows_all) == UUri("veh1", 0xA8000, 2, 0x8000)
+    assert known.resolve(MulticastId.parse(f"{DOORS}/front/left"), knows_all) == UUri("veh1", 0xA8000, 2, 0x8001)
 
 
 @pytest.mark.parametrize("partition", ["+", "*", "front/*", "front/+", "+/left"])
 def test_a_sender_cannot_use_wildcards(partition: str) -> None:
     with pytest.raises(UStatusError, match="expected one partition, without wildcards") as caught:
-        catalogue("front/left").resolve(MulticastId.parse(f"{DOORS}/{partition}"))
+        catalogue("front/left").resolve(MulticastId.parse(f"{DOORS}/{partition}"), knows_all)
     assert caught.value.code is UCode.INVALID_ARGUMENT
 
 
@@ -172,19 +176,36 @@ def test_an_id_that_is_not_in_the_catalogue_is_not_found_and_the_nearest_is_name
     known, wanted = catalogue("front/left", "rear"), MulticastId.parse(text)
     for look_up in (known.resolve, known.expand_known):
         with pytest.raises(UStatusError, match=f"the nearest is {nearest}") as caught:
-            look_up(wanted)
+            look_up(wanted, knows_all)
         assert caught.value.code is UCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("text", "known_pattern"),
+    [
+        (f"{DOORS}/front/lift", "//veh1/A8000/2/8001"),
+        ("//veh1/A8000/2/0/doorOpen/rear", "//*/A8000/2/FFFF"),
+        ("//veh1/A8000/3/0/doorOpened/rear", "//veh1/A8000/3/FFFF"),
+        ("//evil/A8000/2/0/doorOpened/rear", "//evil/FFFFFFFF/FF/FFFF"),
+    ],
+)
+def test_whoever_may_not_know_all_that_is_compared_is_told_no_name_of_it(text: str, known_pattern: str) -> None:
+    known, wanted, own = catalogue("front/left", "rear"), MulticastId.parse(text), UUri.parse(known_pattern)
+    for look_up in (known.resolve, known.expand_known):
+        with pytest.raises(UStatusError) as caught:
+            look_up(wanted, lambda pattern: pattern == own)
+        assert (caught.value.code, caught.value.message) == (UCode.NOT_FOUND, f"{text}: the catalogue does not have it")
 
 
 def test_the_nearest_is_found_in_a_large_catalogue() -> None:
     known = catalogue(*(f"a{number}/left" for number in range(5000)))
     with pytest.raises(UStatusError, match="the nearest is 'a4321/left'"):
-        known.resolve(MulticastId.parse(f"{DOORS}/a4321/lift"))
+        known.resolve(MulticastId.parse(f"{DOORS}/a4321/lift"), knows_all)
 
 
 def test_an_empty_catalogue_finds_nothing() -> None:
     with pytest.raises(UStatusError, match="no provider") as caught:
-        Catalogue().resolve(MulticastId.parse(DOORS))
+        Catalogue().resolve(MulticastId.parse(DOORS), knows_all)
     assert caught.value.code is UCode.NOT_FOUND
     assert Catalogue().topics == frozenset()
 
@@ -248,7 +269,7 @@ def test_an_id_gives_its_topic_and_the_topic_its_id(entries: dict[MulticastId, i
     known = Catalogue(entries)
     assert known.topics == topics
     for multicast_id, resource in entries.items():
-        topic = known.resolve(multicast_id)
+        topic = known.resolve(multicast_id, knows_all)
         assert topic == multicast_id.provider._replace(resource=resource)
         assert known.id_of(topic) == multicast_id
         assert known.expand(multicast_id) == {topic}
