@@ -233,17 +233,17 @@ class RouteQueue:
         """
         bounds = self.policy.queue
         messages, size_left = self.messages, self.bytes
-        chosen: list[Delivery] = []
+        chosen: dict[Delivery, None] = {}  # may be ten thousand, for one large message
         for delivery in self._waiting_up_to(priority_class):
             if messages < bounds.messages and size_left + size <= bounds.bytes:
                 break
             if delivery in chosen:  # listed twice: it was in flight and came back
                 continue
-            chosen.append(delivery)
+            chosen[delivery] = None
             messages -= 1
             size_left -= delivery.size
         fits = messages < bounds.messages and (size_left + size <= bounds.bytes or not messages)
-        return chosen if fits else None
+        return list(chosen) if fits else None
 
     def least(self, priority_class: int) -> Delivery | None:
         """What to evict first for a new message of that class: lowest class, then oldest."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streamer.delivery import queue as queue_module
 from streamer.delivery.lane import Delivery, Hold
 from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue
+from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.uri import UUri
 from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, route_queue, topic
 
@@ -111,6 +112,31 @@ def test_large_newcomer_takes_as_many_victims_as_it_needs_and_none_if_they_are_n
     assert [d.seq for d in queue.victims(3 * OVERHEAD_BYTES, 3) or []] == [2, 1, 3]
     assert queue.victims(4 * OVERHEAD_BYTES, 5) is None
     assert [d.seq for d in queue.victims(99 * OVERHEAD_BYTES, 6) or []] == [2, 1, 3, 4]  # alone it may be of any size
+
+
+@pytest.mark.skipif(IS_COMPILED, reason="compiled code knows only its own class")
+@pytest.mark.parametrize("size", [50 * OVERHEAD_BYTES, 1000 * OVERHEAD_BYTES], ids=["fits", "does not fit"])
+def test_many_victims_are_not_compared_with_each_other(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparisons = 0
+
+    class Compared(Delivery):
+        def __eq__(self, other: object) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return self is other
+
+        def __hash__(self) -> int:
+            return id(self)
+
+    monkeypatch.setattr(queue_module, "Delivery", Compared)
+    queue = route_queue(queue={"messages": 200, "bytes": 100 * OVERHEAD_BYTES, "on_full": "evict"})
+    in_flight = push(queue, message(flow=1))
+    in_flight.lane.take(1, NOW_MS, [], [])
+    for _ in range(99):
+        push(queue, message())
+    victims = queue.victims(size, 6)
+    assert (None if victims is None else len(victims)) == (50 if size < queue.policy.queue.bytes else None)
+    assert comparisons < 99
 
 
 def test_victims_are_proposed_and_not_taken() -> None:
