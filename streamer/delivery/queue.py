@@ -22,6 +22,8 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _MAX_LANES = 4096
+# So many lanes are looked at in each tick, on average, while there are too many and none of them is idle.
+_LOOKED_AT_PER_TICK = 200
 # What one message costs beside its payload, token and traceparent: objects, other attributes, ids. Measured with
 # tracemalloc, rounded up.
 OVERHEAD_BYTES: Final = 600
@@ -95,6 +97,7 @@ class RouteQueue:
         self._number = number or itertools.count(1).__next__
         self._evictable = policy.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
+        self._ticks_to_pass = 0
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
         self._deadlines = Deadlines()
 
@@ -173,7 +176,7 @@ class RouteQueue:
         still = Tally()
         most = max(_MAX_LANES, bounds.bytes // _LANE_BYTES)
         if len(self.lanes) > most and self.may_retire and self.messages < len(self.lanes) // 2:
-            self._retire_idle_lanes()
+            self._retire_some()
         has_many_flows = len(self.lanes) > most
         if not has_many_flows and (self.messages > half or self.bytes > half_bytes):
             still = self.held if is_endpoint_up else Tally(self.messages, self.bytes)
@@ -344,14 +347,22 @@ class RouteQueue:
             if len(by_age) > self.messages + 1000:
                 self._by_age[level] = deque(item for item in by_age if item.state is not DeliveryState.SETTLED)
 
+    def _retire_some(self) -> None:
+        """Retire idle lanes, unless that was tried a moment ago. They may all have something that is unconfirmed."""
+        self._ticks_to_pass -= 1
+        if self._ticks_to_pass < 0:
+            self._retire_idle_lanes()
+            self._ticks_to_pass = len(self.lanes) // _LOOKED_AT_PER_TICK
+
     def _retire_idle_lanes(self) -> None:
         """Retire idle lanes, first those of the party that has most: whoever has few flows keeps them."""
         parties = self.shares.parties
         most = max(parties.values(), key=lambda party: party.lanes)
         before = len(self.lanes)
+        idle = [(key, lane) for key, lane in self.lanes.items() if lane.is_idle]
         for only in (most, None):
-            for key, lane in list(self.lanes.items()):
-                if lane.is_idle and only in (None, lane.party):
+            for key, lane in idle:
+                if not lane.retired and only in (None, lane.party):
                     lane.retired = True
                     lane.party.lanes -= 1
                     del self.lanes[key]

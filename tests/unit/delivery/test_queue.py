@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.delivery import queue as queue_module
-from streamer.delivery.lane import Delivery, Hold
+from streamer.delivery.lane import Delivery, Hold, Lane
 from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue
 from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.uri import UUri
@@ -334,6 +334,39 @@ def test_the_extra_room_comes_back_when_the_flows_have_gone(monkeypatch: pytest.
     queue.judge_stalled(is_endpoint_up=False)
     assert len(queue.lanes) == 1
     assert queue.stalled.messages == 9
+
+
+def unconfirmed_lanes(queue: RouteQueue, count: int) -> list[Lane]:
+    lanes = []
+    for number in range(count):
+        lanes.append(queue.lane((topic(number), None)))
+        lanes[-1].unconfirmed = 1
+    return lanes
+
+
+def test_lanes_that_are_not_idle_are_looked_at_as_rarely_as_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "_MAX_LANES", 10)
+    queue = route_queue(has_journal=True, queue={"messages": 10, "bytes": 10_000})
+    lanes = unconfirmed_lanes(queue, 2000)
+    queue.judge_stalled(is_endpoint_up=True)
+    lanes[0].unconfirmed = 0
+    for _ in range(10):
+        queue.judge_stalled(is_endpoint_up=True)
+        assert len(queue.lanes) == 2000
+    queue.judge_stalled(is_endpoint_up=True)
+    assert len(queue.lanes) == 1999
+
+
+@pytest.mark.parametrize("count", [12, 150])
+def test_few_lanes_are_retired_at_the_next_tick(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "_MAX_LANES", 10)
+    queue = route_queue(has_journal=True, queue={"messages": 10, "bytes": 10_000})
+    lanes = unconfirmed_lanes(queue, count)
+    queue.judge_stalled(is_endpoint_up=True)
+    for lane in lanes:
+        lane.unconfirmed = 0
+    queue.judge_stalled(is_endpoint_up=True)
+    assert not queue.lanes
 
 
 def test_whoever_has_few_flows_keeps_their_lanes_when_those_of_others_are_retired(monkeypatch: pytest.MonkeyPatch) -> None:
