@@ -108,10 +108,12 @@ class Backlog:
         self._entering = {key: waiting.turn for key, waiting in self._waiting.items() if condition(waiting.received)}
         return [self._pop(key).received for key in sorted(self._entering, key=self._entering.__getitem__)]
 
-    def remove(self, condition: Callable[[Received], bool]) -> list[tuple[Received, RouteQueue]]:
-        """Take out every message for which a condition holds, in the order of their turns, each with its queue."""
+    def remove(self, condition: Callable[[Received], bool], most: int | None = None) -> list[tuple[Received, RouteQueue]]:
+        """Take out every message for which a condition holds, or the first ``most``, in the order of their turns, each with
+        its queue.
+        """
         chosen = [(waiting.turn, key) for key, waiting in self._waiting.items() if condition(waiting.received)]
-        removed = [self._pop(key) for _, key in sorted(chosen)]
+        removed = [self._pop(key) for _, key in sorted(chosen)[:most]]
         return [(waiting.received, waiting.queue) for waiting in removed]
 
     def _pop(self, key: bytes) -> _Waiting:

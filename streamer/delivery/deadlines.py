@@ -3,11 +3,14 @@
 A TTL counts from the creation time in the id, by the wall clock, also if the sender's clock is some hours ahead. With an id
 that is more than a day ahead it would not pass for long, perhaps for thousands of years. Such a message waits for no longer
 than its TTL by the monotonic clock: it is at least as old as it has waited here, whichever of the two wall clocks is wrong.
+
+Whoever sends messages decides when their TTLs pass, and it can be the same moment for all that wait. So not more of them are
+settled at once than take some hundredths of a second; the others have their turn at the next ticks.
 """
 
 import heapq
 
-from streamer.delivery.lane import Delivery, DeliveryState, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, Delivery, DeliveryState, Hold, Lane
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
@@ -29,12 +32,17 @@ class Deadlines:
         return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
 
     def take(self, now_ms: int, now_s: float, waiting: int) -> list[Delivery]:
-        """Take out of their lanes, and return, those whose TTL has passed. ``waiting``: how many there are in the queue."""
+        """Take out of their lanes, and return, those whose TTL has passed, `EXPIRED_AT_ONCE` at most.
+
+        ``waiting``: how many there are in the queue.
+        """
         for delivery in self.fresh:
             if delivery.state is not DeliveryState.SETTLED:
                 self._list(delivery)
         self.fresh.clear()
-        expired = _take(self._by_wall, now_ms) + _take(self._by_wait, now_s)
+        expired: list[Delivery] = []
+        for heap, now in ((self._by_wall, now_ms), (self._by_wait, now_s)):
+            _take(heap, now, expired)
         for heap in (self._by_wall, self._by_wait):
             if len(heap) > 2 * waiting + 1000:
                 heap[:] = [entry for entry in heap if entry[2].state is not DeliveryState.SETTLED]
@@ -67,10 +75,9 @@ def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:
     return Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, f"its TTL passed {why}")
 
 
-def _take(heap: _Heap, now: float) -> list[Delivery]:
-    expired: list[Delivery] = []
+def _take(heap: _Heap, now: float, expired: list[Delivery]) -> None:
     in_flight: _Heap = []
-    while heap and heap[0][0] < now:
+    while heap and heap[0][0] < now and len(expired) < EXPIRED_AT_ONCE:
         entry = heapq.heappop(heap)
         delivery = entry[2]
         if delivery.state is DeliveryState.QUEUED:
@@ -80,4 +87,3 @@ def _take(heap: _Heap, now: float) -> list[Delivery]:
             in_flight.append(entry)  # it may come back to the lane: looked at again at the next tick
     for entry in in_flight:
         heapq.heappush(heap, entry)
-    return expired

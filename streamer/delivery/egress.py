@@ -14,7 +14,7 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.in_flight import FEW_WAIT, InFlight
-from streamer.delivery.lane import REDELIVERED, Delivery, DeliveryState, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
@@ -234,7 +234,7 @@ class Egress:
         self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
-        """Send as much as the windows allow; whether anything was taken out of a lane."""
+        """Send as much as the windows allow; whether to go on: something was taken out of a lane, and few had expired."""
         if self._ready.is_empty:
             self._is_full = False
             return False
@@ -249,7 +249,7 @@ class Egress:
             self._pump.settled(self)
         if out:
             self._submit(out, now_s)
-        return taken > 0
+        return taken > 0 and len(expired) < EXPIRED_AT_ONCE
 
     def _collect(self, now_ms: int, now_s: float) -> tuple[list[Delivery], list[Delivery]]:
         most = min(self.window, self.transport.capacity)
@@ -263,7 +263,7 @@ class Egress:
         expired: list[Delivery] = []
         ready = self._ready
         floor = ready.floor()
-        while room > 0 and (lane := ready.next(floor, now_s)) is not None:
+        while room > 0 and len(expired) < EXPIRED_AT_ONCE and (lane := ready.next(floor, now_s)) is not None:
             size, is_paced = lane.bytes, lane.party.shares.is_paced
             quantum = 1 if is_paced or ready.is_below else _QUANTUM
             moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, out, expired)

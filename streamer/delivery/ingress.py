@@ -11,7 +11,7 @@ from streamer.delivery.backlog import Backlog
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, scope
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import REDELIVERED, REDRIVEN, Hold
+from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, REDRIVEN, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.receiving import Receiving
@@ -222,12 +222,14 @@ class Ingress(UListener):
             self._take(self.backlog.take(queue), is_backlog=True)
         self._receiving.look_at(self.backlog)
 
-    def expire_backlog(self) -> None:
-        """Settle what expired in the backlog, so that whoever sent a Request is told in time. Called by the clock's tick."""
+    def expire_backlog(self) -> bool:
+        """Settle what expired in the backlog, so that whoever sent a Request is told in time; whether there may be more."""
         now_ms = self._clock.wall_ms()
-        for received, _ in self.backlog.remove(lambda received: received.message.is_expired(now_ms)):
+        expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_AT_ONCE)
+        for received, _ in expired:
             self._turn_away(received, refusals.EXPIRED_OUTSIDE)
         self._receiving.look_at(self.backlog)
+        return len(expired) >= EXPIRED_AT_ONCE
 
     def tick(self, now_s: float) -> None:
         """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""

@@ -31,6 +31,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_RESOURCE
 
 CLASSES = 7
+EXPIRED_AT_ONCE: Final = 500  # settled in one turn of the event loop: the TTLs of all that waits may pass at one moment
 _ABSENT: Final = Presence.ABSENT
 
 
@@ -60,8 +61,7 @@ RESTORED: Final = 2
 REDRIVEN: Final = 4
 """It was a dead letter."""
 
-RETURNED: Final = 8
-"""Added each time that it has returned because a node was lost: `UnconfirmedStore` bounds how often."""
+RETURNED: Final = 8  # added each time that it has returned because a node was lost: `UnconfirmedStore` bounds how often
 
 
 class Delivery:
@@ -230,12 +230,8 @@ class Lane:
     @property
     def is_opening(self) -> bool:
         """Whether more could be sent if only the lane's window, still opening, were larger."""
-        return (
-            self.live > 0
-            and not self.hold
-            and not self.unconfirmed_in_flight
-            and self.window <= self.in_flight < self.max_window
-        )
+        is_full = self.window <= self.in_flight < self.max_window
+        return is_full and self.live > 0 and not self.hold and not self.unconfirmed_in_flight
 
     @property
     def is_idle(self) -> bool:
@@ -282,7 +278,8 @@ class Lane:
     def take(self, count: int, now_ms: int, out: list[Delivery], expired: list[Delivery]) -> int:
         """Move up to ``count`` deliveries, oldest first, to ``out``; the number moved is returned.
 
-        What has expired by ``now_ms`` goes to ``expired`` instead and is not counted: nothing is sent after its TTL.
+        What has expired by ``now_ms`` goes to ``expired`` instead and is not counted: nothing is sent after its TTL. It ends
+        early once `EXPIRED_AT_ONCE` are there.
         """
         items = self.items
         moved = 0
@@ -299,6 +296,8 @@ class Lane:
             ttl = message.attributes.ttl
             if ttl and now_ms > int.from_bytes(message.id[:6], "big") + ttl:
                 expired.append(delivery)
+                if len(expired) >= EXPIRED_AT_ONCE:
+                    break
                 continue
             delivery.state = DeliveryState.IN_FLIGHT
             out.append(delivery)

@@ -10,11 +10,12 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice, takewhile
 from typing import Protocol
 
 from streamer.clock import Clock
 from streamer.delivery.flow_log import NOBODY_LISTENS, RELEASED
-from streamer.delivery.lane import Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, DeliveryState, Hold, Lane
 from streamer.delivery.settle import Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.routing.outcome import Failure, Outcome
@@ -127,19 +128,21 @@ class AbsentLanes:
         """Give up what has waited too long for a listener. While the link is lost nothing is given up."""
         if self._transport.state is LinkState.DOWN:
             return
+        left = EXPIRED_AT_ONCE
         for lane in list(self._absent):
             absent_s = lane.queue.policy.absent_s
-            if lane.hold & Hold.PAUSED:
+            if lane.hold & Hold.PAUSED or not left:
                 continue
             if lane.absent_since_s is not None and now_s - lane.absent_since_s > absent_s:
-                self._give_up(lane, now_s, absent_s)
+                left -= self._give_up(lane, now_s, absent_s, left)
 
-    def _give_up(self, lane: Lane, now_s: float, absent_s: float) -> None:
+    def _give_up(self, lane: Lane, now_s: float, absent_s: float, most: int) -> int:
+        """Give up what has waited for so long, ``most`` messages at most; how many they were is returned."""
         if lane.wants_redelivery:
             self._lanes.refill(lane)
-        for delivery in lane.waiting():
-            if now_s - delivery.entered_s <= absent_s:
-                break
+        waiting = (delivery for delivery in lane.items if delivery.state is DeliveryState.QUEUED)
+        given_up = list(takewhile(lambda delivery: now_s - delivery.entered_s > absent_s, islice(waiting, most)))
+        for delivery in given_up:
             lane.drop(delivery)
             if lane.is_publish:
                 self._settler.unheard(delivery)
@@ -148,3 +151,4 @@ class AbsentLanes:
                 self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, text))
         if not (lane.live or lane.redeliveries or lane.in_flight):
             lane.lost_receiver = False
+        return len(given_up)

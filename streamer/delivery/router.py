@@ -323,8 +323,8 @@ class Router:
         self.settler.tick(now_s)
         for ingress in self.ingresses.values():
             # A look at all of a large backlog at every tick would cost too much.
-            if ingress.has_backlog and (len(ingress.backlog) <= _FEW or is_seldom):
-                ingress.expire_backlog()
+            if ingress.has_backlog and (len(ingress.backlog) <= _FEW or is_seldom) and ingress.expire_backlog():
+                self._seldom_s = now_s  # there is more
             ingress.tick(now_s)
         for egress in self.egresses.values():
             egress.tick(now_s, now_ms)

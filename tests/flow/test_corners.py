@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamer.delivery import queue
+from streamer.delivery.lane import EXPIRED_AT_ONCE
 from streamer.transports.base import UNCONFIRMED, Done, Parcel, Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
@@ -127,8 +128,30 @@ async def test_an_ingress_goes_on_when_its_whole_backlog_has_expired() -> None:
         harness.transports["vehicle"].resume_receiving = lambda: calls.append("resume")  # type: ignore[method-assign]
         harness.transports["cloud"].hold = True
         harness.arrive("vehicle", *(harness.speed(b"x", ttl=500) for _ in range(1200)))
-        harness.pass_time(600)
+        for _ in range(2):  # not all of them at once
+            assert calls == ["pause"]
+            harness.pass_time(600)
         assert calls == ["pause", "resume"]
+
+
+@pytest.mark.parametrize("comes_back", [False, True], ids=["receiver stays away", "receiver comes back"])
+async def test_ttls_that_all_pass_at_one_moment_hold_up_nothing_else(comes_back: bool) -> None:
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        vehicle = harness.transports["vehicle"]
+        vehicle.set_presence(ORDERS, OTHER, Presence.ABSENT)
+        harness.arrive("cloud", *(order(harness, sink=OTHER, ttl=1000) for _ in range(2 * EXPIRED_AT_ONCE + 1)))
+        harness.clock.advance(1100)
+        if comes_back:
+            vehicle.set_presence(ORDERS, OTHER, Presence.PRESENT)
+        else:
+            harness.pass_time(0)
+        assert harness.outcomes("cloud-vehicle") == {"expired": EXPIRED_AT_ONCE}
+        honest = order(harness)
+        harness.arrive("cloud", honest)
+        harness.pass_time(50)
+        harness.pass_time(50)
+        assert harness.outcomes("cloud-vehicle") == {"expired": 2 * EXPIRED_AT_ONCE + 1}
+        assert harness.sent("vehicle") == [honest]
 
 
 async def test_many_flows_are_recovered_each_into_one_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamer.delivery.lane import EXPIRED_AT_ONCE
 from streamer.delivery.queue import RouteQueue
 from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
 
@@ -52,6 +53,16 @@ def test_id_that_is_less_than_a_day_ahead_goes_by_the_wall_clock_alone(made_ms: 
 @pytest.mark.parametrize("ttl", [None, 0])
 def test_without_ttl_nothing_expires(ttl: int | None) -> None:
     assert not expires(waiting(YEAR_9999_MS, ttl), YEAR_9999_MS * 2, 1e12)
+
+
+@pytest.mark.parametrize("made_ms", [NOW_MS, YEAR_9999_MS], ids=["by the wall clock", "by the time that they waited"])
+def test_of_many_that_expire_at_one_moment_some_are_taken_at_a_time(made_ms: int) -> None:
+    queue = route_queue()
+    many = [push(queue, message(ttl=1000, made_ms=made_ms)) for _ in range(2 * EXPIRED_AT_ONCE + 1)]
+    moment = (NOW_MS + 1001, ENTERED_S + 1.001)
+    taken = [queue.take_expired(*moment) for _ in range(3)]
+    assert [len(each) for each in taken] == [EXPIRED_AT_ONCE, EXPIRED_AT_ONCE, 1]
+    assert [delivery for each in taken for delivery in each] == many
 
 
 def test_what_is_in_flight_at_its_end_is_looked_at_again_and_does_not_pile_up() -> None:

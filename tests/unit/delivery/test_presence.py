@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.delivery.lane import Delivery, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState, Presence
@@ -232,6 +232,18 @@ def test_a_message_is_given_up_after_it_has_waited_too_long_for_its_receiver() -
     harness.tick(0.001)
     assert harness.queue.stats.outcomes == GIVEN_UP
     assert [letter.status.message for letter in harness.letters()] == ["nobody listened for 60 s"]
+
+
+def test_of_many_that_have_waited_too_long_some_are_given_up_at_a_time() -> None:
+    harness = PresenceHarness()
+    lane = harness.watched(told()).lane
+    for _ in range(EXPIRED_AT_ONCE):
+        harness.accept(told())
+    harness.tick(ABSENT_S)
+    harness.tick(0.001)
+    assert lane.live == 1
+    harness.tick()
+    assert lane.live == 0
 
 
 def test_each_message_waits_that_long_itself() -> None:
