@@ -12,7 +12,7 @@ _FILES = {"FILE": "FILE", "DIR": "DIRECTORY"}
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parser: argparse.ArgumentParser) -> None:
     """Add the command to the command line of ``parser``."""
-    text = "Print a script that completes commands and options in a shell."
+    text = "Print a script that makes a shell complete commands and options."
     completion = commands.add_parser("completion", help=text, description=text)
     completion.set_defaults(command=_completion, whole=parser)
     completion.add_argument("shell", choices=SHELLS, help="which shell")

@@ -15,11 +15,11 @@ _DRAIN_S = 1800.0  # of a daemon elsewhere, whose configuration is not known
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add both commands to the command line."""
-    text = "Print the configuration with all its defaults and without secrets: what the file means, or what is in use."
+    text = "Print the configuration, from the file or as the running daemon uses it, with all defaults and without secrets."
     config = commands.add_parser("config", help=text, description=text)
     config.set_defaults(command=answered(_config))
-    config.add_argument("--running", action="store_true", help="what the running daemon uses")
-    text = "Have the running daemon read its file again, and say whether it accepts it, or everything that is wrong."
+    config.add_argument("--running", action="store_true", help="the configuration that the running daemon uses")
+    text = "Make the running daemon read its file again, and print whether it has accepted it, or everything that is wrong."
     reload = commands.add_parser("reload", help=text, description=text)
     reload.set_defaults(command=answered(_reload))
     for command in (config, reload):

@@ -44,16 +44,16 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
     listing = action("list", _list, "List dead letters, oldest first.")
     listing.add_argument("--newest", action="store_true", help="newest first")
-    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    listing.add_argument("--json", action="store_true", help="one JSON object per line")
     _add_filters(listing)
     show = action("show", _show, "Print everything about one dead letter.")
     show.add_argument("id", type=_id, metavar="ID", help="the message's id")
-    redrive = action("redrive", _redrive, "Send dead letters again. One that still cannot be delivered comes back.")
+    redrive = action("redrive", _redrive, "Send dead letters again. Those that still fail remain dead letters.")
     redrive.add_argument(
         "--ttl",
         type=_ttl,
         metavar="30s",
-        help="their TTL from now on; 0: none. Default: what is left of their own",
+        help="a new TTL, from now on; 0: no TTL. Default: the rest of their own TTL",
     )
     _add_filters(redrive, "all of them; the same as no filter")
     purge = action("purge", _purge, "Delete dead letters for good, without asking. Needs a filter or --all.")
@@ -64,13 +64,13 @@ def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
     group = parser.add_argument_group("filters", "Filters can be combined.")
     group.add_argument("--id", type=_id, metavar="ID", help="the message's id")
     group.add_argument("--route", metavar="NAME", help="the route that they were on")
-    group.add_argument("--reason", type=_code, metavar="UCODE", help="such as DEADLINE_EXCEEDED")
-    group.add_argument("--source", type=_pattern, metavar="PATTERN", help="such as //veh1/FFFFFFFF/FF/FFFF")
-    group.add_argument("--sink", type=_pattern, metavar="PATTERN", help="the same; a Publish has no sink")
+    group.add_argument("--reason", type=_code, metavar="UCODE", help="the code of the failure, such as DEADLINE_EXCEEDED")
+    group.add_argument("--source", type=_pattern, metavar="PATTERN", help="the source, such as //veh1/FFFFFFFF/FF/FFFF")
+    group.add_argument("--sink", type=_pattern, metavar="PATTERN", help="the sink; a Publish has none")
     group.add_argument(
-        "--older-than", type=milliseconds, metavar="2h", help="dead letters for longer than that: 30m, 2h, 7d"
+        "--older-than", type=milliseconds, metavar="2h", help="messages that failed longer ago than that: 30m, 2h, 7d"
     )
-    group.add_argument("--newer-than", type=milliseconds, metavar="2h", help="dead letters for no longer than that")
+    group.add_argument("--newer-than", type=milliseconds, metavar="2h", help="messages that failed since then")
     if all_text:
         group.add_argument("--all", action="store_true", help=all_text)
 

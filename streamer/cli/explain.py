@@ -35,13 +35,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sub = commands.add_parser("explain", help=text, description=text)
     sub.set_defaults(command=answered(_explain))
     add_options(sub)
-    sub.add_argument("--running", action="store_true", help="ask the running daemon what it would do now")
-    sub.add_argument("--source", type=_uri, required=True, metavar="URI", help="such as //veh1/A8000/2/8A50")
-    sub.add_argument("--sink", type=_uri, metavar="URI", help="not for a Publish")
-    sub.add_argument("--type", choices=sorted(TYPES), required=True, help="the message's type")
-    sub.add_argument("--identity", metavar="NAME", help="who sends it, as the network proves it; default: nobody")
-    sub.add_argument("--permission-level", type=int, metavar="N", help="what a Request claims; default: nothing")
-    sub.add_argument("--from", dest="ingress", metavar="ENDPOINT", help="where it arrives; default: where its source lives")
+    sub.add_argument("--running", action="store_true", help="let the running daemon answer")
+    sub.add_argument("--source", type=_uri, required=True, metavar="URI", help="its source, such as //veh1/A8000/2/8A50")
+    sub.add_argument("--sink", type=_uri, metavar="URI", help="its sink; a Publish has none")
+    sub.add_argument("--type", choices=sorted(TYPES), required=True, help="its type")
+    sub.add_argument("--identity", metavar="NAME", help="the sender's identity, as proven by the network; default: none")
+    sub.add_argument("--permission-level", type=int, metavar="N", help="the permission level in a Request; default: none")
+    text = "the endpoint where it arrives; default: the one where its source lives"
+    sub.add_argument("--from", dest="ingress", metavar="ENDPOINT", help=text)
 
 
 def _uri(text: str) -> UUri:

@@ -190,8 +190,8 @@ QUESTIONS = (
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
-    text = "Ask for role, authorities and addresses, and write a configuration with comments that check passes."
-    more = "What a flag says is not asked."
+    text = "Ask for role, authorities and addresses, and write a commented configuration file that passes check."
+    more = "Values that are given as options are not asked for."
     # Without abbreviations: a password after --password must not be taken for the file that holds it.
     init = commands.add_parser("init", help=text, description=f"{text} {more}", allow_abbrev=False)
     init.set_defaults(command=_init, wrong_usage=init.error)
@@ -201,7 +201,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     text = "the file to write, - for standard output (streamer.yaml)"
     init.add_argument("--output", type=Path, default=Path("streamer.yaml"), metavar="FILE", help=text)
     init.add_argument("--force", action="store_true", help="replace the file if it exists")
-    text = "ask nothing and take the defaults: addresses are those of a trial on this machine, and are said"
+    text = "ask nothing and use defaults: missing addresses become ones for a trial on this machine, and are printed"
     init.add_argument("--yes", action="store_true", help=text)
 
 

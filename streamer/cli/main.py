@@ -94,9 +94,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     run()
     text = "Report everything that is wrong with a configuration file. Without --probe it connects to nothing."
     check = command("check", _check, text)
-    text = (
-        "try what only this machine can tell: files, ports, disks, brokers; the file is good, but there are problems: exit 1"
-    )
+    text = "also test this machine: files, ports, disks, brokers; exit code 1 if the file is good but a test fails"
     check.add_argument("--probe", action="store_true", help=text)
     config_commands.add_to(commands)
     explain.add_to(commands)
@@ -107,9 +105,9 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     top.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     demo = command(
-        "demo", _demo, "Show everything at work: a broker, a vehicle, a cloud, and the streamer.", needs_config=False
+        "demo", _demo, "Run a demonstration with a broker, a vehicle, a cloud and the streamer.", needs_config=False
     )
-    demo.add_argument("--seconds", type=float, metavar="N", help="end after so many seconds")
+    demo.add_argument("--seconds", type=float, metavar="N", help="end after N seconds")
     demo.add_argument("--plain", action="store_true", help="print lines instead of a live table")
     completion.add_to(commands, parser)
     return parser

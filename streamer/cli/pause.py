@@ -13,10 +13,10 @@ from streamer.routing.pause_rules import PauseRule, PauseRuleError
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add both commands to the command line."""
-    text = "Pause a topic: its messages wait, as long as their TTL allows. Without --topic: list what is paused."
+    text = "Pause a topic: its messages wait, while their TTL lasts. Without --topic: list the pause rules."
     pause = commands.add_parser("pause", help=text, description=text)
     pause.set_defaults(command=answered(_pause))
-    text = "Resume a topic, with the same options that paused it. The messages that waited are sent in order."
+    text = "Resume a topic, with the same --topic and --sink that paused it. Messages that waited are sent in order."
     resume = commands.add_parser("resume", help=text, description=text)
     resume.set_defaults(command=answered(_resume))
     for command in (pause, resume):
@@ -27,7 +27,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
             required=command is resume,
             help="a topic such as //veh1/A8000/2/8A50, a uEntity that sends Requests (resource 0), or a pattern",
         )
-        command.add_argument("--sink", metavar="URI", help="only messages to it: a uEntity, a method, or a pattern")
+        command.add_argument("--sink", metavar="URI", help="only messages to this sink: a uEntity, a method, or a pattern")
 
 
 def _pause(arguments: argparse.Namespace) -> int:

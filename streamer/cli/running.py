@@ -80,13 +80,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the configuration file that the daemon was started with"
     )
-    group = parser.add_argument_group("a daemon elsewhere", "Instead of --config, or on top of what it says.")
-    group.add_argument("--url", metavar="URL", help="where its HTTP port is, such as https://gateway:9464")
+    group = parser.add_argument_group("a daemon elsewhere", "Instead of --config, or overriding what it says.")
+    group.add_argument("--url", metavar="URL", help="its HTTP port, such as https://gateway:9464")
     group.add_argument("--token-file", type=Path, metavar="FILE", help="a file with the token that changes need")
     group.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="the CAs that sign its certificate; default: the system's"
+        "--ca-file", type=Path, metavar="FILE", help="CA certificates for its certificate; default: the system's"
     )
-    group.add_argument("--client-cert", type=Path, metavar="FILE", help="a certificate to use instead of a token")
+    group.add_argument("--client-cert", type=Path, metavar="FILE", help="a client certificate, instead of a token")
     group.add_argument("--client-key", type=Path, metavar="FILE", help="the key of --client-cert")
 
 

@@ -37,22 +37,20 @@ _FILTERS = ("route", "endpoint", "source", "sink", "type", "outcome", "payload",
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
-    text = (
-        "Print messages of the running daemon as they end, until Ctrl-C. Nothing waits for that; what is left out is said."
-    )
+    text = "Print messages of the running daemon live, with their outcomes, until Ctrl-C. Says how many it has left out."
     tap = commands.add_parser("tap", help=text, description=text)
     tap.set_defaults(command=answered(_tap))
     add_options(tap)
     tap.add_argument("--route", metavar="NAME", help="only those on this route; none: those that no route takes")
-    tap.add_argument("--endpoint", metavar="NAME", help="only those that come in or go out here")
-    tap.add_argument("--source", metavar="URI", help="only those from there: a UUri (//veh1/A8000/2/8A50) or a pattern")
-    tap.add_argument("--sink", metavar="URI", help="only those to there: a UUri or a pattern")
-    tap.add_argument("--type", metavar="NAME", help="such as publish, request; several with commas")
-    tap.add_argument("--outcome", metavar="NAME", help="such as delivered, sent, dead_lettered; several with commas")
+    tap.add_argument("--endpoint", metavar="NAME", help="only those that come in or go out through this endpoint")
+    tap.add_argument("--source", metavar="URI", help="only those from this source: a UUri or a pattern")
+    tap.add_argument("--sink", metavar="URI", help="only those to this sink: a UUri or a pattern")
+    tap.add_argument("--type", metavar="NAME", help="only these types, such as publish,request")
+    tap.add_argument("--outcome", metavar="NAME", help="only these outcomes, such as delivered,sent,dead_lettered")
     forms = ("none", "length", "hex", "json", "text")
-    tap.add_argument("--payload", choices=forms, default="length", help="how its beginning is shown; default: length")
-    tap.add_argument("--rate", type=int, default=100, metavar="N", help="at most so many messages a second; default: 100")
-    tap.add_argument("--count", type=int, metavar="N", help="end after so many messages")
+    tap.add_argument("--payload", choices=forms, default="length", help="how to print the payload; default: length")
+    tap.add_argument("--rate", type=int, default=100, metavar="N", help="at most N messages a second; default: 100")
+    tap.add_argument("--count", type=int, metavar="N", help="end after N messages")
     tap.add_argument("--json", action="store_true", help="one JSON object per line")
 
 

@@ -46,7 +46,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     add_options(top)
     top.add_argument("--once", action="store_true", help="print it once, after one interval, and end")
     top.add_argument("--plain", action="store_true", help="no colours and no live display: print it at every interval")
-    text = "seconds between two looks; default: 2, with --once: 1"
+    text = "seconds between two readings; default: 2, with --once: 1"
     top.add_argument("--interval", type=float, metavar="S", help=text)
 
 

@@ -34,7 +34,7 @@ Action = Callable[[argparse.Namespace, Path, Complain], int]
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command and its actions to the command line."""
-    text = "Read the routing traces: what became of which message."
+    text = "Search the routing traces, which have one record for each outcome of each message."
     actions = commands.add_parser("traces", help=text, description=text).add_subparsers(required=True, metavar="ACTION")
 
     def action(name: str, run: Action, text: str) -> argparse.ArgumentParser:
@@ -43,12 +43,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         where = sub.add_mutually_exclusive_group(required=True)
         where.add_argument("--config", type=Path, metavar="FILE", help="the configuration file; reads its trace.path")
         where.add_argument("--path", type=Path, metavar="DIR", help="the folder of traces")
-        sub.add_argument("--json", action="store_true", help="for programs: one JSON object a line")
+        sub.add_argument("--json", action="store_true", help="one JSON object per line, for programs")
         return sub
 
     tail = action("tail", _tail, "Print the latest outcomes, the newest last.")
-    tail.add_argument("-n", type=_count, default=20, metavar="N", help="how many; default: 20")
-    tail.add_argument("--follow", "-f", action="store_true", help="go on with new ones, until Ctrl-C")
+    tail.add_argument("-n", type=_count, default=20, metavar="N", help="how many records; default: 20")
+    tail.add_argument("--follow", "-f", action="store_true", help="go on with new records, until Ctrl-C")
     tail.add_argument("--outcome", type=_outcome, metavar="NAME", help="such as delivered, expired, dead_lettered")
     tail.add_argument("--route", metavar="NAME", help="the route that they were on")
     summary = action("summary", _summary, "Sum up what became of the messages of a time, per route.")
