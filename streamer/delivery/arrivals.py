@@ -1,4 +1,4 @@
-"""What a transport tells of the packets that arrive: counted on the account of their endpoint, logged, and refused there.
+"""Counts and logs the packets that a transport reports for its endpoint, and settles those that are too large.
 
 The law of this file: at any time, packets that an endpoint has received = messages that it handed over + malformed packets +
 unwanted packets.

@@ -1,4 +1,4 @@
-"""Lanes that wait before their next attempt. No event loop, no clock."""
+"""Lanes that wait out a back-off before their next attempt. No event loop, no clock."""
 
 import heapq
 from collections.abc import Iterator

@@ -1,12 +1,12 @@
-"""The backlog of an ingress: accepted by the transport, and waiting outside because a queue is full.
+"""The backlog of an ingress: received messages that wait outside a full queue until it has room.
 
 The law of this file:
-- Every message has a turn, given when it first had to wait. Messages for one queue enter in the order of their turns, and
-  nothing newer enters that queue while something older waits for it.
+- A message gets its turn (its place in line) when it first has to wait. Messages for one queue enter in the order of their
+  turns, and nothing newer enters that queue while something older waits for it.
 - A message waits for one queue at a time, the first one of its routes that has no room. If it then has to wait for another,
   it keeps its turn.
-- A second copy of a waiting message takes the place of the first if its source keeps it: then it was sent again after a
-  reconnect. Other copies share the fate of the first (`ingress`).
+- If a copy of a waiting message arrives and the source keeps its messages (MQTT), the copy replaces the first one: the
+  source has sent it again after a reconnect. Other copies get the outcome of the first (`ingress`).
 
 No event loop, no clock, no logger in here.
 """

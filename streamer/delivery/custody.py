@@ -1,11 +1,12 @@
 """Custody: the streamer keeps a message that cannot be delivered at once, and acknowledges it to its source.
 
-Messages without an outcome some milliseconds after they arrived are written to the journal in one transaction, and their
-sources acknowledged once it is committed: else one flow whose receiver is away would use up its source's window and block
-all others. What is confirmed before that never touches the disk. The wait is `FLUSH_S` for a message that only we have, and
-`PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of unconfirmed
-messages, new dead letters, and the deletion of everything that has reached its outcome. What need not be on the disk soon
-waits for company, up to `COMPANY` times `PATIENCE_S`: a transaction for a few messages costs more than all else about them.
+Messages that have no outcome some milliseconds after they arrived are written to the journal in one transaction, and their
+sources are acknowledged once it is committed. Otherwise one flow whose receiver is away would use up its source's window and
+block all others. Messages that are confirmed before that never touch the disk. The wait is `FLUSH_S` for a message that only
+we have, and `PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of
+unconfirmed messages, new dead letters, and the deletion of everything that has its outcome. Changes that are not urgent are
+collected for up to `COMPANY` times `PATIENCE_S`, because a transaction for a few messages costs more than all other work on
+them.
 
 Without a journal, custody is the process's memory. The daemon logs at the start what a kill would lose.
 """

@@ -1,4 +1,4 @@
-"""The messages about a message that cannot be delivered: a dead letter, and for a Request an error response. Pure.
+"""Builds the messages that report a failed message: a dead letter, and for a Request an error Response. Pure.
 
 The dead letter is a Publish on ``//{streamer}/4/1/{resource}`` whose payload is a `DeadLetter`; the answer is a Response
 whose commstatus is the reason (dispatcher specification, RPC error handling).

@@ -1,11 +1,12 @@
-"""When the TTLs of what waits in a queue pass, and what is said of it then. No event loop, no clock.
+"""Finds the queued messages whose TTL has passed, and says what they had waited for. No event loop, no clock.
 
-A TTL counts from the creation time in the id, by the wall clock, also if the sender's clock is some hours ahead. With an id
-that is more than a day ahead it would not pass for long, perhaps for thousands of years. Such a message waits for no longer
-than its TTL by the monotonic clock: it is at least as old as it has waited here, whichever of the two wall clocks is wrong.
+A TTL counts from the creation time in the id, by the wall clock, also if the sender's clock is some hours ahead. If the id
+is more than a day ahead, the message would not expire for long, perhaps for thousands of years. So such a message waits at
+most for its TTL by the monotonic clock. That is right whichever of the two wall clocks is wrong: the message is at least as
+old as it has waited here.
 
-Whoever sends messages decides when their TTLs pass, and it can be the same moment for all that wait. So not more of them are
-settled at once than take some hundredths of a second; the others have their turn at the next ticks.
+The TTLs of all waiting messages can pass at the same moment, if their sender wants that. So only so many are settled at once
+as take some hundredths of a second; the others follow in the next ticks.
 """
 
 import heapq

@@ -1,8 +1,8 @@
-"""Duplicates: the ids of messages that were seen, and copies that arrived from the wrong side.
+"""Finds duplicates by the ids of earlier messages, and copies that other streamers have forwarded to the wrong endpoint.
 
-A message that arrives twice (two paths, a redelivery, an echo) is forwarded once. Only what arrived from where its source
-lives counts as seen. What is turned away is remembered under a key of its own, so that it is reported once and suppresses
-nothing.
+A message that arrives twice (two paths, a redelivery, an echo) is forwarded once. Only a message that arrived through an
+endpoint where its source lives makes later ones duplicates. Rejected messages are remembered under a separate key, so that
+each is reported once and does not suppress a valid message with the same id.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
-"""The end of a router: takes over what has arrived, delivers what can be delivered, keeps or reports the rest.
+"""The orderly end of a router: takes what has arrived, delivers what can be delivered, keeps or dead-letters the rest.
 
 The law of this file:
-- All networks are left before anything is waited for (`leaving`).
-- With a journal, what was taken enters it at once, whatever the bounds of the queues say. Only what makes progress is waited
-  for. What cannot leave now stays in the journal; what that has no room for becomes a dead letter.
-- Without a journal everything is waited for, and what is left becomes a dead letter, unless its source still has it. So it
-  is with a journal that cannot be written.
+- All endpoints stop receiving before anything is waited for (`leaving`).
+- With a journal, the messages taken enter it at once, whatever the bounds of the queues say. The drain waits only for
+  messages that make progress. The others stay in the journal; those for which it has no room become dead letters.
+- Without a journal, or with one that cannot be written, the drain waits for all messages. What is left becomes dead letters,
+  except for messages that their source still has.
 """
 
 import asyncio

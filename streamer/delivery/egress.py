@@ -1,6 +1,6 @@
-"""The way out through one endpoint: serves ready lanes by priority class, keeps the window, handles what comes back.
+"""The way out through one endpoint: serves ready lanes by priority class, keeps the window, handles the transport's results.
 
-Everything that is settled goes to the settler. What the messages are about is not known here.
+Every outcome goes to the settler. The content of messages does not matter here.
 """
 
 import logging
@@ -56,7 +56,7 @@ class Egress:
         store: UnconfirmedStore | None = None,
         pause_rules: PauseRules | None = None,
     ) -> None:
-        """``pause_rules`` are shared: whoever changes them calls `apply_pause_rules`."""
+        """``pause_rules`` are shared: call `apply_pause_rules` after a change."""
         self.name = name
         self._clock = clock
         self.transport = transport
@@ -112,16 +112,16 @@ class Egress:
         self._absent.watch(lane)
 
     def lane_retired(self, lane: Lane) -> None:
-        """A queue has let go of an idle lane."""
+        """A queue has removed an idle lane."""
         self._absent.forget(lane)
 
     def queued(self, lane: Lane) -> None:
-        """Something was put into a lane: send it with the next turn of the pump."""
+        """A delivery was put into a lane: send it with the next turn of the pump."""
         self.file(lane)
         self._pump.mark(self)
 
     def give_up(self, delivery: Delivery, failure: Failure) -> None:
-        """A message that waits in a lane has to go."""
+        """Settle a message that waits in a lane as failed."""
         delivery.lane.drop(delivery)
         self._settler.fail(delivery, failure)
 
@@ -234,7 +234,7 @@ class Egress:
         self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
-        """Send as much as the windows allow; whether to go on: something was taken out of a lane, and few had expired."""
+        """Send as much as the windows allow; returns whether to go on: messages were taken, and few of them had expired."""
         if self._ready.is_empty:
             self._is_full = False
             return False
@@ -283,7 +283,7 @@ class Egress:
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
-        """Fetch payloads that are only in the journal. What is damaged fails; what cannot be read *now* waits."""
+        """Fetch payloads that are only in the journal. Damaged ones fail; those that cannot be read *now* wait."""
         loaded, lost, later = self._custody.payloads.load_all(out)
         self.in_flight -= len(lost) + len(later)
         for delivery in lost:
@@ -354,7 +354,7 @@ class Egress:
         self._settler.unconfirmed(left, store)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
-        """A lost link uses up no attempt: everything returns to its place and waits."""
+        """A lost link does not count as an attempt: everything returns to its place and waits."""
         for delivery in reversed(deliveries):
             lane = delivery.lane
             lane.returned()
@@ -381,7 +381,7 @@ class Egress:
         self._backing_off.hold(lane, self._clock.monotonic_s() + for_s)
 
     def tick(self, now_s: float, now_ms: int) -> None:
-        """The clock's work: back-offs and rates that let go, TTLs that pass, what is confirmed by waiting; then send."""
+        """Called by the clock: ends back-offs and waits for rates, expires messages, confirms by waiting; then sends."""
         self._ready.wake(now_s)
         for lane in self._backing_off.release(now_s):
             self.refill(lane)

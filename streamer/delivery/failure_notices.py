@@ -1,11 +1,11 @@
-"""What is told about a failure: dead letters and RPC error responses, and the queues that they are sent from.
+"""Failure notices: makes the dead letters and error Responses for failed messages, and owns the queues that send them.
 
-They are ordinary messages, in ordinary lanes. Their queues have no source endpoint, so what fails in them is counted and
-causes no further notice. The settler sends what is made here.
+Notices are ordinary messages, in ordinary lanes. Their queues have no source endpoint; if a notice fails itself, that is
+counted and causes no further notice. The settler sends the notices that are made here.
 
-What was never accepted may come from anybody, under any name. So its notices are treated in the lowest class: they push out
-none of those about accepted messages. If no route took it they have a rate. If its source does not live where it came from
-they go nowhere but there, and to nobody in particular.
+Strangers can cause any number of failures, under any name, with messages that are never accepted. So notices about these are
+treated in the lowest class and displace none about accepted messages. If no route took the message, they have a rate limit.
+If its source does not live where it came from, they are sent only to that endpoint and named ones, without an addressee.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -98,13 +98,13 @@ class FailureNotices:
         self._watcher: Watcher | None = None
 
     def watch(self, watcher: "Watcher | None") -> None:
-        """Tell of every dead letter from now on; None: nobody listens."""
+        """Call this for every dead letter from now on; None: nothing."""
         self._watcher = watcher
 
     def add_endpoint(
         self, name: str, owner: LaneOwner, authorities: tuple[str, ...], addressed: bool
     ) -> tuple[RouteQueue, ...]:
-        """Have notices sent at one more endpoint. Their queues are returned, for ``owner`` to serve."""
+        """Add the queues for notices at one more endpoint, which ``owner`` sends; returns them."""
         letters = None if name == LOCAL_ENDPOINT else self._queue(f"dead-letter/{name}", name, owner)
         responses = self._queue(f"rpc-error/{name}", name, owner)
         self._paths[name] = NoticePath(letters, responses, authorities, addressed)
@@ -121,8 +121,8 @@ class FailureNotices:
         self.suppressed.pop(name, None)
 
     def use(self, options: NoticeOptions, authorities: Mapping[str, tuple[str, ...]], addressed: Collection[str]) -> None:
-        """Take other options from now on, other authorities behind the endpoints, and others of them on whose network a
-        Publish needs an address (``addressed``).
+        """Use other options from now on, other authorities behind the endpoints, and another set of endpoints on whose
+        network a Publish needs an address (``addressed``).
         """
         if options.report_rate != self.options.report_rate:
             self._rates = _rates(options.report_rate)
@@ -134,7 +134,7 @@ class FailureNotices:
             self._paths[name] = replace(path, authorities=authorities.get(name, ()), addressed=name in addressed)
 
     def _policy(self) -> QueuePolicy:
-        """Notices never hold anything up: at the bound the oldest go."""
+        """Notices never make a source wait: at the bound the oldest are dropped."""
         bounds = QueueConfig(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
         return self.options.policy.model_copy(update={"queue": bounds, "rate": None, "rate_per_authority": None})
 
@@ -150,13 +150,13 @@ class FailureNotices:
         where: Where = NOWHERE,
         delivery: Delivery | None = None,
     ) -> list[tuple[RouteQueue, UMessage]]:
-        """The dead letters of a message that came in through ``ingress``, and its answer if it was a Request; with the queue
-        of each. The journal keeps the dead letter as well.
+        """Make the dead letters of a message that came in through ``ingress``, and the answer if it was a Request, each with
+        the queue to send it from. The journal stores the dead letter as well.
 
-        If that endpoint is gone since a restart nobody can be told there; the letter is stored all the same.
+        If that endpoint was removed by a restart, nothing can be sent there, but the letter is stored.
 
-        A dead letter of another streamer that we cannot deliver is counted and no more: two streamers that published dead
-        letters about each other's dead letters would never end. So is a status: the next one says more.
+        Nothing is made for a dead letter of another streamer, or two streamers could report each other's dead letters for
+        ever; nor for a status, because the next one follows soon.
         """
         if self.is_only_counted(received.message):
             return []
@@ -179,15 +179,17 @@ class FailureNotices:
         if self._watcher is not None:
             self._watcher(failed, number)
         if failed.was_accepted or failed.route:
-            notices = self._told(failed, ingress, ())
+            notices = self._notices_of(failed, ingress, ())
         else:
-            notices = self._told_briefly(failed, ingress)
+            notices = self._limited_notices(failed, ingress)
         if failed.was_accepted:
             return notices
         return [(queue, replace(notice, attributes=notice.attributes.below(0))) for queue, notice in notices]
 
-    def _told(self, failed: FailedMessage, ingress: str, elsewhere: Collection[str]) -> list[tuple[RouteQueue, UMessage]]:
-        """All notices of a failure. ``elsewhere`` is where its source lives, if it does not live where it came in."""
+    def _notices_of(
+        self, failed: FailedMessage, ingress: str, elsewhere: Collection[str]
+    ) -> list[tuple[RouteQueue, UMessage]]:
+        """All notices of a failure, but none at ``elsewhere``: where its source lives, if that is not where it came in."""
         notices: list[tuple[RouteQueue, UMessage]] = []
         answer = error_response(failed)
         origin = self._paths.get(ingress)  # None: an earlier run had that endpoint, this one has not
@@ -203,8 +205,8 @@ class FailureNotices:
                 notices.append((path.dead_letters, letter))
         return notices
 
-    def _told_briefly(self, failed: FailedMessage, ingress: str) -> list[tuple[RouteQueue, UMessage]]:
-        """The notices of a message that no route took, unless there were too many. Our own services hear of any number."""
+    def _limited_notices(self, failed: FailedMessage, ingress: str) -> list[tuple[RouteQueue, UMessage]]:
+        """The notices of a message that no route took, within the report rate. Our own services have no rate."""
         authority = failed.message.attributes.source.authority
         authorities = {name: path.authorities for name, path in self._paths.items()}
         homes = (ingress,) if ingress == LOCAL_ENDPOINT else homes_of(authority, authorities)
@@ -213,25 +215,25 @@ class FailureNotices:
             failed = replace(failed, is_withheld=True)
         elsewhere = () if is_at_home else homes or (LOCAL_ENDPOINT,)
         if self._rates is None or ingress == LOCAL_ENDPOINT:
-            return self._told(failed, ingress, elsewhere)
+            return self._notices_of(failed, ingress, elsewhere)
         now_s = self._clock.monotonic_s()
         pace = self._rates.of((authority, ingress), now_s)
         if pace.ready_in(now_s):
             self.suppressed[ingress] = self.suppressed.get(ingress, 0) + 1
             return []
-        notices = self._told(failed, ingress, elsewhere)
+        notices = self._notices_of(failed, ingress, elsewhere)
         pace.spend(1, sum(size_of(notice) for _, notice in notices))
         return notices
 
     def is_only_counted(self, message: UMessage) -> bool:
-        """Whether nobody is told if this message fails: a dead letter of a streamer, or its status.
+        """Whether a failure of this message is counted without notices: a dead letter of a streamer, or its status.
 
-        On what topic another streamer publishes its dead letters is a matter of its configuration.
+        Any Publish of a streamer counts as one, because the topic of its dead letters depends on its configuration.
         """
         return message.attributes.type is UMessageType.PUBLISH and message.attributes.source[1:3] == USTREAMER
 
     def _sinks(self, path: NoticePath, sender: str, is_origin: bool) -> list[UUri | None]:
-        """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""
+        """The sinks of a dead letter: none, or on a network that needs an authority, that of the message's sender."""
         if not path.addressed:
             return [None]
         if is_origin:

@@ -1,11 +1,11 @@
 """Log lines about single flows: messages that failed, flows that are held, packets that cannot be read.
 
 The law of this file:
-- Of one flow, one line appears in each window (``log.repeat_s``), and of an endpoint `LINES` for each event. Strangers
-  decide how many messages are refused, so what has no line costs next to nothing: it is counted before anything is put into
-  words.
-- When the window is over, the last one of each flow that had no line gets one, with the number of those before it. So what
-  was said last of a flow is true. That holds for `FLOWS` flows; the others are counted together.
+- In each window (``log.repeat_s``) a flow gets one line, and each event at most `LINES` lines per endpoint. Strangers can
+  cause any number of refused messages, so a suppressed line must cost next to nothing: it is counted before any text is
+  made.
+- When the window is over, the last suppressed line of each flow is written, with the number of those before it. So the last
+  line about a flow is true. That holds for `FLOWS` flows; the others are counted together.
 - Neither payloads nor tokens are logged, and every text is bounded.
 - What permissions deny is in the audit log, once for a flow. Here its messages are counted.
 
@@ -28,16 +28,16 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
 SHORTEST_WINDOW_S = 1.0
-"""Also with ``log.repeat_s`` of 0, which leaves out no other line."""
+"""The shortest window, also with a ``log.repeat_s`` of 0, which suppresses no other lines."""
 
 LINES = 50
 """The most lines of one event at one endpoint in a window."""
 
 FLOWS = 50
-"""The flows with something left out in a window of which the last word is kept, for each event and endpoint."""
+"""For how many flows with suppressed lines the last one is kept, for each event and endpoint."""
 
 CHANGES = 4
-"""How often it is said at once within a window that a flow is held, or released."""
+"""How many lines of a flow that is held or released are written at once within a window."""
 
 DEAD_LETTERED = "message_dead_lettered"
 GIVEN_UP = "message_given_up"
@@ -75,7 +75,7 @@ logger = logging.getLogger("ustreamer.flows")
 
 
 class FlowLog:
-    """Says what happens to single flows, within the limits."""
+    """Writes lines about single flows, within the limits."""
 
     def __init__(self, clock: Clock) -> None:
         self._now_s = clock.monotonic_s
@@ -83,7 +83,7 @@ class FlowLog:
         self._limits: dict[tuple[str, str], Limit[Hashable, _Kept]] = {}  # by event and endpoint
 
     def use(self, config: LogConfig) -> None:
-        """Take another length of windows, for those that begin from now on."""
+        """Use another length for windows that begin from now on."""
         self._window_s = max(config.repeat_s, SHORTEST_WINDOW_S)
 
     def failed(
@@ -96,8 +96,8 @@ class FlowLog:
     ) -> None:
         """A message was not delivered. ``names``: of route, ingress and egress; empty for none.
 
-        ``event``: `DEAD_LETTERED` or `GIVEN_UP` if it was on a route. What was not may have been sent by anybody: it uses
-        up none of their lines.
+        ``event``: `DEAD_LETTERED` or `GIVEN_UP` if it was on a route. Strangers can cause any number of other failures, so
+        these have lines of their own.
         """
         if not logger.isEnabledFor(logging.WARNING):
             return
@@ -115,21 +115,21 @@ class FlowLog:
             self._write(MALFORMED, endpoint, error.reason, kept)
 
     def unwanted(self, endpoint: str, reason: Unwanted, number: int, attributes: Attributes | None) -> None:
-        """Nobody took so many packets that came in through an endpoint; with the attributes of one of them, if known."""
+        """``number`` packets from an endpoint were not wanted by any listener. ``attributes``: of one of them, if known."""
         if logger.isEnabledFor(logging.INFO):
             source, sink = (None, None) if attributes is None else (attributes.source, attributes.sink)
             kept = (UNWANTED, partial(_as_given, endpoint, reason.value, source, sink, number))
             self._write(UNWANTED, endpoint, (reason, source, sink), kept)
 
     def held(self, lane: Lane, reason: str, event: str = HELD) -> None:
-        """Nothing of a flow is sent for now; or, with `RELEASED`, this reason is gone."""
+        """A flow is held for a reason; or, with `RELEASED`, that reason is gone."""
         if logger.isEnabledFor(logging.INFO):
             queue = lane.queue
             kept = (event, partial(_as_given, queue.target, queue.name, *lane.key, reason, lane.live))
             self._write(HELD, queue.target, (queue.name, lane.key, reason), kept, CHANGES)
 
     def tick(self, is_end: bool = False) -> None:
-        """Say what had no line, once its window is over, or at the end."""
+        """Write the last suppressed lines whose window is over; at the end all of them."""
         now_s = self._now_s()
         for (event, endpoint), limit in list(self._limits.items()):
             if limit.is_idle:

@@ -1,4 +1,4 @@
-"""When custody's next flush is: each flush wakes the event loop, so there are as few as the promises allow."""
+"""Schedules custody's flushes. Each wakes the event loop, so there are as few as the promised waiting times allow."""
 
 from collections.abc import Callable
 from typing import Final

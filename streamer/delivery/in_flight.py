@@ -1,12 +1,11 @@
-"""How many messages may be in flight to a destination that confirms in order: enough to keep it busy, and not many more.
+"""Bounds the messages in flight to a destination that confirms in order: enough to keep it busy, and not many more.
 
-What is in flight beyond that waits at the destination, where nothing urgent can overtake it, and for so long that the
-journal gets it as well. How much is enough depends on how far away the destination is, and that is what the shortest time
-shows that a message has needed lately: a destination next to us is busy with a few, one behind a slow network needs the
-whole window.
+Further ones would only wait at the destination, where nothing urgent can overtake them, and so long that the journal has to
+store them as well. How many are enough depends on the round trip to the destination, for which the shortest confirmation
+time of late is taken: a near destination is busy with a few, one behind a slow network needs the whole window.
 
-A turn that sends one message costs nearly as much as one that sends many. So nothing is sent before a quarter of the window
-is free.
+A turn of the event loop that sends one message costs nearly as much as one that sends many. So nothing is sent before a
+quarter of the window is free.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ MOST_PER_S: Final = 20_000.0
 """How many messages a second have to fit into the window, beyond `AT_LEAST`, however far the destination is."""
 
 FEW_WAIT: Final = 16
-"""Of so many messages that wait one may say that few do."""
+"""At or below this number of waiting messages, `InFlight.few_wait` is called."""
 
 LATELY_S: Final = 10.0  # how long a time counts at least, and twice as long at most
 _CONTESTED_S: Final = 1.0
@@ -28,7 +27,7 @@ _LONG_S: Final = 10.0  # a time for which every window is too small
 
 
 class InFlight:
-    """The window of one egress, beside those that the configuration and the transport set."""
+    """One more bound on the window of an egress, beside those of the configuration and the transport."""
 
     __slots__ = ("_before_s", "_contested_until_s", "_from_s", "_on_few", "_shortest_s")
 
@@ -44,7 +43,7 @@ class InFlight:
             self._shortest_s = seconds
 
     def forget_times(self) -> None:
-        """The destination is another one from now on: how far away, shows the first message that it confirms."""
+        """The destination is another one from now on: its round trip is measured anew."""
         self._shortest_s = self._before_s = _LONG_S
 
     def contested(self, now_s: float) -> None:
@@ -52,11 +51,11 @@ class InFlight:
         self._contested_until_s = now_s + _CONTESTED_S
 
     def is_contested(self, now_s: float) -> bool:
-        """Whether that was so lately."""
+        """Whether messages of several classes have waited lately."""
         return now_s < self._contested_until_s
 
     def room(self, in_flight: int, most: int, now_s: float) -> int:
-        """How many messages may be sent while so many are in flight. ``most``: the window that others set."""
+        """How many more messages may be sent. ``most``: the window by configuration and transport."""
         if now_s - self._from_s >= LATELY_S:
             self._before_s, self._shortest_s, self._from_s = self._shortest_s, _LONG_S, now_s
         shortest_s = min(self._shortest_s, self._before_s)

@@ -1,6 +1,6 @@
 """The way in through one endpoint: checks what a transport hands over and puts it into lanes.
 
-Done per batch: reading clocks, sending. Done per flow: what `resolve` finds out.
+Per batch it reads the clocks and sends; per flow it asks `resolve` for the decision; the rest is per message.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -92,7 +92,7 @@ class Ingress(UListener):
     def close(self) -> None:
         """Accept and acknowledge nothing that arrives from now on. The backlog may still enter.
 
-        What its source does not keep is rejected; services send again what they were not told to be safe.
+        Messages that their source does not keep are rejected; our services send theirs again after a restart.
         """
         self.closed = True
         self._receiving.close()
@@ -106,7 +106,7 @@ class Ingress(UListener):
     def take_rest(self, beyond_bounds: bool) -> None:
         """Take all that still arrives: the transport is not asked to pause any more.
 
-        ``beyond_bounds``: what its source does not keep waits in no backlog, since a journal has room for it.
+        ``beyond_bounds``: messages that their source does not keep enter at once, without a backlog: the journal has room.
         """
         self._takes_rest = True
         self._receiving.take_all()
@@ -122,7 +122,7 @@ class Ingress(UListener):
         return len(lost)
 
     def _refuse(self, received: Received, resolved: Resolved, failure: Failure) -> None:
-        """A message gets onto none of its routes: it is refused on the account of each."""
+        """A message enters none of its routes: count it as refused on each."""
         if resolved.failure is not None:  # its route was removed meanwhile
             self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
             return
@@ -185,7 +185,7 @@ class Ingress(UListener):
             self._receiving.wait_for(self._egress)
 
     def refuse(self, batch: Sequence[Refused]) -> None:
-        """Account for messages that the transport gives to no listener, and have those who sent them told."""
+        """Settle messages that the transport gives to no listener, and report them to their senders."""
         if self.closed:
             self._refuse_late([each.received for each in batch])
             return
@@ -217,7 +217,7 @@ class Ingress(UListener):
         return len(self.backlog) > 0
 
     def admit_backlog(self) -> None:
-        """There may be room now: let in the backlog, in order, as far as it fits."""
+        """There may be room now: admit the backlog, in order, as far as it fits."""
         for queue in self.backlog.queues():
             self._take(self.backlog.take(queue), is_backlog=True)
         self._receiving.look_at(self.backlog)
@@ -286,7 +286,7 @@ class Ingress(UListener):
         received.release()
 
     def _seen_before(self, key: bytes, received: Received) -> None:
-        """A second copy. Until the first is settled the two share its fate: both are acknowledged together."""
+        """Settle a second copy as a duplicate. It is acknowledged together with the first, once that is settled."""
         first = self._seen.young.get(key) or self._seen.old.get(key)
         self._settler.set_aside(received, self.name, self.unrouted)
         if first is None:
@@ -295,7 +295,7 @@ class Ingress(UListener):
             first.attach(received)
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
-        """Whether every leg can take the message. If not, it goes to the backlog or is turned away here."""
+        """Whether every leg can take the message. If not, it is put into the backlog or refused here."""
         size, backlog = size_of(received.message), self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
@@ -325,7 +325,7 @@ class Ingress(UListener):
             self._count_duplicate(earlier)
 
     def _is_overrun(self, received: Received) -> bool:
-        """Whether so much waits that no more may. A source that has a window, or was not yet asked to pause, may go on."""
+        """Whether the backlog is full. A source that has a window, or was not yet asked to pause, may fill it further."""
         if len(self.backlog) >= _HOLD_AT_MOST:
             return True
         return self._receiving.is_held_up and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES

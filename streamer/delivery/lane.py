@@ -1,16 +1,16 @@
 """Lanes: one FIFO of deliveries per flow (same source, same sink, same route).
 
 The law of this file:
-- A lane gives its deliveries out in the order in which they came, and takes back what was not delivered to where it
-  stood. Priority decides between lanes, never inside one.
-- A lane is *ready* if it holds something, is not held, and its own window is open. It is held for as long as there
-  is one of the reasons in `Hold`. An idle lane may be retired while it is held, except for back-off: the other reasons are
-  found again for a new lane.
-- The window opens by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on
-  one message at a time, so that nothing overtakes a message that is refused again. Confirmations of what was sent before
-  the refusal do not open the window.
-- A delivery that was settled while it waited (expired, evicted) stays in the queue and is passed over.
-- Unconfirmed messages that are to be redelivered may still be packed in batches (`redeliveries`). Nothing younger is sent
+- A lane gives out its deliveries in the order in which they came, and puts those that were not delivered back into their
+  places. Priority decides between lanes, never inside one.
+- A lane is *ready* if it has a delivery, is not held, and its own window has room. It is held as long as there is one of
+  the reasons in `Hold`. An idle lane may be removed while it is held, except for back-off: a new lane of the flow finds the
+  other reasons again.
+- The window grows by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on one
+  message at a time, so that nothing overtakes a message that is refused again. Confirmations of messages that were sent
+  before the refusal do not widen the window.
+- A delivery that was settled while it waited (expired, evicted) stays in the queue and is skipped.
+- Unconfirmed messages that are to be redelivered may still be packed in batches (`redeliveries`). No newer message is sent
   before them.
 
 No event loop, no clock, no logger in here.
@@ -115,27 +115,27 @@ class Delivery:
         self.spilled = False
 
     def forget(self) -> None:
-        """Let go of the message: a settled delivery may still be listed for a while, and must not hold its payload."""
+        """Release the message: a settled delivery may stay in lists for a while, and must not keep its payload in memory."""
         del self.message, self.received
 
 
 class LaneOwner(Protocol):
-    """Who sends what waits in lanes: an egress."""
+    """The egress that sends the messages of lanes, as lanes and queues see it."""
 
     def lane_came(self, lane: "Lane") -> None:
         """A queue has a new lane."""
         ...
 
     def lane_retired(self, lane: "Lane") -> None:
-        """A queue has let go of an idle lane."""
+        """A queue has removed an idle lane."""
         ...
 
     def queued(self, lane: "Lane") -> None:
-        """Something was put into a lane by somebody other than an ingress: it is to be sent soon."""
+        """A delivery was put into a lane: send it soon."""
         ...
 
     def give_up(self, delivery: "Delivery", failure: Failure) -> None:
-        """A message that waits in a lane has to go."""
+        """Settle a message that waits in a lane as failed."""
         ...
 
 
@@ -229,13 +229,13 @@ class Lane:
 
     @property
     def is_opening(self) -> bool:
-        """Whether more could be sent if only the lane's window, still opening, were larger."""
+        """Whether more could be sent if the lane's window, which is still growing, were larger."""
         is_full = self.window <= self.in_flight < self.max_window
         return is_full and self.live > 0 and not self.hold and not self.unconfirmed_in_flight
 
     @property
     def is_idle(self) -> bool:
-        """Whether the lane could be retired and made anew without any difference."""
+        """Whether the lane could be removed, and a new one made later, without any difference."""
         return self.live == 0 and self.in_flight == 0 and self.unconfirmed == 0 and not self.hold & Hold.BACKOFF
 
     @property
@@ -356,7 +356,7 @@ class Lane:
 
     @property
     def is_for_nobody(self) -> bool:
-        """Whether nobody is interested in what waits here: Publishes without a listener, on a flow that had none before.
+        """Whether nobody listens to the Publishes that wait here, and nobody did before.
 
         For a paused lane this is decided once it is resumed.
         """

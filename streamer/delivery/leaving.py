@@ -1,7 +1,7 @@
-"""How an endpoint is left: at the daemon's end, because a reload removed it, or to come back with other options.
+"""Disconnects an endpoint: when the daemon ends, when a reload removes the endpoint, or to restart it with other options.
 
-A network that keeps what is not acknowledged (MQTT) keeps everything from then on. From the others everything is taken that
-they have brought, and they are left before anything is waited for: their senders then know that nobody listens.
+A network that keeps unacknowledged messages (MQTT) simply keeps all later ones. From other networks (Zenoh) everything that
+has arrived is taken, and receiving ends before anything is waited for, so that senders see that nobody listens.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Parts(Protocol):
 
 
 async def attempt(call: Callable[[], Awaitable[None]], what: str, endpoint: str) -> None:
-    """Have a transport do something. Neither its failure nor its silence may hold up the other endpoints, or a stop."""
+    """Call a transport, and log if it fails or takes too long: neither may hold up the other endpoints, or a stop."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             await call()
@@ -90,9 +90,9 @@ async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds:
 
 
 def may_exclude(transport: UTransport, others: Iterable[UTransport]) -> bool:
-    """Whether a transport may not work beside the others: it wants the port of one, or its session.
+    """Whether a transport may need the port or the session of one of the others, so that both cannot run at once.
 
-    A broker ends a session when another connection comes with its client id, whatever address that came by.
+    A broker ends a connection when another one comes with the same client id, over whatever address.
     """
     authority = transport.context.authority
     held = [claim for other in others for claim in other.options.claims(authority)]
@@ -112,7 +112,7 @@ def _is_unconfirmed(egress: Egress) -> bool:
 
 
 def _is_stuck(lane: Lane) -> bool:
-    """Whether what waits in a lane cannot leave now. Whether anybody listens may still be found out in a moment."""
+    """Whether the messages in a lane cannot be sent now. While presence is unknown, they may be in a moment."""
     is_unknown = lane.hold == Hold.ABSENT and lane.presence is Presence.UNKNOWN
     return bool(lane.hold) and not is_unknown
 
@@ -126,7 +126,7 @@ def unpack_all(egress: Egress, settler: Settler) -> None:
 
 
 class Leaving:
-    """Leaves one endpoint while the others go on. Nothing is waited for once the daemon is about to end."""
+    """Disconnects one endpoint while the others go on. Does not wait any more once the daemon is about to end."""
 
     def __init__(self, name: str, parts: Parts, within_s: float) -> None:
         self._ingress = parts.ingresses[name]
@@ -136,9 +136,9 @@ class Leaving:
         self._has_journal = parts.journal is not None
 
     async def stop_receiving(self) -> None:
-        """The network brings nothing more, and nothing that it has brought waits outside of the queues.
+        """Stop receiving, and wait until the backlog has entered the queues.
 
-        What finds no room in time is rejected; unless its source keeps it, which is not told that it came.
+        Messages that find no room in time are rejected, or left unacknowledged if their source keeps them.
         """
         ingress = self._ingress
         await stop_receiving(ingress, self._egress.transport, self._has_journal)
@@ -147,14 +147,14 @@ class Leaving:
         ingress.backlog.remove(lambda received: True)
 
     async def pause(self) -> None:
-        """For an endpoint that will be back: nothing leaves any more, and what was sent is confirmed. It still receives."""
+        """For an endpoint that will be back: send nothing more, and wait for confirmations. It still receives."""
         egress = self._egress
         egress.suspend()
         self._say_what_is_waited_for(egress.in_flight + sum(queue.unconfirmed for queue in egress.queues))
         await self._until(lambda: egress.transport.state is not LinkState.UP or not _is_unconfirmed(egress))
 
     async def leave(self) -> None:
-        """After `pause`: stop the transport. What waits goes on waiting, and what is not confirmed comes back."""
+        """After `pause`: stop the transport. Unconfirmed messages return to their lanes and wait there with the others."""
         await stop_receiving(self._ingress, self._egress.transport, self._has_journal)
         await self._stop()
 

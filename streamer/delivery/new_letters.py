@@ -1,4 +1,4 @@
-"""Dead letters that no transaction has taken yet, and the sources that are acknowledged when one is on disk."""
+"""Dead letters that no transaction has taken yet, and sources that are acknowledged once their dead letter is on disk."""
 
 from collections import deque
 from collections.abc import Iterator

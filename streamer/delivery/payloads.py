@@ -1,4 +1,4 @@
-"""Which payloads of journaled messages are in memory: what waits may be larger than that."""
+"""Keeps payloads of journaled messages in memory up to a bound; beyond it a payload is only in the journal (*spilled*)."""
 
 import logging
 from collections.abc import Sequence

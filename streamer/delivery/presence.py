@@ -1,11 +1,11 @@
-"""Lanes whose receiver is not there: held while nobody listens, where the network can tell.
+"""Holds lanes whose flow nobody listens to, on networks that can tell (Zenoh).
 
 - A lane is held (`Hold.ABSENT`) while nobody listens to its flow, or while it is not known whether anybody does.
-- When the last listener of a flow goes, the flow's unconfirmed messages return to its lane; also, but not for ever, when
-  one of its listeners may have been away for a moment (`UnconfirmedStore.redeliver`).
-- A Publish that nobody listens to is settled at once; unless its lane has just lost its last listener with something
-  unconfirmed, and waits for one like the others.
-- What has waited for ``absent_s`` is given up, unless it is paused: then it waits.
+- When the last listener of a flow goes, the flow's unconfirmed messages return to its lane; also, but only
+  a few times, when one of its listeners may have been away for a moment (`UnconfirmedStore.redeliver`).
+- A Publish that nobody listens to is settled at once. Exception: if its lane has just lost its last listener while messages
+  were unconfirmed, it waits for a listener like other messages.
+- Messages that have waited for ``absent_s`` are given up, unless they are paused.
 """
 
 from collections.abc import Callable

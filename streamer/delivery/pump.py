@@ -1,7 +1,7 @@
-"""When to send: an outcome may make room for what waits outside full queues, and what enters may be sent at once.
+"""The pump: when messages were settled, admits others from backlogs and lets the egresses send, until nothing is left.
 
-Whoever has settled something tells the pump, which lets the backlogs in and has the egresses send, until nothing is left
-to do. Sending may settle more; that is part of the same turn, not a call within a call.
+Every caller that settles something tells the pump. Sending may settle more messages; these are handled in the same turn, not
+by a nested call.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A route's egress queue: its lanes, its bounds in messages and bytes, and what happens at the bound.
 
-Everything that the route has accepted and not settled counts towards the bounds, also what is in flight. No event loop,
-no clock and no logger in here.
+Every message that the route has accepted and not settled counts towards the bounds, also in flight; except for stalled and
+unconfirmed ones. No event loop, no clock and no logger in here.
 """
 
 import itertools

@@ -1,14 +1,14 @@
-"""Which lane of an egress is next: the lanes that may send, by the priority class of their highest message.
+"""Which lane an egress serves next: the lanes that may send, by the priority class of their highest message.
 
 The law of this file:
-- A higher class goes first; but while others wait, classes below it get ``lower_share`` of the bytes that are sent, and
-  among them again the higher class goes first, with the same share for those below it. So every class moves.
+- A higher class goes first. But while lower classes wait, they get ``lower_share`` of the bytes sent; among them again the
+  higher class goes first, with the same share for those below it. So every class makes progress.
 - Inside a class the parties (source authorities of a route) take turns, and inside a party its lanes.
-- A lane whose window is still opening blocks the lower classes until its next confirmation, except for their share: they
-  would fill the endpoint's window while a higher class waits.
-- A party whose rate is used up is parked until it is not; all parties of a route if the route's is.
-- A lane is listed once per class. An entry that no longer holds (the lane has moved to a higher class, or may not send) is
-  passed over when its turn comes.
+- A lane whose window is still growing blocks the lower classes until its next confirmation, except for their share:
+  otherwise they would fill the endpoint's window while a higher class waits.
+- A party that has used up its rate is parked until it may send again; if the route's rate is used up, all its parties are.
+- A lane is listed once per class. An outdated entry (the lane has moved to a higher class, or may not send) is skipped when
+  its turn comes.
 
 No event loop, no clock, no logger in here.
 """

@@ -1,11 +1,11 @@
-"""When an endpoint is received from: not while its backlog is large, and not while more would only fill lanes for a moment.
+"""Pauses and resumes receiving at an endpoint: while its backlog is large, and briefly while a destination is behind.
 
-A source may be faster than its destination confirms. What it brings then waits in lanes, and what waits for longer than
-`flush_times.FLUSH_S` is written to the journal, which costs as much again as to carry it. A network that holds back what
-nobody takes can keep it as well. So once `MANY_WAIT` messages wait there for nothing but the window, nothing is received
-until few do, or `PACE_S` are over. If it comes to that, the destination is slow, and for `SLOW_S` everything is taken as it
-comes: that is what the journal is for. Everything is taken, too, while messages of several priority classes wait: the higher
-ones can overtake nothing outside.
+A source may be faster than its destination confirms. Its messages then wait in lanes, and those that wait for longer than
+`flush_times.FLUSH_S` are written to the journal, which costs as much as forwarding them. A network such as Zenoh can hold
+them back instead, if we stop reading for a moment. So once `MANY_WAIT` messages wait for room in the window of their
+destination, receiving pauses until few do, or for `PACE_S`. If that time was not enough, the destination is slow, and for
+`SLOW_S` there are no such pauses: the journal takes the messages. Nor is there a pause while messages of several priority
+classes wait, because a message outside could not overtake those of lower classes.
 """
 
 import logging
@@ -57,14 +57,14 @@ class Receiving:
         self.is_held_up = False
 
     def take_all(self) -> None:
-        """Do not pause any more."""
+        """Receive without pauses from now on."""
         if self._is_free and (self.is_held_up or self._waits_for is not None):
             self._transport.resume_receiving()
         self._is_free = self.is_held_up = False
         self._stop_waiting()
 
     def take_freely(self, now_s: float) -> None:
-        """The source sends to another destination than before: it is not held up for one of them."""
+        """Do not pause for a slow destination for a while: the source sends to several."""
         self._freely_until_s = now_s + SLOW_S
 
     def look_at(self, backlog: Backlog) -> None:
@@ -83,7 +83,7 @@ class Receiving:
             self._log("resumed", backlog)
 
     def wait_for(self, egress: Egress) -> None:
-        """What has come last goes there: wait for a moment, if much waits there already."""
+        """The last messages go to this egress: pause receiving for a moment, if many messages wait there already."""
         if self.is_held_up or self._waits_for is not None or not self._is_free or egress.surplus < MANY_WAIT:
             return
         if self._clock.monotonic_s() < self._freely_until_s:

@@ -1,8 +1,8 @@
-"""What an earlier process has left in the journal: put back into the lanes before anything new comes.
+"""Recovery: puts messages that an earlier process has left in the journal into lanes, before anything new is received.
 
-Rows are messages that waited, segments are batches of unconfirmed ones. Both are sent, in the order of their numbers and
-before newer messages of the same flow, over the route that accepted them. If that route is gone they still go where it
-led; if its endpoint is gone they become dead letters.
+Rows are messages that waited, segments are batches of unconfirmed ones. Both are sent in the order of their numbers and
+before newer messages of the same flow, over the route that accepted them. If that route is gone, they are sent over another
+one to the same endpoint; if the endpoint is gone, they become dead letters.
 """
 
 import logging

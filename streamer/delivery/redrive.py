@@ -1,8 +1,8 @@
-"""Redrive: the messages of dead letters are sent again, with their id and attributes, over today's routes.
+"""Redrive: sends the messages of dead letters again, with their id and attributes, over the currently configured routes.
 
-A letter is deleted from the journal in the same transaction in which its message enters it, unless the message is delivered
-before. One that cannot be sent now, because it has expired or is not allowed, nobody is interested or its endpoint is gone,
-stays as it is and can be redriven later. A new letter in its place would say that the message was never accepted.
+A letter is deleted from the journal in the same transaction that stores its message, or once the message is delivered. If
+the message cannot be sent now (it has expired or is not allowed, nobody is interested, or its endpoint is gone), its letter
+stays unchanged and can be redriven later. A new letter in its place would say that the message was never accepted.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Why an ingress does not take a message. Pure."""
+"""The reasons for which an ingress does not accept a message. Pure."""
 
 from enum import Enum
 

@@ -1,10 +1,10 @@
-"""A reload of a router: endpoints come, change and go while the others go on.
+"""Applies a reload to a router: adds, changes and removes endpoints while the others go on.
 
 The law of this file:
-- Whatever can be refused is tried first. After that nothing can be refused any more, so a refused reload changes nothing.
-- What goes and what changes is left (`leaving`) with the table of before. Then the new one is used.
-- What is changed or new starts at once, because a network such as Zenoh keeps nothing while it is deaf; unless it wants the
-  port or the session of one that goes.
+- Every step that can fail comes first. After it nothing can fail any more, so a refused reload changes nothing.
+- Removed and changed endpoints are disconnected (`leaving`) under the old routing table. Then the new one is used.
+- Changed and new transports start at once, because a network such as Zenoh loses messages meanwhile; unless one needs the
+  port or the session of an endpoint that is still being removed.
 """
 
 import asyncio

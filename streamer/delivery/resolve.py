@@ -1,7 +1,7 @@
-"""What to do with messages, found out once per set of shared attributes: validation, the decision, permissions, the lanes.
+"""Finds out once what to do with all messages that share attributes: validation, decision, permissions, lanes.
 
-It reads and decides; nothing is counted, sent or turned away here. A new decision that denies something goes into the audit
-log: once for a flow, not for each message.
+It only computes: nothing is counted, sent or refused here. A new decision that denies something goes into the audit log,
+once for a flow and not for each message.
 """
 
 from collections.abc import Iterable

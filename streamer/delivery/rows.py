@@ -1,4 +1,4 @@
-"""Rows of the journal: what is old enough for one, which deliveries get theirs only together, and its form. Pure."""
+"""The journal's rows: which deliveries are old enough for one, which are written together, and the form of a row. Pure."""
 
 from collections import deque
 from collections.abc import Iterable

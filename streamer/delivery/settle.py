@@ -1,5 +1,4 @@
-"""Settling: the only way out. Outcome → counters, trace record, tap, log line, dead letter, RPC error response, source
-acknowledgement.
+"""Settling ends every delivery. Outcome → counters, trace record, tap, log line, failure notices, source acknowledgement.
 
 Every delivery comes through here exactly once.
 """

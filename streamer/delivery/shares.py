@@ -1,10 +1,10 @@
-"""What each source authority may use of a route: its part of the queue, and its rate. Who takes turns with whom.
+"""How much of a route each source authority may use: its part of the queue, its rate, and its turn.
 
-- A *party* is what one source authority sends over one route. Parties take turns (`ReadyLanes`), so that nobody gains by
+- A *party* is all messages of one source authority on one route. Parties take turns (`ReadyLanes`), so that nobody gains by
   having many flows.
-- *Strangers* are authorities that the route's source endpoint does not list by name. They are one party among the others,
-  and take turns inside it: nobody gains by inventing authorities, as far as the configuration knows the honest ones. The
-  last part of the queue is not for them.
+- *Strangers* are authorities that the route's source endpoint does not list by name. Together they are one party and take
+  turns inside it, so that nobody gains by inventing authorities, as long as the honest ones are listed. The last part of the
+  queue is not for them.
 
 No event loop, no clock, no logger in here.
 """
@@ -47,7 +47,7 @@ class Party:
         self.bytes = 0
 
     def clear(self) -> None:
-        """It has no turn any more."""
+        """Remove it from the turns."""
         self.ready.clear()
         self.listed = 0
         self.parked = False
@@ -92,7 +92,7 @@ class Shares:
         return party
 
     def regroup(self) -> None:
-        """Nobody has a turn any more, and strangers may have become known: all lanes are listed anew."""
+        """Forget all turns; authorities may have become strangers or listed. The caller lists all lanes anew."""
         self._strangers.clear()
         for party in self.parties.values():
             party.clear()
@@ -104,7 +104,7 @@ class Shares:
     # -- rates
 
     def wait_s(self, party: Party, now_s: float) -> float:
-        """How long the rates let a party send nothing; 0 if it may send. The strangers are asked together, and each."""
+        """How long the rates keep a party from sending; 0 if it may. A stranger's group has the route's rate, it its own."""
         wait_s = 0.0
         if self._pace is not None and party.group is None:
             wait_s = self._pace.ready_in(now_s)

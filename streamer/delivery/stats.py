@@ -1,4 +1,4 @@
-"""The numbers that the router keeps. Plain integers, incremented in place; `admin.metrics` turns them into metrics."""
+"""The router's counters. Plain integers, incremented in place; `admin.metrics` turns them into metrics."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -119,16 +119,16 @@ class EndpointStats:
         self.unwanted: dict[str, int] = {}
 
     def count_malformed(self, reason: Malformed) -> None:
-        """A packet was no message."""
+        """A packet was not a message."""
         self.malformed[reason.value] = self.malformed.get(reason.value, 0) + 1
 
     def count_unwanted(self, reason: Unwanted, number: int = 1) -> None:
-        """Nobody took so many packets."""
+        """``number`` packets were not wanted by any listener."""
         self.unwanted[reason.value] = self.unwanted.get(reason.value, 0) + number
 
     @property
     def balances(self) -> bool:
-        """Whether every packet has become something."""
+        """Whether the account balances: every packet was counted in one way."""
         return self.packets == self.received + sum(self.malformed.values()) + sum(self.unwanted.values())
 
 
@@ -159,4 +159,4 @@ class RouterAccount:
     dead_letters: Mapping[tuple[str, UCode], int]
     """Dead letters that were made, by route and code."""
     reports_suppressed: Mapping[str, int] = field(default_factory=dict)
-    """Failures that were reported to nobody because there were too many, by the endpoint where they came in."""
+    """Failures that were not reported because there were too many, by the endpoint where they came in."""

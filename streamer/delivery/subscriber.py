@@ -1,8 +1,8 @@
-"""The listeners at every endpoint: those that the routing table and live subscriptions need, no more.
+"""Registers listeners at every endpoint: those that the routing table and live subscriptions need, and no others.
 
-What the table needs is registered at the start and at a reload, all or nothing. What subscriptions need comes and goes topic
-by topic at runtime: a topic that nobody is interested in is not even received. Every filter is registered once, whichever of
-the two needs it, and unregistered when neither does.
+The filters of the routing table are registered at the start and at a reload, all or nothing. Those of subscriptions come and
+go topic by topic at runtime, so that a topic that nobody is interested in is not even received. A filter that both need is
+registered once, and unregistered when neither needs it.
 """
 
 import asyncio

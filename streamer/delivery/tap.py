@@ -1,11 +1,11 @@
-"""The tap: shows people the messages that end, as they end, while somebody looks.
+"""The tap: shows messages and their outcomes to people, live, while somebody watches.
 
 The law of this file:
-- It holds nothing up, and nothing waits for it. A tap keeps as many messages as it may show at its next turn, with the
-  beginning of their payload, and no more bytes than `MAX_BYTES`. Whoever reads slowly sees fewer messages.
-- What is not shown is counted.
-- If there is more than may be shown, flows that have little take the place of those that have much; in one flow, each
-  message is as likely to be shown as any other.
+- It never delays a message. A tap keeps as many messages as it may show at its next turn, with the beginning of their
+  payload, and no more bytes than `MAX_BYTES`. A slow reader sees fewer messages.
+- Messages that are not shown are counted.
+- If there are more than may be shown, flows with few messages displace those with many; inside a flow, each message is as
+  likely to be shown as any other.
 - It keeps nothing that proves an identity: no token.
 
 Pure: no event loop, no clock, no logger; time is passed in.
@@ -22,15 +22,15 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 SENT = "sent"
-"""What a message has come to that a network has taken which does not confirm (Zenoh). It will not be shown again."""
+"""The outcome shown for a message that a network has taken which does not confirm (Zenoh). It will not be shown again."""
 
 OUTCOMES = (SENT, *(outcome.value for outcome in Outcome))
 
 PAYLOAD_BYTES = 2048
-"""So much of a payload is shown."""
+"""How many bytes of a payload are shown."""
 
 MAX_BYTES = 1024 * 1024
-"""So much a tap keeps between two turns, unless told otherwise."""
+"""How many bytes a tap keeps between two turns, by default."""
 
 _ENTRY_BYTES = 1000  # what a message costs beside its payload
 _TEXT = 500  # characters of a reason: it may contain what others wrote
@@ -38,7 +38,7 @@ _PICKS = 3  # messages that are looked at, to find one that may go
 
 
 class TapFilter(NamedTuple):
-    """What a tap shows; None: whatever it is. ``endpoint``: where messages come in or go out."""
+    """What a tap shows; None: no restriction. ``endpoint``: where messages come in or go out."""
 
     route: str | None = None
     endpoint: str | None = None
@@ -134,7 +134,7 @@ class Tap:
         return _ENTRY_BYTES + min(len(payload), PAYLOAD_BYTES)
 
     def _make_room(self, flow: Attributes, size: int) -> bool:
-        """Let go of a message of a flow that has more than this one, or of this one by chance. False: the new one goes."""
+        """Drop a message of a flow that has more kept than this one, or by chance of this flow. False: drop the new one."""
         kept = self._kept
         own = self._of_flow.get(flow, 0)
         is_drawn = random() * self._seen < len(kept)

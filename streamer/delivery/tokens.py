@@ -1,6 +1,7 @@
-"""Whether the token of a Request is good for its method.
+"""Checks whether the token of a Request is valid for its method, and remembers the answers.
 
-Answers are remembered by the digest of the token, and never with the token. Nothing that is logged or returned contains one.
+An answer is remembered by the digest of the token, never with the token. Nothing that is logged or returned contains a
+token.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from streamer.uprotocol.uri import UriError, UUri
 logger = logging.getLogger("ustreamer.tokens")
 
 _REMEMBER = 4096
-"""Tokens that are remembered: so many good ones, and so many bad ones, so that bad ones push out no good one."""
+"""How many tokens are remembered: so many valid and as many invalid ones, so that the latter displace none of the former."""
 _BAD_FOR_S = 10.0
 _MAX_SCOPE = 256
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 class Refusal(NamedTuple):
-    """Why a token does not do. ``because`` is for operators."""
+    """Why a token is not accepted. ``because`` is for operators."""
 
     code: UCode
     because: str

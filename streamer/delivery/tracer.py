@@ -1,4 +1,4 @@
-"""What the router tells about every outcome, one record each, if traces are written. Nothing here may wait or fail."""
+"""The interface through which the router reports outcomes to the writers of traces and spans. It must not wait or fail."""
 
 from collections.abc import Sequence
 from typing import Protocol

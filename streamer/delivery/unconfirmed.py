@@ -1,18 +1,18 @@
-"""What was sent through one endpoint and is not confirmed: kept until it counts as delivered, or is sent again.
+"""Keeps the messages that one endpoint has sent without a confirmation, until they count as delivered or are sent again.
 
-Messages are packed into *batches*: what was sent between two flushes. A batch is confirmed, and its messages count as
+Messages are packed into *batches*: those that were sent between two flushes. A batch is confirmed, and its messages count as
 delivered, once it is ``unconfirmed_s`` old and there was no sign of a loss:
 
     nobody listens to a flow any more   the flow's messages return to the head of their lane, and wait there
     a node was lost                     batches are set aside: when a node comes they are sent again, and if none comes
-                                        within ``absent_s``, they count as delivered to those who were there
+                                        within ``absent_s``, they count as delivered to the nodes that were there
 
 Any node that comes and goes gives the second sign, not only receivers. So a message returns at most `MAX_RETURNS` times
-because of it: else a node that never stays would have everything sent for ever, and nothing confirmed.
+because of it: otherwise a node that never stays would have everything sent for ever, and nothing confirmed.
 
-Messages to be redelivered stay packed until their lane asks for them (`Lane.redeliveries`): there may be more of them
-than memory should hold. With a journal the bodies of batches are only there. The law: a batch leaves the journal in the
-same transaction in which what became of its messages enters it. No event loop and no clock in here.
+Messages to be redelivered stay packed until their lane asks for them (`Lane.redeliveries`): there may be more of them than
+memory should hold. With a journal the bodies of batches are only there. The law: a batch is deleted from the journal in the
+same transaction that stores what its messages have become. No event loop and no clock in here.
 """
 
 import logging

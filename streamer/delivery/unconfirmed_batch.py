@@ -1,4 +1,4 @@
-"""Batches of unconfirmed messages: all that was sent between two flushes, packed. See `unconfirmed`.
+"""Batches of unconfirmed messages: those that were sent between two flushes, packed. See `unconfirmed`.
 
 The journal stores a batch as one of its segments.
 """
