@@ -1,1 +1,1 @@
-"""What survives the process: unsettled messages and dead letters, in one SQLite file."""
+"""The journal: keeps undelivered messages and dead letters in one SQLite file, so that they survive the process."""

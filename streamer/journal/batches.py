@@ -1,11 +1,11 @@
-"""Writes a batch to the file in few statements with one step each.
+"""Writes a transaction's changes to the journal file in few SQL statements, because every step of a statement is costly.
 
 Python's sqlite3 releases the GIL and takes it again at every step of a statement. Beside a busy event loop that costs up to
-a switch interval (0.5 ms) each time: a step for every row would cost seconds. Here a statement inserts hundreds of rows. For
-all else columns are passed as JSON, bodies and what strangers have written as one blob, and what is to be deleted as ranges
-of numbers; the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and evict
-dead letters. A letter of a message that was never accepted does not replace one of an accepted message, whose id, addresses
-and route it may claim.
+a switch interval (0.5 ms) each time: with a step for every row, seconds. Here a statement inserts hundreds of rows. For
+everything else, columns are passed as JSON, bodies and text from strangers as one blob, and deletions as ranges of numbers;
+the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and evict dead
+letters. A letter of a message that was never accepted does not replace one of an accepted message, whose id, addresses and
+route it may claim.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Whether a journal file is whole: its structure, by SQLite's own check, and every body, by its CRC."""
+"""Checks whether a journal file is intact: its structure, by SQLite's own check, and every body, by its CRC."""
 
 import json
 import sqlite3

@@ -1,7 +1,7 @@
 """The binary form of messages in the journal: single ones, and segments of many. Pure.
 
-A single message is a serialized `uprotocol.v1.UMessage`; behind its attributes there may be its `Provenance`. A segment has
-deliveries that are sent and not confirmed: first the flows, each with everything that its messages have in common, then the
+A single message is a serialized `uprotocol.v1.UMessage`, which may have its `Provenance` after the attributes. A segment has
+messages that were sent and not confirmed: first the flows, each with everything that its messages have in common, then the
 messages, each with the number of its flow.
 """
 

@@ -1,4 +1,4 @@
-"""What happens to a damaged SQLite file: the journal and the services' state file are treated alike.
+"""Replaces a damaged SQLite file by one with the rows that can still be read. For the journal and the services' state file.
 
 The law of this file:
 

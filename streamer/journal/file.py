@@ -1,4 +1,4 @@
-"""A SQLite file as its one writer sees it: opened and checked, opened again after a fault, replaced when it is damaged.
+"""A SQLite file with one writer: opens and checks it, opens it again after a fault, replaces it when it is damaged.
 
 What happens to a damaged file is in `streamer.journal.damage`. No threads in here.
 """

@@ -1,4 +1,4 @@
-"""The journal as the router sees it: batches go to one writer thread, and the event loop never waits for the disk."""
+"""The journal as the router uses it: hands batches to one writer thread, so that the event loop never waits for the disk."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""Redriving and deleting dead letters: some at a time, so that the daemon's own writing does not wait for all of it."""
+"""Redrives and deletes dead letters in small portions, so that the daemon's own writing does not wait for long."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""What is said about a dead letter: to people by the command line, and to programs by the administration API.
+"""How a dead letter is described: to people by the command line, and to programs by the administration API.
 
-Nothing here tells an access token.
+Access tokens are never shown.
 """
 
 from typing import Any

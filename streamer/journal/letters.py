@@ -1,4 +1,4 @@
-"""The dead letters in a journal file, for programs other than the daemon, which may be running or not."""
+"""Reads and changes the dead letters in a journal file, outside the daemon's event loop and whether a daemon runs or not."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""One daemon for each file: two on one journal would deliver each other's messages.
+"""A lock that keeps a second daemon off the same file: two on one journal would deliver each other's messages.
 
 The lock is on a file beside it, and ends with the process. The lock file is never removed: that would be a race.
 """

@@ -1,4 +1,4 @@
-"""The form of the journal file: its tables, and when a row is whole."""
+"""The journal file's schema: its tables, and the check that a row is intact."""
 
 import sqlite3
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Our SQLite files: how a connection to one is opened, and what an error of SQLite means.
+"""Opens connections to our SQLite files, and translates SQLite's errors.
 
-They hold access tokens and addresses: only their owner may read them. Whatever goes wrong is raised as the `FileError` of
-the file's form, or as `CorruptFileError` if the content is to blame.
+The files hold access tokens and addresses: only their owner may read them. Every error is raised as the `FileError` of the
+file's form, or as `CorruptFileError` if the content is to blame.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The journal file as its one writer sees it: open, apply a batch, keep it tidy, close. No threads in here."""
+"""The journal file for its one writer: opens it, applies batches, keeps it compact, closes it. No threads in here."""
 
 import json
 import sqlite3

@@ -1,14 +1,14 @@
-"""Which version of its form a file has: today's, an earlier one that is brought up to date, or a newer one that is refused.
+"""The version of a file's format: accepts today's, migrates earlier ones, refuses newer ones.
 
 The law of this file:
 
-- A version is SQLite's ``user_version``, beside our ``application_id``. A file of ours without the latter has version 0: the
-  state file of 0.1 is one.
+- A version is SQLite's ``user_version``, beside our ``application_id``. A file of ours without the latter has version 0,
+  such as the state file of 0.1.
 - A file of an earlier version is migrated step by step in one transaction: a kill leaves it as it was.
-- A file of a newer version is never changed, set aside or taken for damaged. The refusal names the program that wrote
-  it, which is in the table ``ustreamer_format``, and this one.
-- The version goes up only if an earlier program would misread the file. Tables, indexes and fields that it passes
-  over do not count, so that it can be used again.
+- A file of a newer version is never changed, set aside or taken for damaged. The refusal names the program that wrote it,
+  which is in the table ``ustreamer_format``, and this one.
+- The version goes up only if an earlier program would misread the file. Tables, indexes and fields that an earlier program
+  ignores do not count, so that it can still use the file.
 """
 
 import logging
