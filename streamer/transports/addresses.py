@@ -1,4 +1,4 @@
-"""What the text of a network address says about who can reach it. Nothing is looked up."""
+"""Tells from the text of a network address who can reach it (this machine, or others). Nothing is looked up."""
 
 from ipaddress import ip_address
 

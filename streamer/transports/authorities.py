@@ -1,4 +1,4 @@
-"""Addresses without authority: they are local, and what is local is told by where a message came from. Pure."""
+"""Completes addresses without authority: they are local to the network that a message came from. Pure."""
 
 from dataclasses import replace
 

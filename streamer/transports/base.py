@@ -1,12 +1,12 @@
-"""uTransport: what a transport plugin offers (uP-L1 specification) and what it is given.
+"""uTransport: the interface of transport plugins (uP-L1 specification), and what the streamer provides to them.
 
-A transport moves `UMessage`s between the wire and its listeners. It owns the connection, the mapping onto the wire and
-the confirmation of single messages. It must not route, queue beyond its own window, or retry what was refused.
+A transport moves `UMessage`s between the wire and its listeners. It owns the connection, the mapping onto the wire and the
+confirmation of single messages. It must not route, queue beyond its own window, or retry what was refused.
 
-To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry
-point group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer wants
-to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). All of that interface can be
-imported from here; what every message passes by stands in `received` and `events` beside this, which may be compiled.
+To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry point
+group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer needs to know
+about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). The whole interface can be imported
+from here; the parts that are called for every message are in `received` and `events`, which may be compiled.
 """
 
 import asyncio

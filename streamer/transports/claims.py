@@ -1,4 +1,4 @@
-"""What only one part of a streamer can have, such as a port: so that a configuration that gives it to two is found."""
+"""Claims on what only one part of a streamer can have, such as a port: finds configurations that give it to two."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple

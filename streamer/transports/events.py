@@ -1,7 +1,7 @@
-"""What a transport tells the streamer, `TransportEvents`: a part of the interface in `streamer.transports.base`.
+"""`TransportEvents`: how a transport reports packets and events to the streamer; a part of the interface in `base`.
 
-Apart from the rest because every read from the wire passes by here: this file may be compiled. A class that is not may still
-derive from these.
+It is a file of its own because it may be compiled: every read from the wire calls it. Classes that are not compiled may
+still derive from these.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Who listens to what: the registry and the pull buffers that the transports share.
+"""The registry of listeners by filter, and the pull buffers, which all transports share.
 
 It knows filters and listeners, not the wire. A message that matches several filters of a listener is delivered to it once.
 The cost of a message is the same with ten topics and with thousands.

@@ -1,8 +1,8 @@
-"""The endpoint inside the streamer: the network on which its own uEntities live.
+"""The local transport: the endpoint inside the streamer, `core`, on which its own services live.
 
 For the router it is an endpoint like any other: messages to and from the services are queued, journaled, counted and traced,
-expire, and are answered with an error, as all messages are. A message counts as delivered once the service is done with it,
-which is when the messages that it sends in return are safe with the router.
+expire, and are answered with an error, as all messages are. A message counts as delivered once the service has handled it,
+that is, once the messages that it sends in return are safe with the router.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""A network inside the process, for tests.
+"""The memory transport: a network inside the process, for tests.
 
-All `MemoryTransport`s with the same bus name share one network: what one of them sends, all others receive. Tests steer
-it: they take the link away, hold confirmations back and refuse messages.
+All `MemoryTransport`s with the same bus name share one network: a message that one of them sends is received by all others.
+Tests control it: they take the link away, hold confirmations back and refuse messages.
 """
 
 from collections import deque

@@ -1,6 +1,6 @@
-"""One TCP or TLS connection to a broker: bytes in, whole packets out, and why it ended. It does not know the session.
+"""One TCP or TLS connection to a broker: turns bytes into packets, and says why it ended. It does not know the session.
 
-It is an `asyncio.Protocol` in what it does and not by its base: this file may be compiled.
+It has the methods of an `asyncio.Protocol` but does not derive from it, because this file may be compiled.
 """
 
 import asyncio

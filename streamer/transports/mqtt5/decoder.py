@@ -1,8 +1,9 @@
-"""PUBLISH packets as uProtocol messages (uP-L1 `mqtt_5.adoc`): the opposite of `wire`.
+"""Decodes PUBLISH packets into uProtocol messages (uP-L1 `mqtt_5.adoc`): the opposite of `wire`.
 
-Pure: no event loop, no clock, no logger. What all messages of a flow have in common is found out once per topic and set of
-user properties, and remembered: also that the topic is the one for the message. Senders can be held to their topics by the
-broker, so an address that is not the topic's is somebody else's. One without authority gets the topic's.
+Pure: no event loop, no clock, no logger. What all messages of a flow have in common is decoded once per topic and set of
+user properties, and remembered, with the result of the check that the topic agrees with the addresses. A broker can restrict
+the topics of its clients, so a message whose address is not that of its topic is a forgery. An address without authority
+gets the topic's.
 """
 
 from sys import getsizeof

@@ -1,7 +1,6 @@
-"""Cuts the byte stream of an MQTT connection into packets, and reads two kinds of packets by hand. Pure.
+"""Cuts the byte stream of an MQTT connection into packets, and reads two kinds of packets without the codec. Pure.
 
-The codec gets one complete packet at a time, so that it cannot take a broken length inside a packet for a packet that is
-still to come.
+The codec gets one complete packet at a time, so that it cannot mistake a wrong length inside a packet for an incomplete one.
 """
 
 from enum import IntEnum

@@ -1,8 +1,8 @@
-"""Recognizes a PUBLISH whose header is that of an earlier one but for packet id and message id. Pure.
+"""Recognises a PUBLISH whose header differs from an earlier one only in packet id and message id. Pure.
 
-So are most of a flow. What codec and `decoder` have found out about the earlier packet holds for the later one, and neither
-looks at it. The header is topic, packet id and properties. All of its bytes but for the two ids are compared, also those
-that say how long its parts are: nobody can have a packet taken for one with another header.
+Most messages of a flow are like that. The results of codec and `decoder` for the earlier packet then hold for the later one,
+which both skip. The header is topic, packet id and properties. All of its bytes except the two ids are compared, also the
+lengths of its parts: nobody can have a packet taken for one with another header.
 """
 
 from typing import Final

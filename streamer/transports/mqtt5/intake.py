@@ -1,13 +1,12 @@
-"""What the packets of one read become: confirmations for the session, messages in order, and the rest for the transport.
+"""Sorts the packets of one read: confirmations for the session, messages in order, and the rest for the transport.
 
-Every message passes through here; it knows no event loop and no socket. What is beyond our receive maximum is its business,
-too:
+Every message passes through here; it knows no event loop and no socket. It also handles messages beyond our receive maximum:
 
 Brokers exceed it: rumqttd has no limit, and mosquitto 2.0.11 forgets it after a burst of PUBACKs and goes on until it reuses
-packet ids, which loses messages. While nothing of ours is unconfirmed the transport stops reading, and TCP holds the broker
-back. Otherwise that would also stop the PUBACKs for what we send. Then we read on, accept the excess up to a bound, ignore
-what is beyond it, and with it all later messages on this connection, so that the order is kept. The transport disconnects
-once there is room, so that the broker sends it again.
+packet ids, which loses messages. While nothing of ours is unconfirmed, the transport stops reading, and TCP holds the broker
+back. Otherwise that would also stop the PUBACKs for our messages. Then we read on, accept the excess up to a bound, and
+ignore all later messages on this connection, so that the order is kept. The transport disconnects once there is room, so
+that the broker sends them again.
 """
 
 from collections.abc import Callable, Sequence

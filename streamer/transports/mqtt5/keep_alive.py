@@ -1,4 +1,4 @@
-"""The timer of a connection: ends it if nothing moves, and keeps it alive while there is nothing to send."""
+"""The timer of a connection: pings while there is nothing to send, and ends the connection if the broker does not answer."""
 
 import mqtt5
 

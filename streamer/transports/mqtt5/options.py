@@ -1,4 +1,4 @@
-"""Options of an ``mqtt5`` endpoint, and the secrets behind them.
+"""Options of an ``mqtt5`` endpoint, and how its secrets are read.
 
 Secrets come from files, which are read at every connection attempt, so that they can be rotated. No error, repr or log
 contains them.

@@ -1,9 +1,9 @@
-"""Whether a broker may be waiting for our acknowledgements.
+"""Guesses whether a broker has stopped sending because it waits for our acknowledgements.
 
-MQTT has the receiver say how many messages it takes without an acknowledgement, but not how many the sender dares to send:
-20 for many brokers, 1 where order counts, 65 535 for others. So it is found out. A broker that falls silent with as many on
-their way as it has sent lately may be at its bound; one that has sent more a moment ago is not. Where it fell silent last is
-the bound, until it sends more.
+In MQTT the receiver says how many messages it takes without an acknowledgement, but not the sender how many it will send: 20
+for many brokers, 1 where order counts, 65 535 for others. So the bound is learned. A broker that falls silent with as many
+unacknowledged messages as it has sent lately may be at its bound; one that has sent more a moment ago is not. The number at
+which it last fell silent is the bound, until it sends more.
 """
 
 _SILENT_S = 0.008

@@ -1,4 +1,4 @@
-"""Tries out whether a broker lets us in: connection, TLS, credentials. It has a session of its own, which ends with it."""
+"""Tests whether a broker accepts a connection: TCP, TLS, credentials. It uses a session of its own, which ends with it."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""Has the broker subscribe us to what is needed: SUBSCRIBE, UNSUBSCRIBE, and what the broker answers."""
+"""Subscribes to the needed filters at the broker: sends SUBSCRIBE and UNSUBSCRIBE, and handles the broker's answers."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
-"""Declares the keys that most samples come on: Zenoh remembers for them who gets a sample.
+"""Declares the keys on which most samples arrive, so that Zenoh need not look up their subscribers for every sample.
 
-For a sample on any other key it looks that up again, among all that is declared: that takes 4 µs, and 0.2 µs more for each
-key beside. So a declared key makes samples on other keys dearer, and those that do not pay are not declared.
+For a sample on any other key, Zenoh searches all declarations: that takes 4 µs, and 0.2 µs more for each declared key. So a
+declared key makes samples on other keys slower, and only keys that are worth that are declared.
 
 Keys stay declared as long as the session lives: Zenoh drops a sample that it is about to deliver under the number of a key
 that is just undeclared.

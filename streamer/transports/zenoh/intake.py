@@ -1,4 +1,4 @@
-"""Receiving: one subscription per filter, and the choice among several that bring the same message.
+"""Receiving from Zenoh: one subscription per filter, and for a message that several of them bring, the choice of one.
 
 Runs on the event loop, and declares on the control thread.
 """

@@ -1,8 +1,8 @@
-"""Messages that wait for a receipt of another streamer. Pure, time is passed in.
+"""Sent messages that wait for a receipt of another streamer. Pure, time is passed in.
 
-A message is *receipted* if a live streamer serves its sink's authority. It has no result before the receipt of such a
-streamer, or until it has waited too long: then it has the result that it would have without receipts, and that streamer is
-not waited for any more until it gives a receipt. Flows keep their order: a receipt that comes out of turn waits for the
+A message is *receipted* if a live streamer serves its sink's authority. It has no result until such a streamer gives its
+receipt, or until it has waited too long: then it has the result that it would have without receipts, and no message waits
+for that streamer until it gives a receipt again. Flows keep their order: a receipt that comes out of turn waits for the
 earlier ones, and with a lost message everything that was submitted after it in the same flow is lost too.
 """
 

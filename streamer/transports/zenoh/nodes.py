@@ -1,17 +1,17 @@
-"""Which other Zenoh nodes are there: follows their transports, and finds links that Zenoh closes silently.
+"""Follows which other Zenoh nodes are there, and finds links that Zenoh closes silently.
 
 How eclipse-zenoh 1.10.2 behaves when a receiver goes away (observed):
 
 - If it is killed or closed, the transport event (DELETE) comes at once; a farewell looks like a loss. If it is silent for
   its whole lease, DELETE comes then, and its matches end.
-- A put that is blocked for `wait_before_close` makes Zenoh close the link that is in its way. Everything that the
-  receiver had not taken is lost; that put and the next ones return without an error. There is *no event*: DELETE comes 2 to
-  12 s later, and matches end up to 12.5 s later, or when the receiver resumes. But the link disappears from
-  ``session.info.links()`` at once, so the sender looks there after each put that took so long (`find_broken`).
+- A put that is blocked for `wait_before_close` makes Zenoh close the link that blocks it. Everything that the receiver had
+  not taken is lost; that put and the next ones return without an error. There is *no event*: DELETE comes 2 to 12 s later,
+  and matches end up to 12.5 s later, or when the receiver resumes. But the link disappears from ``session.info.links()`` at
+  once, so the sender looks there after each put that took so long (`find_broken`).
 - A second DELETE of the same transport can come up to 2.5 s after the first one. Therefore a *survey* of the links follows
-  every event, and has the last word.
-- With several receivers of a key, puts wait for the slowest: one that stalls holds the others back for
-  `wait_before_close`, once.
+  every event, and decides.
+- With several receivers of a key, puts wait for the slowest: one that stalls holds the others back for `wait_before_close`,
+  once.
 """
 
 import asyncio

@@ -1,13 +1,13 @@
-"""Finds out who listens: asks Zenoh for the status of a publisher for each flow, or has a matching listener tell.
+"""Finds out who listens: polls the matching status of a publisher for each flow, or has a matching listener report changes.
 
-Runs on the event loop, and declares on the control thread. `presence` says what the answers mean.
+Runs on the event loop, and declares on the control thread. `presence` says what the results mean.
 
-A flow is *watched* if there is room for a matching listener. Each makes every declaration slower (by 0.7 µs): where
+A flow is *watched* if there is room for a matching listener. Each of them makes every declaration slower (by 0.7 µs): where
 somebody listens to everything, Zenoh goes through all of them whenever a publisher is declared. Therefore watches are few,
-and nobody can have many made at once. All other flows are *asked about*: when they come, when a node comes or is lost, and
-in turn. That takes 1 µs if their publisher is *kept*. A kept one takes 4 KiB and makes every new flow slower (by 0.15 µs),
-so they have a bound as well; beyond it one is declared for each question. Undeclaring leaves nothing behind, here or in
-other nodes.
+and nobody can have many made at once. All other flows are *polled*: when they come, when a node comes or is lost, and one
+after the other. That takes 1 µs if their publisher is *kept*. A kept one takes 4 KiB and makes every new flow slower (by
+0.15 µs), so they have a bound as well; beyond it a publisher is declared for each poll. Undeclaring leaves nothing behind,
+here or in other nodes.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tries out Zenoh endpoints without a session: are the ports to listen on free, and does somebody accept connections."""
+"""Tests Zenoh endpoints without a session: are the ports to listen on free, does something accept connections."""
 
 import json
 import re

@@ -1,12 +1,12 @@
-"""What proves that a token or a receipt comes from a streamer that has the shared key. Pure.
+"""Makes and checks the proofs that a token or a receipt comes from a streamer with the shared key. Pure.
 
     ustreamer/2/hello/<streamer>/<session>/<proof>                                         token: expects receipts
     ustreamer/2/serves/<giver>/<session>/<receiver>/<its session>/<authority>/<proof>      token: gives it receipts
     ustreamer/2/receipts/<giver>/<session>/<receiver>/<its session>                        counter, ids, proof
 
 A *session* is 16 random bytes, drawn whenever a streamer opens its Zenoh session. A proof is an HMAC-SHA256 over everything
-else, in the place of the text or at its end. It covers both sessions: what was recorded before either side restarted proves
-nothing to the other one. Within a session the counter only rises, so that nothing counts twice.
+else, in the place of the text or at its end. It covers both sessions, so that a recording from before a restart of either
+side proves nothing. Within a session the counter only rises, so that nothing counts twice.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""Whether a put can block: the kernel is asked what each of Zenoh's connections has not got rid of yet.
+"""Tells whether a put can block, by asking the kernel how many bytes each of Zenoh's connections still has to send.
 
-Zenoh puts into a queue of its own for each link (two batches of 64 KiB for a priority), which a thread of it empties into
-the link's socket. A put blocks once that queue is full, so only some time after the socket has stopped taking bytes. As long
-as what the socket still holds is far below what it may hold, that thread does not wait, and Zenoh's queue empties.
+Zenoh puts into a queue of its own for each link (two batches of 64 KiB for a priority), which one of its threads empties
+into the link's socket. A put blocks once that queue is full, so only some time after the socket has stopped taking bytes. As
+long as the socket holds far less than it may, that thread does not wait, and Zenoh's queue empties.
 
 Only TCP, with or without TLS, on Linux can be asked. With any other link, and with many, there is never room: messages go
 through the sender's thread.

@@ -1,11 +1,10 @@
 """Puts messages onto Zenoh: on the event loop while no put can block, else on a thread of its own.
 
-A put can block for seconds while a receiver is stalled. Whether one can is known beforehand (`send_queues`): for some
-kilobytes at a time the loop asks, and puts. The thread gets everything as soon as one would have to wait, and until it has
-caught up.
+A put can block for seconds while a receiver is stalled. `send_queues` tells in advance whether it can: the loop asks, and
+puts some kilobytes at a time. If a put would block, the thread gets all messages until it has caught up.
 
-The loop hands over a batch and lends the processor to the thread: it waits, without the GIL, until the batch is out, for
-2 ms at most. That is cheaper than two threads that compete for the GIL (5 ms for each switch). If the batch is not out by
+The loop hands over a batch and lends the processor to the thread: it waits, without the GIL, until the batch is out, for 2
+ms at most. That is cheaper than two threads that compete for the GIL (5 ms for each switch). If the batch is not out by
 then, the sender is *behind*: the loop goes on, later batches only queue, and a timer lends the processor again for as long
 as that helps.
 """

@@ -1,4 +1,4 @@
-"""What the two kinds of subscription have in common: they bring the samples of one filter to the event loop."""
+"""The base of the two kinds of Zenoh subscription: they bring the samples of one filter to the event loop."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""How many flows may be watched, and how fast watches are made: in all, and because of one source authority. Pure.
+"""Limits how many flows are watched, and how fast watches are made: in total, and per source authority. Pure.
 
-An authority is what a message claims: whoever invents many of them gets what is left of the whole.
+An authority is what a message claims: a sender that invents many of them still gets no more than the total.
 """
 
 from collections import Counter
