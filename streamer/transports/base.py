@@ -47,7 +47,7 @@ class Presence(Enum):
 
 
 class Unconfirmed(Enum):
-    """What `Done` says of messages that were sent, and that nobody will confirm."""
+    """The result of messages that were sent on a network that never confirms; see `SendResult`."""
 
     UNCONFIRMED = "unconfirmed"
 
@@ -56,27 +56,27 @@ UNCONFIRMED = Unconfirmed.UNCONFIRMED
 
 
 class Parcel(Protocol):
-    """What `UTransport.submit` takes: any object that has a message. `Done` gets the same object back."""
+    """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back."""
 
     @property
     def message(self) -> UMessage: ...
 
 
 SendResult = SendError | Unconfirmed | None
-"""What became of a submitted parcel: None if it is confirmed, or why it is not.
+"""The result of a submitted parcel: None if it is confirmed, else why it is not.
 
-`UNCONFIRMED` means that the network has them and will not confirm them. They count as delivered after
+`UNCONFIRMED` means that the network has taken the message and will never confirm it. It counts as delivered after
 `UTransport.unconfirmed_s`, unless the flow's `Presence` becomes `ABSENT` or `INTERRUPTED`, or a node is lost
 (`TransportEvents.node_changed`), before that.
 """
 
 Done = Callable[[Sequence[Any], SendResult], None]
-"""Tells the result of submitted parcels, in the order in which they were confirmed. The parcels of one call share it."""
+"""Reports the result of submitted parcels, in the order in which they were confirmed. The parcels of one call share it."""
 
 
 @dataclass(frozen=True)
 class TransportContext:
-    """What a transport knows of the streamer.
+    """The streamer, as a transport knows it.
 
     ``name`` is the endpoint's, ``authority`` the streamer's own. ``serves`` are the authorities, without the wildcard, that
     this network reaches through the streamer. ``now_ms`` is the wall clock.
@@ -95,7 +95,7 @@ class ListenerOptions(Described):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_listeners: int = 200_000  # more than uSubscription's own bound on subscriptions
-    """Listeners inside the streamer, in all."""
+    """Listeners inside the streamer, in total."""
     max_listeners_per_filter: int = 100
     """Listeners on one filter."""
 
@@ -103,8 +103,8 @@ class ListenerOptions(Described):
 class TransportOptions(Described):
     """The base of every transport's ``Options``: the ``options`` of an endpoint in the configuration file.
 
-    Besides its keys a model answers what the streamer has to know before there is a connection. The text below a field is
-    its description in ``streamer schema``. Validation errors do not repeat values: somebody may have put a password there.
+    Its fields are the keys; its properties tell the streamer about the network before there is a connection. The text below
+    a field is its description in ``streamer schema``. Validation errors do not show values, which may be passwords.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -121,33 +121,33 @@ class TransportOptions(Described):
 
     @property
     def is_divided(self) -> bool:
-        """Whether several streamers divide what the network has for this endpoint: another may get what we asked for."""
+        """Whether several streamers share this endpoint's messages: each message goes to one of them, perhaps another."""
         return False
 
     def exposures(self) -> Sequence[str]:
-        """What these options leave open to others on the network, for ``streamer check``: ``KEY: sentence`` each."""
+        """What these options leave open to attackers on the network, for ``streamer check``: ``KEY: sentence`` each."""
         return ()
 
     def hints(self) -> Sequence[str]:
-        """What else is allowed, but may not be intended: ``KEY: sentence`` each."""
+        """Options that are allowed, but may not be intended: ``KEY: sentence`` each."""
         return ()
 
     def claims(self, authority: str) -> Sequence[Claim]:
-        """What no other endpoint may have: ports to listen on, the session of ``authority``, the streamer's own."""
+        """Resources that no other endpoint may use: ports to listen on, a session. ``authority`` is the streamer's own."""
         return ()
 
 
 class WireOptions(TransportOptions):
-    """The base of the ``Options`` of a transport whose peers are not to be trusted with its memory.
+    """The base of the ``Options`` of a transport to which strangers may send: bounds the memory that a message can take.
 
     The attributes of one message may take ``max_header_bytes`` on the wire, its token ``max_token_bytes`` of that. A packet
-    beyond either is malformed (`Malformed.HEADER`); that is found out before it is decoded.
+    beyond either is refused before it is decoded (`Malformed.HEADER`).
     """
 
     max_header_bytes: int = Field(default=8192, ge=1024, le=1024 * 1024)
-    """The most that the attributes of one message may take on the wire."""
+    """The largest size of a message's attributes on the wire."""
     max_token_bytes: int = Field(default=1024, ge=0, le=65_535)
-    """The most that its token may take of that."""
+    """The largest size of the token among a message's attributes."""
 
 
 class UTransport(ABC):
@@ -164,7 +164,7 @@ class UTransport(ABC):
     """Whether the network delivers an unacknowledged message again when the streamer comes back."""
 
     confirms_in_order: bool = False
-    """Whether the network takes one message after another and confirms each then: what is in flight delays what follows."""
+    """Whether the network handles one message after another and confirms each: messages in flight delay later ones."""
 
     Options: ClassVar[type[TransportOptions]]
     """The model of the endpoint's ``options`` in the configuration file."""
@@ -182,21 +182,21 @@ class UTransport(ABC):
 
     @property
     def unconfirmed_s(self) -> float:
-        """For how many seconds a message of which `Done` said `UNCONFIRMED` may still turn out to be lost."""
+        """For how many seconds a message with the result `UNCONFIRMED` may still turn out to be lost."""
         return 0.0
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
-        """Whether the network may be sending nothing more before something is acknowledged.
+        """Whether the network may have stopped sending until something is acknowledged.
 
-        Asked when the first of some messages waits to be written, and every 50 ms from then on. As long as it is not, they
-        wait longer, unless `TransportEvents.acknowledgements_awaited` is told. ``now_s`` is on the monotonic clock. The
-        default: it always may be, if it keeps what is unacknowledged.
+        Asked when messages begin to wait for the journal, and every 50 ms from then on. While the answer is False they may
+        wait longer, unless `TransportEvents.acknowledgements_awaited` is called. ``now_s`` is on the monotonic clock. The
+        default: True, if the network `keeps_unacknowledged` messages.
         """
         return self.keeps_unacknowledged
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
-        """What a uEntity at ``authority`` subscribes to on such a network, to receive what matches these filters.
+        """The subscription, as text, with which a uEntity at ``authority`` receives what matches these filters.
 
         A network may have several forms, each with a name. The answers of core.ustreamer contain the texts whose names
         are fields there. Empty, the default: nothing to tell.
@@ -205,7 +205,7 @@ class UTransport(ABC):
 
     @classmethod
     def probes(cls, options: Any, held: Collection[str]) -> Iterable[Probe]:
-        """What ``streamer check --probe`` can try with such options. ``held``: texts in those of a streamer that runs."""
+        """The tests of these options for ``streamer check --probe``. ``held``: texts in those of a running streamer."""
         return ()
 
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
@@ -223,7 +223,7 @@ class UTransport(ABC):
         return []
 
     def prepare(self) -> None:
-        """Read what the options name, such as files, without connecting. The default has nothing to read.
+        """Read what the options name, such as files, without connecting. By default there is nothing to read.
 
         Raises `ConfigurationError` for options that cannot work at all.
         """
@@ -242,8 +242,9 @@ class UTransport(ABC):
     async def stop_receiving(self) -> None:
         """The streamer is about to end: unsubscribe, and deliver everything that has arrived. Sending goes on. Idempotent.
 
-        For networks that lose what nobody takes (`keeps_unacknowledged` is False). It takes a few seconds at most, and does
-        not wait after `pause_receiving`: whoever calls it takes everything. The default goes on receiving until `stop`.
+        For networks that lose messages while nobody receives (`keeps_unacknowledged` is False). It takes a few seconds at
+        most, and delivers also after `pause_receiving`: the caller takes everything. By default, receiving goes on until
+        `stop`.
         """
 
     @abstractmethod
@@ -286,8 +287,8 @@ class UTransport(ABC):
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         """Send valid messages, in order, without waiting. ``done`` is called once for each of them.
 
-        Parcels that the link loses come back with `LinkLostError`, in the order in which they were submitted. ``done`` may
-        be called before `submit` returns.
+        Parcels that are lost with the link get `LinkLostError`, in the order in which they were submitted. ``done`` may be
+        called before `submit` returns.
         """
 
     @abstractmethod
@@ -307,7 +308,7 @@ class UTransport(ABC):
 
     @abstractmethod
     async def unregister_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
-        """The opposite; nothing is delivered afterwards.
+        """The opposite of `register_listener`; nothing is delivered afterwards.
 
         Raises INVALID_ARGUMENT for a filter outside the specification's table, NOT_FOUND for a listener that was not
         registered.
@@ -320,7 +321,7 @@ class UTransport(ABC):
         """Go on after `pause_receiving`."""
 
     def set_state(self, state: LinkState) -> None:
-        """For transports: note the link's state, and tell a change."""
+        """For transports: set the link's state, and report a change to the streamer."""
         if state is not self.state:
             self.state = state
             self.context.events.state_changed(state)

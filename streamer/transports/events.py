@@ -24,31 +24,31 @@ class LinkState(Enum):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TransportEvents:
-    """What a transport tells the streamer about its network, on the event loop. Here every event is ignored.
+    """The events that a transport reports to the streamer, on the event loop. This base class ignores them.
 
-    Of every packet that arrives it says so (`packets_received`), and what became of it: a listener got the message, or
-    `packet_malformed`, `packets_unwanted` or `messages_refused` was called.
+    Every packet is counted twice: when it arrives (`packets_received`), and by its result: a listener got the message, or
+    `packet_malformed`, `packets_unwanted` or `messages_refused` is called.
     """
 
     def state_changed(self, state: LinkState) -> None:
         """The link has another state."""
 
     def packets_received(self, number: int) -> None:
-        """So many packets have arrived that should be messages."""
+        """``number`` packets have arrived that should be messages."""
 
     def packet_malformed(self, error: MalformedPacketError) -> None:
         """A packet was not a uProtocol message."""
 
     def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
-        """Nobody gets so many packets, with which nothing is wrong. ``attributes``: of one of them, if they are known."""
+        """``number`` valid packets go to no listener. ``attributes``: of one of them, if they are known."""
 
     def messages_refused(self, batch: Sequence[Refused]) -> None:
-        """No listener gets these messages. Whoever is told releases each one once its failure is accounted for."""
+        """These messages cannot go to a listener. The callee releases each one once its failure is accounted for."""
         for refused in batch:
             refused.received.release()
 
     def acknowledgements_awaited(self) -> None:
-        """The network sends nothing more, or will soon, until something is acknowledged. May be told again and again."""
+        """The network sends nothing more, or soon will not, until something is acknowledged. May be called repeatedly."""
 
     def reconnected(self) -> None:
         """There is a new connection after the first."""

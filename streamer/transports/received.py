@@ -1,7 +1,7 @@
-"""What a transport hands over, `Received`, and to whom, `UListener`: a part of the interface in `streamer.transports.base`.
+"""`Received`, a message from a transport, and `UListener`, which takes it: a part of the interface in `base`.
 
-Apart from the rest because every message passes through here: this file may be compiled. A class that is not, such as a
-plugin's, may still derive from these.
+It is a file of its own because it may be compiled: every message passes through here. Classes that are not compiled, such as
+a plugin's, may still derive from these.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
 KNOWN_PAYLOAD_BYTES = 4096
-"""How much is told of the payload of a message that is too large."""
+"""How much of the payload is kept of a message that is too large."""
 
 _MAX_COPIES = 16
 
@@ -23,7 +23,7 @@ class Received:
     """A message from the wire. It is acknowledged once every listener that got it has called `release`.
 
     ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
-    the message. ``key`` is what the router remembers it by; empty if it does not.
+    the message. ``key`` is that under which the router remembers its id; empty if it does not.
     """
 
     source_keeps: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class Received:
         if self.is_kept:
             copy.release()
             return
-        copy.message = self.message  # what it holds itself, nobody counts
+        copy.message = self.message  # its own message would take memory that no bound counts
         self._copies.append(copy)
         if len(self._copies) > _MAX_COPIES:
             self._copies.pop(0).release()
@@ -82,7 +82,7 @@ class Received:
 
 
 class Refused(NamedTuple):
-    """A message that no listener gets, because a transport cannot hand it over; and why, for programs and for people.
+    """A message that a transport cannot hand over, such as one that is too large; and why, as code and text.
 
     ``payload_bytes`` is None, or the length of the payload of a message of which only a part is known: some attributes may
     be missing, and there is only the beginning of the payload.

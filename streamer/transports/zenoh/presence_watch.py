@@ -4,10 +4,10 @@ Runs on the event loop, and declares on the control thread. `presence` says what
 
 A flow is *watched* if there is room for a matching listener. Each of them makes every declaration slower (by 0.7 µs): where
 somebody listens to everything, Zenoh goes through all of them whenever a publisher is declared. Therefore watches are few,
-and nobody can have many made at once. All other flows are *polled*: when they come, when a node comes or is lost, and one
-after the other. That takes 1 µs if their publisher is *kept*. A kept one takes 4 KiB and makes every new flow slower (by
-0.15 µs), so they have a bound as well; beyond it a publisher is declared for each poll. Undeclaring leaves nothing behind,
-here or in other nodes.
+and nobody can have many made at once. All other flows are *polled* (`_ask`): when they come, when a node comes or is lost,
+and one after the other. That takes 1 µs if their publisher is *kept*. A kept one takes 4 KiB and makes every new flow slower
+(by 0.15 µs), so they have a bound as well; beyond it a publisher is declared for each poll. Undeclaring leaves nothing
+behind, here or in other nodes.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ logger = logging.getLogger("ustreamer.zenoh")
 
 _TURN_S = 0.25
 _AT_ONCE = 64
-"""So many flows are asked about together; and each turn, because their turn has come."""
+"""How many flows are polled together, and how many in each turn."""
 
 MAX_KEPT = 128
 """The most publishers that are kept for flows that are not watched."""
@@ -119,7 +119,7 @@ class PresenceWatch:
             self._turn = self._loop.call_later(_TURN_S, self._take_turn)
 
     def _take_turn(self) -> None:
-        """Watch the next flows as far as there is room, and ask about the others."""
+        """Watch the next flows as far as there is room, and poll the others."""
         self._turn = None
         if self._session is None:
             return
