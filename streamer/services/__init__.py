@@ -1,1 +1,1 @@
-"""uEntities that live in the streamer itself: core.usubscription and core.ustreamer."""
+"""The streamer's own uEntities: core.usubscription and core.ustreamer."""

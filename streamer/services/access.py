@@ -1,12 +1,12 @@
-"""Who may ask the streamer's own services for what. Pure and immutable: a reload makes another.
+"""Who may call the streamer's own services, and for what. Pure and immutable: a reload makes a new one.
 
 The law of this file:
 - An authority is local if this streamer is its uSubscription service (`usubscription.local`). Its uEntities may subscribe to
   every topic, list subscriptions, and reset.
 - Anybody else gets a topic by subscribing only if `usubscription.subscribe` permits it, or if a route publishes it to that
-  authority anyway. Without that list everybody at an authority that the configuration names is permitted, and no stranger.
+  authority anyway. Without that list, everybody at an authority that the configuration names is permitted, and no stranger.
 - Nobody pauses or resumes anything over uProtocol unless `control.allow` names them.
-- One may always list and end what one has subscribed oneself. That is not asked here.
+- A uEntity may always list and end its own subscriptions. That is not checked here.
 """
 
 from collections.abc import Callable, Hashable, Mapping

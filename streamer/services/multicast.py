@@ -1,9 +1,9 @@
-"""Receivers of multicast: who has registered for which multicast id, and the interest in topics that follows from it.
+"""Multicast registrations: which uEntities receive which multicast ids, and the interest in topics that follows.
 
-A receiver is the uEntity that calls core.ustreamer. For the router its authority counts: that is interested in a topic as
-long as one registration of one of its uEntities covers it, whatever ordinary subscriptions there are. A registration is on
-disk before it is answered. It outlives the catalogue and the permissions: it covers the topics that its id has now, as far
-as its receiver may subscribe to them now.
+A receiver is the uEntity that calls core.ustreamer. For the router only its authority counts: it is interested in a topic as
+long as a registration of one of its uEntities covers the topic, whatever ordinary subscriptions there are. A registration is
+on disk before it is answered. It survives changes of the catalogue and the permissions: it covers the topics that its id has
+now, as far as its receiver may subscribe to them now.
 
 `restore` is called once the state file is open, before the router starts.
 """

@@ -1,4 +1,4 @@
-"""Pause and resume: rules that keep flows from being sent, with one implementation for every caller.
+"""Pause and resume: adds and removes rules that keep flows from being sent, with one implementation for every caller.
 
 Callers are RPC on core.ustreamer, HTTP on the admin port and, through that, the command line. A rule is on disk before the
 caller is answered, and is in force after a restart.

@@ -1,4 +1,4 @@
-"""The log line for a Request that one of our services refuses. What permissions deny is in the audit log instead."""
+"""The log line for a Request that one of our services refuses. Refusals by permissions are in the audit log instead."""
 
 import logging
 

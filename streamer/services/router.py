@@ -1,4 +1,4 @@
-"""What the services need of the router; nothing else of it is known to them."""
+"""The router's interface for the services: all that they use of it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol

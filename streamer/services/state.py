@@ -1,6 +1,6 @@
-"""What the services remember across restarts: one small SQLite file, the journal's neighbour.
+"""The state file: the services' memory across restarts, one small SQLite file beside the journal.
 
-What is written is on the disk when `StateFile.write` returns: an answer that is given afterwards holds. What happens to a
+When `StateFile.write` returns, the change is on disk, so an answer that is given afterwards stays true. What happens to a
 damaged file is in `streamer.journal.damage`.
 """
 

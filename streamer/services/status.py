@@ -1,8 +1,8 @@
-"""The status that core.ustreamer publishes on a topic of its own, every so often and when its health changes.
+"""Publishes the streamer's status on a topic of core.ustreamer, at regular intervals and when its health changes.
 
-It is a Publish like any other: it goes to the networks inside the device, and to whoever has subscribed to it. A status is
-worth nothing once there are later ones: it expires after some intervals, so what waits for a network that is away is
-bounded by that, and by the rate of changes.
+It is a Publish like any other: it goes to the networks inside the device, and to subscribers elsewhere. An old status is
+worthless, so it expires after some intervals; that, and the rate of changes, bounds how many wait for a network that is
+away.
 """
 
 import asyncio

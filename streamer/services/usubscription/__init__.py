@@ -1,7 +1,7 @@
 """core.usubscription, versions 3 and 4: who has subscribed to which topic (requirement document 004).
 
-``registry`` and ``remote_topic`` have the rules, ``rows`` what is on disk, ``v3`` and ``v4`` what is in the messages of the
-two versions: there is one book of subscriptions. ``service`` is the part with I/O; ``follow`` runs in its place when another
+``registry`` and ``remote_topic`` have the rules, ``rows`` the form on disk, ``v3`` and ``v4`` the messages of the two
+versions; both work on the same subscriptions. ``service`` is the part with I/O; ``follow`` runs in its place when another
 service is followed.
 """
 

@@ -1,7 +1,7 @@
-"""The entries of the service, and what follows from a change of one: what to write, whom to tell, when it expires. Pure.
+"""The service's entries, and the consequences of changing one: what to write, whom to notify, when it expires. Pure.
 
-A subscription that the configuration does not permit any more is set aside, as UNSUBSCRIBED: it counts for nothing, but
-stays on disk for a configuration that permits it again.
+A subscription that the configuration does not permit any more is set aside, as UNSUBSCRIBED: it has no effect, but stays on
+disk for a configuration that permits it again.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What the service knows and sends, as plain records: no rules, no I/O."""
+"""The service's entries and outgoing messages, as plain records: no rules, no I/O."""
 
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum

@@ -1,7 +1,7 @@
 """Follows a uSubscription service elsewhere instead of running one (004 §4.4, §7.2).
 
 It fetches the subscriptions of every configured topic and subscriber periodically, and registers for the notifications about
-every known topic. The result is kept on disk: after a restart it counts until the service has answered.
+every known topic. The result is kept on disk: after a restart it is used until the service has answered.
 """
 
 import asyncio

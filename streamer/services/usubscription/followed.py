@@ -1,4 +1,4 @@
-"""The subscriptions of another uSubscription service, as far as it was queried for them. Pure.
+"""The known subscriptions of another uSubscription service, from queries and notifications. Pure.
 
 The last page of a query replaces everything that was known in its scope. Updates that were received meanwhile are newer than
 its pages, and override them.

@@ -1,4 +1,4 @@
-"""The subscriptions and observers by topic and by subscriber, and the interest in each topic. Pure; no rules."""
+"""Indexes subscriptions and observers by topic and by subscriber, and the interest in each topic. Pure; no rules."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

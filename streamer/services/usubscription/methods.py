@@ -1,4 +1,4 @@
-"""The methods of the service (004 §4, §7.2, §9): from a Request to a response and a change of the registry. Pure."""
+"""The methods of the service (004 §4, §7.2, §9): turns a Request into a response and a change of the registry. Pure."""
 
 from itertools import islice
 from typing import NamedTuple

@@ -1,10 +1,10 @@
 """Messages that stay on disk until the router has them safely: Updates, and commands that nothing else remembers.
 
-They are handed over in order and in portions: when many subscriptions end together, thousands of messages at once would push
-each other out of the router's queues.
+They are handed over in order and in portions: when many subscriptions end together, thousands of messages at once would
+displace each other in the router's queues.
 
-Who subscribes and unsubscribes for ever makes Updates for observers that may be away. Beyond a bound in bytes the oldest are
-given up. Commands are not: there are no more of them than subscriptions.
+A uEntity that subscribes and unsubscribes for ever makes Updates for observers that may be away. So beyond a bound in bytes
+the oldest Updates are given up. Commands are not: there are no more of them than subscriptions.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""How much of the service one uEntity, one authority and all of them together may take. Pure.
+"""Limits how much of the service one uEntity, one authority and all of them together may use. Pure.
 
-Whoever may subscribe at all can invent uEntities at its authority, and, where a permission has a wildcard for the authority,
-authorities as well. Authorities that the configuration names cannot be invented.
+A uEntity that may subscribe at all can invent others at its authority, and, where a permission has a wildcard for the
+authority, authorities as well. Authorities that the configuration names cannot be invented.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""All remote topics that somebody here has subscribed to, or that are being left; when each is due. Pure; no rules."""
+"""The remote topics that uEntities here have subscribed to or are leaving, and when each is due. Pure; no rules."""
 
 from collections.abc import Iterator
 

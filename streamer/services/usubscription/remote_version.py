@@ -1,13 +1,13 @@
-"""In which version the services of other devices are asked. Pure.
+"""Chooses the version of core.usubscription in which the services of other devices are asked. Pure.
 
 The law of this file:
 
-- A service is asked in the version in which it answered last, and in the newest one if it has never answered.
-  An OK that is not understood is no answer, but a failure.
-- While it has never answered, or if the last attempt failed, the version is in doubt: a command goes out in the other
-  version, too, after a short wait, and at once if it fails.
-- A service that answers an older version only is tried once a day in the newest, too: it may have been upgraded.
-- What is known is not on disk: it is found out again in seconds.
+- A service is asked in the version in which it answered last, and in the newest one if it has never answered. An OK that is
+  not understood counts as a failure, not as an answer.
+- While a service has never answered, or if the last attempt failed, its version is unknown: a command goes out in the other
+  version, too, after a short wait, or at once if it fails.
+- A service that answers only an older version is tried once a day in the newest, too: it may have been upgraded.
+- The versions are not on disk: they are found out again in seconds.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What a client can ask for, whatever the version in which it asks. Plain records: no rules, no I/O."""
+"""The requests of a client, in a form that is the same for all versions. Plain records: no rules, no I/O."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""How long to wait before a service that has failed is called again. Pure."""
+"""How long to wait before a failed call of another service is repeated. Pure."""
 
 from streamer.backoff import Backoff, wait_s
 

@@ -1,4 +1,4 @@
-"""The tables of the service: what a `Change` writes into them, and how they are read."""
+"""The tables of the service in the state file: writes a `Change` into them, and reads them."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -2,11 +2,11 @@
 
     endpoint `core` ──► inbox ──► one turn: decide all ──► one transaction ──► interest ──► responses, Updates ──► done
 
-Messages that arrive while a transaction is being written wait for the next turn: under a flood, a turn has many of them, and
-observers are told only the last of all changes of one subscription in it. A list ends the turn: making one of all
-subscriptions takes a tenth of a second, in which nothing else goes on. For the router, a request is delivered once
-its response is safe with the router. Updates are kept in an outbox until they are safe: written in the same transaction as
-the change that they report.
+Messages that arrive while a transaction is being written wait for the next turn. Under a flood, a turn has many of them; if
+one subscription changes several times in it, observers are notified only of the last change. A list ends the turn: making
+one of all subscriptions takes a tenth of a second, in which nothing else goes on. For the router, a request is delivered
+once its response is safe with the router. Updates are written to an outbox in the same transaction as the change that they
+report, and stay there until they are safe with the router.
 """
 
 import asyncio

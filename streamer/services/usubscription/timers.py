@@ -1,4 +1,4 @@
-"""When what is due: many keys with one time each. Pure."""
+"""Many keys, each with the time at which it is due. Pure."""
 
 import heapq
 from collections.abc import Hashable, Iterator

@@ -1,6 +1,6 @@
 """Version 3 on the wire: translates between its messages and the service's records. Pure.
 
-An Update tells the state of a subscription: a change of its terms alone is not told.
+An Update reports a change of state. A change of expiry or sample period alone is not reported.
 """
 
 from streamer.services.usubscription import wire

@@ -1,6 +1,6 @@
 """Version 4 on the wire: translates between its messages and the service's records. Pure.
 
-Every change is published. A subscriber is notified of each but those that it has asked for by Unsubscribe.
+Every change is published. A subscriber is notified of every change except those by its own Unsubscribe.
 """
 
 from google.protobuf.message import Message

@@ -1,4 +1,4 @@
-"""The versions of core.usubscription: one module each, all alike. What differs between them is nowhere else."""
+"""The versions of core.usubscription: one module each, with the same interface and all that differs between them."""
 
 from collections.abc import Mapping
 from typing import Protocol

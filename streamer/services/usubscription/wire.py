@@ -1,6 +1,6 @@
 """What the versions have in common on the wire: payloads, names and times. Pure.
 
-A payload is protobuf, plain or wrapped in Any; without a payload format it is whichever of the two it looks like. No
+A payload is protobuf, plain or wrapped in Any; without a payload format it is taken for the one that it looks like. No
 payload is an empty protobuf message: transports need not carry one. The response has the form of the request. A failure is a
 Response with the code in commstatus and a UStatus as payload.
 """
