@@ -1,4 +1,4 @@
-"""What would become of a message, and why: for people and programs that ask, in the words of `decide`.
+"""Explains what would happen to a message, and why: the result of `decide`, in words, for `streamer explain` and the API.
 
 No event loop, no clock, no logger in here.
 """

@@ -1,4 +1,4 @@
-"""How messages end: one vocabulary for metric labels, dead letters and trace columns, and which outcomes are failures."""
+"""The outcomes of messages, and which are failures: one vocabulary for metric labels, dead letters and trace columns."""
 
 from enum import StrEnum
 from typing import NamedTuple

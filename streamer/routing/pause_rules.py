@@ -1,11 +1,11 @@
-"""What is paused: the rules that were given, and which flows they pause.
+"""The pause rules, and which flows they match.
 
 The law of this file:
-- A rule is a pattern of sources and a pattern of sinks, or no word on the sink. A flow is paused while one rule matches it.
+- A rule is a pattern of sources, and optionally a pattern of sinks. A flow is paused while at least one rule matches it.
 - A rule without sink pauses every flow of its sources, whatever the sink.
 - A rule with a sink pauses only flows that have one. A Publish has none, except for the authority that a streamer sets where
-  the network needs one: only the authority is compared then.
-- A rule is removed only by its exact words. Other rules may still pause the same flows.
+  the network needs one: then only the authority is compared.
+- A rule is removed only by exactly its source and sink. Other rules may still pause the same flows.
 
 Pure: no event loop, no clock, no logger, no file.
 """

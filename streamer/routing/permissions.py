@@ -1,17 +1,18 @@
-"""Who may send what to whom: the section ``permissions`` of the configuration, made ready to be asked for every flow.
+"""Who may send what to whom: the section ``permissions`` of the configuration, prepared to judge every flow.
 
 The law of this file:
 - Rules belong to the endpoint that a message comes in through. The first that matches decides; if none does, the message is
   denied, also at an endpoint that the section does not name.
 - ``from`` is compared with the source, ``to`` with the sink. The source of a Publish is its topic: both are compared with
   that, whatever sink its network needs.
-- Where identities are given, only a message whose identity the network proves comes in, and only in the name of an authority
-  that this identity may speak for.
-- What a message says of itself is believed up to a bound: its priority up to the ceilings of endpoint and rule, its
-  permission level up to that of the endpoint.
-- What methods demand is asked of every Request, also of one to our own services.
+- Where identities are configured, a message comes in only if the network proves its identity, and only in the name of an
+  authority for which this identity may send.
+- What a message claims is believed up to a bound: its priority up to the ceilings of endpoint and rule, its permission level
+  up to that of the endpoint.
+- The demands of methods apply to every Request, also to our own services.
 
-The text of a refusal names the rule. It is for operators: strangers are not told it (`streamer.delivery.dead_letter`).
+The text of a refusal names the rule. It is for operators and is not sent to the message's sender
+(`streamer.delivery.dead_letter`).
 
 Pure: no event loop, no clock, no logger, no file.
 """
