@@ -1,5 +1,6 @@
-"""Finds what a configuration gives to two: a port, a file, a session at a broker; and paths that name no file. Nothing is
-opened or looked up.
+"""Finds what a configuration gives to two parts (a port, a file, a session at a broker), and paths that name no file.
+
+Nothing is opened or looked up.
 """
 
 import os

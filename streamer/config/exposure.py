@@ -1,7 +1,7 @@
-"""Says what a valid configuration leaves open to others: on the network, at the HTTP port, in files with secrets.
+"""Finds what a valid configuration leaves open to attackers: on the network, at the HTTP port, in files with secrets.
 
-These are hints, not mistakes: each can be what somebody wants. Nothing is opened or connected; of files with secrets, only
-the mode is looked at.
+The results are hints, not mistakes: each may be intended. Nothing is opened or connected; of files with secrets, only the
+mode is looked at.
 """
 
 import stat

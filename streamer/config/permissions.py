@@ -1,4 +1,4 @@
-"""The section ``permissions``: who may send what to whom, in whose name, and what methods demand of their callers."""
+"""The section ``permissions``: who may send what to whom, in whose name, and what methods require of their callers."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache

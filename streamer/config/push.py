@@ -1,4 +1,4 @@
-"""The sections of the configuration for what the streamer tells on its own account: to a collector, and on its own topic."""
+"""The sections of the configuration for what the streamer sends about itself: to a collector, and on its own topic."""
 
 import re
 from importlib.util import find_spec

@@ -1,8 +1,8 @@
 """Keeps secrets out of the configuration file and out of messages about it.
 
-Passwords and keys come from files, named by ``*_file`` keys. A file that holds a secret itself is refused, and no
-message repeats the secret. What may be one in spite of its place (a value from the environment, what an address holds
-beside host and port) is not repeated either.
+Passwords and keys come from files, named by ``*_file`` keys. A file that contains a secret itself is refused, and no message
+shows the secret. Nor do messages show values that may be secrets although they are elsewhere: values from the environment,
+and everything in an address except host and port.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The configuration that is in use, as it may be shown: every key with its value, defaults too, and no secret."""
+"""The configuration in use, in the form that is shown: every key with its value, defaults included, without secrets."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The sections of the configuration for what is kept on disk: the journal, its dead letters, and the traces."""
+"""The sections of the configuration for the files on disk: the journal, its dead letters, and the traces."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,7 @@
-"""The token that whoever changes something over HTTP has to send: where it is, and the file that the streamer makes itself.
+"""The token that HTTP clients need to change something: where its file is, and how the streamer creates it.
 
-A file that the streamer makes has 32 random bytes in hexadecimal, mode 0600, and is kept once it is there. It appears with
-its content or not at all, and nothing that is there already is followed or overwritten.
+A file that the streamer creates has 32 random bytes in hexadecimal, mode 0600, and is kept once it exists. It appears with
+its content or not at all, and an existing file or link is never followed or overwritten.
 """
 
 import contextlib
