@@ -1,10 +1,10 @@
 """The audit log: one line for each administrative act, and for each one that was refused, with who and from where.
 
 The law of this file:
-- An act is never left out: the logger has a level of its own, and the limit for repeated lines does not apply to it
+- An act is always logged: the logger has a level of its own, and the limit for repeated lines does not apply to it
   (`streamer.logs.output`).
-- Strangers decide how often something is denied. Of one requester, and of all together, a bounded number of lines appears in
-  each window; the rest is counted, and the counts appear when the window is over (`write_denied_again`).
+- Strangers can cause any number of refusals. So the lines about them are bounded in each window, per requester and in total;
+  the rest is counted, and the counts are written when the window is over (`write_denied_again`).
 - Nothing is logged that proves an identity: no tokens, no passwords, no payloads.
 """
 

@@ -1,11 +1,11 @@
-"""How many lines are written about what happens again and again. Pure: time on the monotonic clock is passed in.
+"""Limits how many lines are written about repeated events. Pure: time on the monotonic clock is passed in.
 
 The law of this file:
 - In a window, a bounded number of lines is written of one kind, and of all kinds together.
-- What has no line is counted, and the last one of its kind is kept. Once the window is over it is to be written, with the
-  number of those before it: the last word about a kind comes late, but it comes, whether anything else happens or not.
-- What was kept is dropped if a later one of its kind is written: it would contradict it.
-- The kinds of which something is kept are bounded. The further ones share one.
+- Suppressed lines are counted, and the last one of its kind is kept. Once the window is over it is to be written, with the
+  number of those before it. So the last line of a kind may come late, but it always comes, even if nothing else happens.
+- A kept line is dropped if a later one of its kind is written: it would contradict that one.
+- The number of kinds with a kept line is bounded. Further kinds share one.
 """
 
 from collections.abc import Hashable

@@ -1,9 +1,9 @@
-"""The form of log lines: an event name and key=value fields, as text for people or as JSON.
+"""The format of log lines: an event name and key=value fields, as text for people or as JSON.
 
 A call such as ``logger.info("link_lost endpoint=%s after_s=%.1f", name, age)`` is one event. The format string identifies
 the event: the names of the fields are taken from it.
 
-Values come from the network: whatever they contain, an event stays one line, and nothing in it is obeyed by a terminal.
+Values come from the network: whatever they contain, an event stays one line, and no control character reaches a terminal.
 """
 
 import json

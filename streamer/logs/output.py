@@ -1,14 +1,14 @@
 """Where log lines go, and how often: standard error, and for the audit log a file as well.
 
 The law of this file:
-- Of one kind of line (its event and first field), one is written in ``repeat_s`` seconds. When the time is over, the last
-  one that was left out is written, with the number of those before it.
-- A line that tells a state says so, with ``extra={"state": (subject, value)}``. All lines about a subject are one kind. A
-  new value is written at once, `CHANGES` times in ``repeat_s``; after that the last one is written when the time is over.
-  So what was written last about a subject is true.
-- Some lines are never left out here: critical ones, those of the audit log, and those that come with a number of what was
-  left out before them (``extra={"left_out": n}``), because somebody else has limited them.
-- What is kept of a line that was left out is bounded: its text, not the objects that it was made of.
+- Lines of one kind (the same event and first field) are written once in ``repeat_s`` seconds. When the time is over, the
+  last suppressed one is written, with the number of those before it.
+- A line that reports a state is marked with ``extra={"state": (subject, value)}``. All lines about a subject are one kind. A
+  new value is written at once, `CHANGES` times in ``repeat_s``; after that the last one is written when the time is over. So
+  the last line about a subject is true.
+- Some lines are never suppressed here: critical ones, those of the audit log, and those with a number of lines suppressed
+  before them (``extra={"left_out": n}``), which have been limited elsewhere.
+- What is kept of a suppressed line is bounded: its text, not the objects that it was made of.
 """
 
 import copy
