@@ -1,1 +1,1 @@
-"""What verifies the tokens of Requests (TAP): the interface, and a verifier for JWT."""
+"""Verifiers for the tokens of Requests (TAP): the plugin interface, and one for JWT."""

@@ -1,8 +1,8 @@
-"""The interface for what verifies tokens, which uProtocol leaves to each vendor (token-based access permissions, TAP).
+"""The interface of token verifiers, which uProtocol leaves to each vendor (token-based access permissions, TAP).
 
-A verifier is a class in any installed package, with a name in the entry point group `ustreamer.token_verifiers`. It is asked
-once for each token that was not seen before, on the event loop: it must not wait for anything. What it needs (keys, lists of
-revoked tokens) it reads in `TokenVerifier.refresh`.
+A verifier is a class in any installed package, with a name in the entry point group `ustreamer.token_verifiers`. It is
+called once for each new token, on the event loop, so it must not block. What it needs (keys, lists of revoked tokens) it
+reads in `TokenVerifier.refresh`.
 """
 
 from abc import ABC, abstractmethod
