@@ -1,4 +1,4 @@
-"""How long to wait after a failure before the next try: exponential, bounded, with jitter. Pure: chance is passed in."""
+"""Computes the wait between a failure and the next attempt: exponential, bounded, with jitter. Pure: chance is passed in."""
 
 from typing import NamedTuple, Protocol
 

@@ -1,7 +1,7 @@
-"""Models whose keys are described by the text below them: in the JSON Schema, for editors.
+"""pydantic models whose keys are described by the text below them, for the JSON Schema that editors use.
 
 pydantic can do that itself (``use_attribute_docstrings``), but then reads the source of every model that is imported, which
-is a fifth of the time that the daemon takes to start. Here it is read when somebody asks for the schema.
+is a fifth of the time that the daemon takes to start. Here it is read when the schema is asked for.
 """
 
 import ast

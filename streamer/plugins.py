@@ -1,4 +1,4 @@
-"""Classes that installed packages bring, found by their entry points."""
+"""Loads classes of installed packages, found by their entry points."""
 
 from importlib.metadata import entry_points
 from typing import Any

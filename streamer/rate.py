@@ -1,4 +1,4 @@
-"""Token buckets: how much may happen per second, with what burst. Pure: time on the monotonic clock is passed in."""
+"""Token buckets: how many events per second are allowed, with what burst. Pure: time on the monotonic clock is passed in."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
