@@ -28,12 +28,12 @@ class MetricsConfig(Section):
     listen: str = "127.0.0.1:9464"
     """host:port; with port 0 any free one."""
     hosts: list[HostName] = []
-    """The names, besides localhost and that in ``listen``, by which clients may call the port. Addresses are always fine."""
+    """Host names that clients may use to reach the port, besides localhost and that in ``listen``. Addresses always work."""
     origins: list[Origin] = []
-    """The origins, besides the port's own, whose pages may use it: those of a proxy that speaks TLS for it. Clients may
-    call the port by their names, too."""
+    """Origins of web pages that may use the port, besides its own: those of a proxy that terminates TLS. Their host names
+    count as `hosts`, too."""
     tls: TlsConfig | None = None
-    """The port speaks TLS. None: it does not."""
+    """TLS on the port. None: no TLS."""
     console: bool | None = None
     """Whether there is a web console. None: if the port listens on a loopback address."""
 

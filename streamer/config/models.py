@@ -54,7 +54,7 @@ class QueueBounds(Section):
     messages: Count = 10_000
     """Messages that may queue."""
     bytes: Size = 64 * MIB
-    """Bytes that they may take."""
+    """Bytes that messages may queue."""
     on_full: Literal["backpressure", "reject", "evict"] = "backpressure"
     """backpressure: the source waits; reject: the new message fails; evict: a queued one does, the lowest priority first."""
 
@@ -63,13 +63,13 @@ class QueueConfig(QueueBounds):
     """The queue of a route."""
 
     stalled_factor: Annotated[int, Field(ge=0)] = 10
-    """With a journal and backpressure: messages whose receiver or endpoint is away may queue on top, up to so many times the
-    bounds, before the source has to wait."""
+    """With a journal and backpressure: messages whose receiver or endpoint is away have additional room, up to so many times
+    the bounds, before the source has to wait."""
     per_authority: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The part that one source authority may use; beyond it its messages are rejected. None: half of the queue with
+    """The part of the queue that one source authority may use; beyond it its messages are rejected. None: half with
     ``rate_per_authority``, else all."""
     strangers: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """Where an endpoint lists authorities beside ``*``: how full the queue may be for messages of the others."""
+    """Where an endpoint lists authorities beside ``*``: once the queue is filled to this part, others are rejected."""
 
 
 class DeadLetterQueueConfig(QueueBounds):
@@ -112,12 +112,13 @@ class QueuePolicy(Section):
     flow_window: Count = 1000
     """Unconfirmed sends per flow. 1 keeps the order even if the destination refuses a message in the middle of a flow."""
     absent_s: Annotated[float, Field(gt=0)] = 60
-    """How long a message waits until somebody listens, on networks that know who listens; its TTL permitting."""
+    """How long a message waits until somebody listens, on networks that know whether anybody does; at most for its TTL."""
     lower_share: Annotated[float, Field(ge=0, le=0.5)] = 0.1
-    """What classes below the highest that waits get of the bytes that are sent. The largest value of an endpoint's routes
-    applies."""
+    """While several classes wait, the part of the bytes sent that is reserved for those below the highest one. The largest
+    value of an endpoint's routes applies."""
     rate: RateConfig | None = None
-    """How fast messages may leave over a route. What comes faster waits in the queue; then ``on_full`` holds."""
+    """How fast messages may leave over a route. Those that come faster wait in the queue; when it is full, ``on_full``
+    applies."""
     rate_per_authority: RateConfig | None = None
     """The same for each source authority on a route."""
     retry: RetryConfig = RetryConfig()
@@ -130,7 +131,7 @@ class EndpointConfig(Section):
     transport: str
     """What the network speaks: the name of an installed transport."""
     authorities: Annotated[list[Authority], Field(min_length=1)]
-    """Who is reached through this endpoint. ``*`` is everybody who is not named elsewhere."""
+    """The authorities that are reached through this endpoint. ``*`` stands for all that no endpoint lists."""
     options: Any = Field(default={}, validate_default=True)
     """An instance of the transport's own options model."""
     is_global: bool | None = Field(default=None, alias="global")
@@ -160,7 +161,7 @@ class RouteConfig(Section):
     publish_to: Annotated[list[SingleAuthority], Field(min_length=1)] | None = None
     """The authorities that a Publish is addressed to if the far network needs it. None: those of the far endpoint."""
     name: Name = ""
-    """By default from and to, joined by a hyphen."""
+    """The route's name in metrics, traces and logs. By default from and to, joined by a hyphen."""
     queue_policy: QueuePolicy = QueuePolicy()
     """The file's ``queue_policy`` with this route's own keys on top."""
 
@@ -190,12 +191,12 @@ class RouteConfig(Section):
 
 
 class ReportRateConfig(RateConfig):
-    """How often it is reported that no route took a message, for each source authority and endpoint."""
+    """How many failures of messages that no route took are reported, for each source authority and endpoint."""
 
     messages: Annotated[float, Field(gt=0)] | None = 10
     """Reports per second. None: any number."""
     burst_s: Annotated[float, Field(ge=0.1)] = 10
-    """After a pause, as many as come in so many seconds may be reported at once."""
+    """After a pause, so many seconds' worth may be reported at once."""
 
 
 class DeadLetterConfig(Section):
@@ -208,9 +209,9 @@ class DeadLetterConfig(Section):
     queue: DeadLetterQueueConfig = DeadLetterQueueConfig()
     """The bounds for dead letters that are still to be published."""
     store: DeadLetterStoreConfig = DeadLetterStoreConfig()
-    """What the journal keeps of them for ``streamer dead-letters``."""
+    """The dead letters that the journal keeps for ``streamer dead-letters``."""
     report_rate: ReportRateConfig | None = ReportRateConfig()
-    """How often it is reported that no route took a message. None: any number."""
+    """How many failures of messages that no route took are reported. None: all of them."""
 
 
 class LogConfig(Section):
@@ -221,16 +222,16 @@ class LogConfig(Section):
     format: Literal["auto", "human", "json"] = "auto"
     """auto: human on a terminal, json otherwise."""
     repeat_s: Annotated[float, Field(ge=0)] = 10
-    """The same kind of line appears at most once in so many seconds. 0: no bound, but for lines about single flows."""
+    """The same kind of line appears at most once in so many seconds. 0: no limit, except for lines about single flows."""
     audit: FilePath | None = None
-    """A file for the audit log. None: its lines are only among the others."""
+    """A file that also gets the lines of the audit log. None: they are only among the others."""
 
 
 class ShutdownConfig(Section):
     """How the daemon stops."""
 
     drain_s: Annotated[float, Field(ge=0)] = 20
-    """How long a stop waits for queued messages to be delivered. With a journal it does not wait for who is away."""
+    """How long a stop waits for queued messages to be delivered; with a journal, not for receivers that are away."""
 
 
 class RememberConfig(Section):
@@ -262,7 +263,7 @@ class Config(Section):
     metrics: MetricsConfig | None = MetricsConfig()
     """The HTTP port for metrics, health and administration. None: no port."""
     trace: TraceConfig | None = None
-    """A record of what became of each message. None: off."""
+    """A record of each outcome of each message. None: off."""
     otel: OtelConfig | None = None
     """A collector of OpenTelemetry that metrics and spans are sent to. None: off."""
     status: StatusConfig | None = None
@@ -270,7 +271,7 @@ class Config(Section):
     log: LogConfig = LogConfig()
     """What is logged, and how."""
     shutdown: ShutdownConfig = ShutdownConfig()
-    """How a stop goes."""
+    """How the daemon stops."""
     remember: RememberConfig = RememberConfig()
     """How long message ids are remembered, to find duplicates and loops."""
     state: StateConfig = StateConfig()

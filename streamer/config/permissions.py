@@ -26,7 +26,7 @@ EVERYTHING = str(everything_at("*"))
 
 
 class DenyConfig(Section):
-    """The messages that a rule is about. A key that is left out leaves it open."""
+    """The messages to which a rule applies. A key that is left out matches everything."""
 
     from_: AnyPattern = Field(default=EVERYTHING, validate_default=True, alias="from")
     """The pattern of sources."""
@@ -53,12 +53,12 @@ _ADDRESSES = (
 
 
 class AllowConfig(DenyConfig):
-    """The same, and how what is allowed is treated."""
+    """The messages to which a rule applies, and how they are treated."""
 
     max_priority: PriorityName = "CS6"
-    """No such message is treated in a higher priority class."""
+    """Messages with a higher priority class are treated in this one."""
     rate: RateConfig | None = None
-    """How fast such messages may come, for each source authority. Those beyond are rejected."""
+    """How fast such messages may come, for each source authority. Further ones are rejected."""
 
 
 class RuleConfig(Section):
@@ -83,9 +83,9 @@ class EndpointPermissions(Section):
     """The first that matches decides. What none matches is denied."""
     identities: Annotated[dict[str, Annotated[list[SpokenFor], Field(min_length=1)]], Field(min_length=1)] | None = None
     """Who may speak for whom: the identity that the network proves, and the authorities of sources. ``*`` is every identity,
-    or every authority; ``{identity}`` is the authority that is called as the identity is. None: identities do not matter."""
+    or every authority; ``{identity}`` is the authority whose name is the identity. None: identities do not matter."""
     max_priority: PriorityName = "CS6"
-    """Nothing from here is treated in a higher priority class."""
+    """Messages from here with a higher priority class are treated in this one."""
     max_permission_level: Level = 0
     """The highest permission level that is believed. A message that claims more is passed on with this one."""
 
@@ -98,11 +98,11 @@ class MethodConfig(Section):
     permission_level: Level = 0
     """The lowest permission level that may call them."""
     tap: bool = False
-    """Whether a Request needs a token that is good, and whose scope the method is in."""
+    """Whether a Request needs a valid token whose scope contains the method."""
 
 
 class TapConfig(Section):
-    """What verifies tokens (token-based access permissions): a class of an installed package, see `streamer.tokens.base`."""
+    """The token verifier (token-based access permissions): a class of an installed package, see `streamer.tokens.base`."""
 
     verifier: str
     """The name of an installed token verifier."""
@@ -130,9 +130,9 @@ class PermissionsConfig(Section):
     endpoints: dict[Name, EndpointPermissions] = {}
     """What may come in through each endpoint. Through others: nothing."""
     methods: list[MethodConfig] = []
-    """The first whose pattern matches decides. A method that none matches demands nothing."""
+    """What methods demand of their callers: the first pattern that matches decides. Other methods demand nothing."""
     tap: TapConfig | None = None
-    """What verifies tokens. None: nothing, and no method can demand one."""
+    """The token verifier. None: there is none, and no method can demand a token."""
 
     @model_validator(mode="after")
     def _tokens_can_be_verified(self) -> "PermissionsConfig":

@@ -39,11 +39,11 @@ class OtelTlsConfig(Section):
     """PEM files for ``https``."""
 
     ca_file: FilePath | None = None
-    """The authorities that sign the collector. None: the system's."""
+    """The CA certificates for the collector's certificate. None: the system's."""
     cert_file: FilePath | None = None
     """The streamer's own certificate."""
     key_file: FilePath | None = None
-    """Its key."""
+    """The key of that certificate."""
 
     @model_validator(mode="after")
     def _both(self) -> "OtelTlsConfig":
@@ -56,7 +56,7 @@ class OtelSpansConfig(Section):
     """Spans of single messages."""
 
     sample: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """The part of the messages without a traceparent that have a span. With one, its own flag says so."""
+    """The part of the messages without a traceparent for which a span is sent. With a traceparent, its flag decides."""
     queue: Annotated[int, Field(ge=1, le=100_000)] = 2048
     """Spans that may wait to be sent. Beyond that they are dropped and counted."""
 
@@ -65,9 +65,9 @@ class OtelConfig(Section):
     """A collector of OpenTelemetry that metrics and spans are sent to, by OTLP over HTTP. Needs the extra ``otel``."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)]
-    """Its address; ``/v1/metrics`` and ``/v1/traces`` are appended."""
+    """The collector's address; ``/v1/metrics`` and ``/v1/traces`` are appended."""
     headers_file: FilePath | None = None
-    """A file with headers that it wants, such as ``Authorization: Bearer …``, one in each line."""
+    """A file with headers for the collector, such as ``Authorization: Bearer …``, one in each line."""
     tls: OtelTlsConfig = OtelTlsConfig()
     """PEM files for ``https``."""
     interval_s: Annotated[float, Field(ge=0.1)] = 60
@@ -86,4 +86,4 @@ class StatusConfig(Section):
     """The status that the streamer publishes on ``//AUTHORITY/4/1/8002``."""
 
     every_s: Annotated[float, Field(ge=1, le=MOST_EVERY_S)] = 60
-    """How often. A change of health is told at once, ten times in this time at most. It expires after three times that."""
+    """The interval. A change of health is published at once, at most ten times in it. A status expires after three."""

@@ -42,7 +42,7 @@ class ExternalUsubscriptionConfig(Section):
     """A uSubscription service elsewhere, which is followed instead of running one here."""
 
     service: Annotated[Entity, AfterValidator(_usubscription)]
-    """Such as //veh1/0/3/0. It is asked in the version that is named."""
+    """The service, such as //veh1/0/3/0. It is asked in the version that this names."""
     topics: list[Topic] = []
     """Topics whose subscribers are followed."""
     subscribers: list[Entity] = []
@@ -64,50 +64,52 @@ class UsubscriptionConfig(Section):
     """The uSubscription service."""
 
     local: list[SingleAuthority] | None = None
-    """The authorities, besides the streamer's own, whose uSubscription service this is: their topics are local. None: those
-    that are listed at endpoints whose network does not connect devices."""
+    """The authorities, besides its own, for which the streamer is the uSubscription service: their topics are local. None:
+    those that are listed at endpoints whose network does not connect devices."""
     remote_timeout_s: Annotated[float, Field(ge=300)] = 300
     """How long a Subscribe or Unsubscribe to another device waits for the answer before it is sent again."""
     page: Count = 1000
     """The most entries in one answer to a FetchSubscribers or FetchSubscriptions that names an offset."""
     max_answer_bytes: Size = MIB
-    """Of one such answer. What does not fit is left to the next page. Version 4 has none: there the Request is refused."""
+    """The largest answer, with or without an offset. The rest is left to the next page; in version 4, which has no pages,
+    the Request is refused."""
     subscribe: list[SubscribePermission] | None = None
     """What uEntities elsewhere may subscribe to, beside the topics that routes publish to their authority. None: everything,
     for those at authorities that this configuration names; nothing for others."""
     fetch: list[EntityPattern] | None = None
     """Who may list the subscriptions of others: patterns of uEntities (resource 0). None: those at local authorities."""
     reset: list[EntityPattern] | None = None
-    """Whose Reset counts, as `fetch`. A service elsewhere resets only what belongs to its own authority."""
+    """Whose Reset is carried out, as `fetch`. One from another device deletes only its own authority's entries."""
     max_subscriptions: Count = 100_000
-    """Of all. A Subscribe beyond it is refused with RESOURCE_EXHAUSTED; so with the other bounds."""
+    """Subscriptions in total. A Subscribe beyond this bound, or one of the following, is refused with RESOURCE_EXHAUSTED."""
     max_subscriptions_per_authority: Count = 10_000
-    """Of all subscribers at one authority."""
+    """Subscriptions of all uEntities at one authority."""
     max_subscriptions_per_subscriber: Count = 1000
-    """Of one uEntity. uSubscription services, which subscribe for their device, are not bounded by it."""
+    """Subscriptions of one uEntity; not for uSubscription services, which subscribe for their whole device."""
     max_authorities_per_topic: Count = 64
-    """Authorities that the configuration does not name: where a Publish needs an address, each is another copy."""
+    """Authorities with subscribers of one topic, beside those that the configuration names: on an off-vehicle broker each
+    gets a copy of a Publish."""
     max_observers: Count = 10_000
-    """uEntities that are notified of changes of topics, of all topics together."""
+    """Observers, that is uEntities that are notified of changes of subscriptions, in total."""
     max_observers_per_authority: Count = 1000
-    """Of all observers at one authority."""
+    """Observers at one authority."""
     max_observers_per_topic: Count = 64
-    """Of one topic."""
+    """Observers of one topic."""
     external: ExternalUsubscriptionConfig | None = None
-    """A service elsewhere, which is followed instead of being one. None: the service runs here."""
+    """A uSubscription service elsewhere that the streamer follows instead of running one. None: the service runs here."""
 
 
 class ControlConfig(Section):
     """Who may change something: pause and resume topics over uProtocol, and everything else over HTTP."""
 
     allow: list[EntityPattern] = []
-    """Patterns of uEntities (resource 0) that may do it over uProtocol. Empty: nobody."""
+    """Patterns of uEntities (resource 0) that may pause and resume over uProtocol. Empty: nobody."""
     max_rules: Count = 100
     """Pause rules that one uEntity may have added."""
     http: Literal["loopback", "any"] = "loopback"
-    """Who may do it over HTTP: programs on this machine, or everybody who reaches the port. Both need the token."""
+    """From where changes over HTTP are accepted: this machine, or anywhere. Both need the token or a certificate."""
     http_token_file: FilePath | None = None
-    """A file with the token. None: the streamer makes one beside the journal (``journal.db``: ``journal-token``)."""
+    """A file with that token. None: the streamer creates one beside the journal (``journal.db``: ``journal-token``)."""
 
 
 class MulticastConfig(Section):
@@ -116,6 +118,6 @@ class MulticastConfig(Section):
     provider: Entity
     """The uEntity that publishes the broadcast."""
     broadcast: BroadcastName
-    """Its name in the provider's interface."""
+    """The broadcast's name in the provider's interface."""
     partitions: Annotated[dict[PartitionName, TopicResource], AfterValidator(at_least_one)]
     """Maps each partition (empty: none) to the resource of its topic at the provider."""

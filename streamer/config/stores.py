@@ -17,9 +17,9 @@ class JournalConfig(Section):
     path: FilePath
     """A SQLite file, on a disk that survives a restart."""
     max_bytes: Size = GIB
-    """For messages and dead letters together. The file and its write-ahead log may be somewhat larger."""
+    """The bound for messages and dead letters together. The file and its write-ahead log may be somewhat larger."""
     memory: Size = 64 * MIB
-    """Payloads of queued messages that are also kept in memory. Beyond that they are only in the journal."""
+    """Payloads of journaled messages that are also kept in memory. Beyond that they are only in the journal."""
 
     @property
     def default_state(self) -> Path:
@@ -52,7 +52,7 @@ class DeadLetterStoreConfig(Section):
     bytes: Size = 64 * MIB
     """In bytes; at most a quarter of the journal."""
     rejected: RejectedStoreConfig = RejectedStoreConfig()
-    """Letters of messages that were never accepted: anybody can cause them, and they push out only each other."""
+    """Bounds for letters of messages that were never accepted, apart from the others because anybody can cause them."""
 
     def bounds(self, journal_bytes: int) -> tuple[int, int, int, int]:
         """What a journal of so many bytes keeps: messages and bytes, and of those never accepted messages and bytes."""
@@ -70,7 +70,7 @@ class TraceConfig(Section):
     rotate_bytes: Size = 64 * MIB
     """A file is closed at this size."""
     max_bytes: Annotated[Size, Field(validate_default=True)] = 4 * GIB
-    """For all files. Beyond it the oldest are deleted."""
+    """The bound for all files. Beyond it the oldest are deleted."""
 
     @field_validator("max_bytes")
     @classmethod

@@ -9,11 +9,11 @@ class TlsConfig(Section):
     """TLS on the HTTP port."""
 
     cert_file: FilePath
-    """The certificate, and those between it and the CA, as PEM."""
+    """The certificate and the intermediate ones, as PEM."""
     key_file: FilePath
     """Its private key, as PEM and without a passphrase."""
     client_ca_file: FilePath | None = None
-    """The CAs whose clients may change things without a token, as PEM. None: certificates of clients are not asked for."""
+    """CA certificates, as PEM: clients with a certificate from them need no token. None: no client certificates."""
 
     def files(self) -> list[tuple[str, FilePath]]:
         """The keys and the files that they name."""

@@ -228,7 +228,7 @@ class RateConfig(Section):
     bytes: Size | None = None
     """Bytes per second. None: any number."""
     burst_s: Annotated[float, Field(ge=0.1)] = 2
-    """After a pause, as many as come in so many seconds may go at once."""
+    """After a pause, so many seconds' worth may go at once."""
 
     @model_validator(mode="after")
     def _limits_something(self) -> "RateConfig":

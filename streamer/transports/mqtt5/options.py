@@ -32,7 +32,7 @@ class TlsOptions(Described):
     model_config = _STRICT_KEYS
 
     ca_file: Path | None = None
-    """The certificate authorities that sign the broker. None: the system's."""
+    """CA certificates for the broker's certificate. None: the system's."""
     cert_file: Path | None = None
     """Our own certificate."""
     key_file: Path | None = None
@@ -70,7 +70,7 @@ class Mqtt5Options(WireOptions):
     client_id: str | None = Field(default=None, min_length=1, max_length=1024)
     """The MQTT client id, one per streamer. None: derived from the authority."""
     share: str | None = Field(default=None, min_length=1, max_length=128)
-    """Divide what the broker has with all streamers that have the same name here. None: this one gets all of it."""
+    """Share the broker's messages with all streamers that have the same name here. None: this streamer gets all of them."""
     clean_start: bool = False
     """Discard the session that the broker has kept, at every connection."""
     session_expiry_s: int = Field(default=86_400, ge=0, le=_UINT32_MAX)
@@ -78,21 +78,21 @@ class Mqtt5Options(WireOptions):
     receive_maximum: int = Field(default=1000, ge=1, le=65_535)
     """Unacknowledged messages that the broker may send."""
     receive_excess_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
-    """Memory for messages of a broker that exceeds twice that number."""
+    """Memory for messages of a broker that exceeds twice `receive_maximum`."""
     window: int = Field(default=1000, ge=1, le=65_535)
     """Messages that may be unconfirmed. The broker and ``queue_policy.window`` may lower it."""
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
     """The longest silence before a ping."""
     ack_timeout_s: float = Field(default=20, gt=0)
-    """Without an acknowledgement for so long, the connection counts as lost."""
+    """After so many seconds without an acknowledgement, the connection counts as lost."""
     connect_timeout_s: float = Field(default=10, gt=0)
     """The longest wait for a connection."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
-    """The user property in which the broker tells who has published a message: the identity that permissions ask for."""
+    """The user property that the broker adds with the name of a message's publisher: the identity for permissions."""
     username: str | None = None
-    """The user name. None: anonymous, or that in ``username_file``."""
+    """The user name. None: the one in ``username_file``, or anonymous."""
     username_file: Path | None = None
     """A file that holds the user name."""
     password_file: Path | None = None

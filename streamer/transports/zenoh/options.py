@@ -114,7 +114,8 @@ class ZenohOptions(WireOptions):
     """For how long a message that Zenoh has taken may still turn out to be lost: the receiver's lease (10 s unless
     configured there) and the time that Zenoh takes to notice. 0 switches that off: what Zenoh has taken is delivered."""
     lease_ms: int | None = Field(default=None, ge=100)
-    """Our own lease: others give us up after so long without a sign. None: Zenoh's 10000, or that of ``config_file``."""
+    """Our own lease: others drop their link to us after so long without a sign of life. None: Zenoh's 10000, or that of
+    ``config_file``."""
     wait_before_close_ms: int | None = Field(default=None, ge=50)
     """How long a stalled receiver can block our puts before Zenoh closes the link to it. If that is shorter than a router's
     own, a stalled receiver behind the router costs us the link to the router. None: 1000; for a client, Zenoh's 5000; with
