@@ -1,13 +1,13 @@
-"""Who may ask the HTTP port, and who may change something or see payloads over it.
+"""Who may use the HTTP port, and who may change something or see payloads over it.
 
-A page in a browser can have its own name point to this machine (DNS rebinding), and read what it likes then, with the rights
-of the network that the browser is in. It cannot choose the Host: that is its name. So the Host must be an address, or a name
-that the configuration knows. Pages of other origins get nothing at all, but a link to a page of ours may be followed.
+A page in a browser can have its own host name point to this machine (DNS rebinding), and then read everything here, from
+inside the browser's network. But it cannot choose the Host header, which has that name. So the Host must be an address, or a
+name that the configuration lists. Pages of other origins get nothing at all, but a link to a page of ours may be followed.
 
-To change something (every request that is not a GET), or to see payloads (`shows_payloads`), one needs the token or a
-certificate of a client. Both are accepted from programs on this machine only, unless the configuration says otherwise
-(`control.http`). The body of a change is JSON, which a page of another origin cannot send without asking first (CORS).
-Each refusal of these is in the audit log.
+To change something (every request that is not a GET), or to see payloads (`shows_payloads`), a client needs the token or a
+certificate. Both are accepted from programs on this machine only, unless the configuration says otherwise (`control.http`).
+The body of a change is JSON, which a page of another origin cannot send without asking first (CORS). Each refusal of these
+is in the audit log.
 """
 
 import hmac

@@ -1,4 +1,4 @@
-"""The forms of the administration API: its prefix, checked queries, bodies that are JSON objects, errors in JSON."""
+"""Shared by the administration API's pages: the prefix, checks of queries, bodies that are JSON objects, errors in JSON."""
 
 import json
 import logging

@@ -1,7 +1,7 @@
-"""The web console: files that are served as they are. What they show, the page asks of the administration API.
+"""The web console: serves its static files. The page gets its data from the administration API.
 
-A page that changes things must not be run, framed or fed by anything else: the policy allows its own script, style and
-requests, and nothing more.
+A page that changes things must not be run, framed or fed by anything else: the content security policy allows its own
+script, style and requests, and nothing more.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
-"""What happens, as it happens: `GET /api/v1/events`, a stream of server-sent events without any payload.
+"""The page `GET /api/v1/events`: a stream of server-sent events about states, rates and failures, without any payload.
 
 The law of this file:
-- Nothing is computed while nobody listens. While somebody does, once a second everything is looked at that has no hook of
-  its own, and what has changed is told.
-- An event is encoded once, for all who listen. Each of them has a queue, bounded in number and bytes; what does not fit is
-  counted, and told when there is room.
+- Nothing is computed while nobody listens. While somebody does, everything that cannot report a change by itself is compared
+  once a second, and changes become events.
+- An event is encoded once, for all listeners. Each of them has a queue, bounded in number and bytes; events that do not fit
+  are counted, and the count is sent once there is room.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The page that explains what would become of a message now: as `streamer explain` does."""
+"""The page that explains what would happen to a message now, as `streamer explain` does."""
 
 from aiohttp import web
 

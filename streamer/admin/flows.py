@@ -1,7 +1,7 @@
-"""The page for flows: the lanes that match a filter, in the order of their names, some at a time.
+"""The page for flows: the lanes that match a filter, in the order of their names, one page at a time.
 
-There may be a hundred thousand of them. All are looked at, because the total is told, but some in each turn of the event
-loop, and no more are kept than one answer has.
+There may be a hundred thousand of them. All are counted for the total, but only some in each turn of the event loop, and no
+more are kept than one answer has.
 """
 
 from collections.abc import Callable

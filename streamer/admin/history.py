@@ -1,4 +1,4 @@
-"""The last hour of every route: `GET /api/v1/history`. Kept whether anybody looks or not; bounded."""
+"""The last hour of every route: `GET /api/v1/history`. It is recorded whether anybody reads it or not; bounded."""
 
 import asyncio
 import json

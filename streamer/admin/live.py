@@ -1,4 +1,4 @@
-"""The live side of the administration API: events, the tap, the last hour."""
+"""The live part of the administration API: events, the tap, and the last hour."""
 
 from collections.abc import Callable
 

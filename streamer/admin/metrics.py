@@ -6,7 +6,7 @@ Every route balances at every scrape:
 sum(ustreamer_unwanted_packets_total)``.
 
 A scrape has two parts. On the event loop the counters are copied, some routes at a time. The text is made of the copies on
-a thread, because that takes 30 µs a line. What never moved is left out, but for these two metrics of each route.
+a thread, because that takes 30 µs a line. Series that never changed are left out, except for these two of each route.
 """
 
 import asyncio

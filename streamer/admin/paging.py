@@ -1,6 +1,7 @@
-"""Lists that are told some at a time, in the order of the names of their entries, while entries come and go.
+"""Pages of a list, in the order of the names of its entries, while entries are added and removed.
 
-A cursor is the name of the last entry of an answer. Whoever pages sees each entry once that is there all the time.
+A cursor is the name of the last entry of an answer. A client that pages through the list sees each entry once that exists
+throughout.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""The HTTP port of a running streamer: all its pages, who may ask them, its certificate and its token.
+"""The HTTP port of a running streamer: assembles its pages, its access rules, its certificate and its token.
 
-Each kind of page is an object with ``routes()``, and has a module of its own.
+Each group of pages is an object with ``routes()``, in a module of its own.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Whether metrics and spans are pushed to a collector: begins it, has a reload change it, ends it."""
+"""Starts and stops the push of metrics and spans to a collector, and applies a reload to it."""
 
 import asyncio
 import time

@@ -1,6 +1,6 @@
-"""How much moves: what the counters of routes and endpoints have grown by since they were last read.
+"""Rates of routes and endpoints: how much their counters have grown since they were last read.
 
-Reading costs a look at a few integers for a route on which nothing happens.
+Reading an idle route costs a look at a few integers.
 """
 
 import asyncio

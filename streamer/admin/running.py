@@ -1,4 +1,4 @@
-"""What the pages of the administration API see of the daemon."""
+"""The daemon's interface for the pages of the administration API."""
 
 from typing import TYPE_CHECKING, Protocol
 

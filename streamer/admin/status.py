@@ -1,4 +1,4 @@
-"""The pages that say how the streamer is: itself, its endpoints, its routes, its queues.
+"""The pages with the state of the streamer, its endpoints, its routes and its queues.
 
 Counters are copied, some routes in each turn of the event loop, as for the metrics.
 """

@@ -1,4 +1,4 @@
-"""What core.ustreamer publishes about the streamer: its health, what waits, its endpoints. Bounded, whatever there is."""
+"""The content of the status that core.ustreamer publishes: health, waiting messages, endpoints. Bounded in size."""
 
 from heapq import nlargest
 from typing import Protocol

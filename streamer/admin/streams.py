@@ -1,11 +1,12 @@
 """Server-sent events (HTML Living Standard, 9.2): what the pages that never end have in common.
 
 The law of this file:
-- There are at most `MAX_STREAMS` streams, of these `STRANGERS` of clients without a token, and taps besides: who has none
-  cannot keep out who has one. Each has one task, which writes what its source has, at the source's pace.
-- A reader that stalls stops only that task. What happens meanwhile is the source's matter, which keeps a bounded part of it.
-- A stream ends when its reader is gone, when the token that it was asked for with is no longer the streamer's, when the
-  daemon stops, or after `_STALLED_S` in which nothing could be written.
+- There are at most `MAX_STREAMS` streams, at most `STRANGERS` of them for clients without a token, and taps besides: clients
+  without a token cannot lock out those that have one. Each stream has one task, which writes its source's data at the
+  source's pace.
+- A reader that stalls stops only that task. The source keeps a bounded part of what happens meanwhile.
+- A stream ends when its reader is gone, when the token that it was opened with has been replaced, when the daemon stops, or
+  after `_STALLED_S` in which nothing could be written.
 """
 
 import asyncio

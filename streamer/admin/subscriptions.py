@@ -1,4 +1,4 @@
-"""The page for subscriptions: those that the uSubscription service has, here or elsewhere, as far as it is known."""
+"""The page for subscriptions: those of the uSubscription service here, or the known ones of the service that is followed."""
 
 import asyncio
 from typing import Any

@@ -1,7 +1,7 @@
-"""The page `GET /api/v1/tap`: a stream of the messages that end, some of them, with the beginning of their payload.
+"""The page `GET /api/v1/tap`: a live stream of messages with their outcomes and the beginning of their payload.
 
-Only programs on this machine may read it, with a permission, whatever the configuration allows others. Who reads it, and
-with which filters, is in the audit log. What is shown, and what is left out, is up to `streamer.delivery.tap`.
+Only programs on this machine may read it, with the token or a certificate, whatever the configuration allows others. The
+audit log has who reads it, and with which filters. `streamer.delivery.tap` decides what is shown and what is left out.
 """
 
 import json

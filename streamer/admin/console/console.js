@@ -23,7 +23,7 @@ const SECTIONS = {
   explain: ["Explain", "Which route a message would take, and why not the others. Nothing is sent.", explain],
   subscriptions: ["Subscriptions", "Who has asked for which topic.", subscriptions],
   configuration: ["Configuration", "What the daemon uses now, with all defaults. Secrets are left out.", configuration],
-  tap: ["Tap", "Messages as they end on a route. It holds nothing up: what does not fit is left out and counted.", tap],
+  tap: ["Tap", "Messages with their outcomes, live. It delays none: those that do not fit are left out and counted.", tap],
 }
 const LINKS = { live: "live", polling: `every ${POLL_S} s`, lost: "trying again", connecting: "connecting" }
 

@@ -203,7 +203,7 @@ export function deadLetters(root) {
     return ask({
       title: "Redrive", label: "Redrive", body: [el("div", {}, text), el("div", { class: "fields" }, ttl, seconds),
         el("p", { class: "hint" },
-          "They are sent again with their ids, over today’s routes. What still cannot be delivered comes back.")],
+          "They are sent again with their ids, over today’s routes. Those that still fail remain dead letters.")],
       run: async given => {
         const ttl_ms = { new: Math.round(Number(given.seconds) * 1000), 0: 0 }[given.ttl]
         const answer = await post("/dead-letters/redrive", { ...which, ...ttl_ms === undefined ? {} : { ttl_ms } })

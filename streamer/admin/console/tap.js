@@ -1,4 +1,4 @@
-/* The tap: messages as they end on a route. The page keeps the last ones only, and counts the others. */
+/* The tap: messages with their outcomes, live. The page keeps only the last ones, and counts those that were left out. */
 
 import { events, get, permitted, query, sleep } from "./daemon.js"
 import { actions, anyOf, button, card, el, empty, field, fill, flow, lines, name, payload, pill, show, stack, table,
@@ -31,7 +31,7 @@ const COLUMNS = [
 export async function tap(root) {
   const { endpoints } = await get("/endpoints", page.abort.signal)
   const note = el("p", { class: "hint", role: "status" }), wrong = wrongs(), rows = el("tbody", { role: "rowgroup" })
-  const none = empty("Nothing is tapped. Start, and messages appear here as they end.")
+  const none = empty("No tap is running. Press Start to see messages with their outcomes here.")
   const box = el("div", { class: "taps", hidden: true },
     table("Tapped messages, the newest first", COLUMNS, [], undefined, rows))
   let running = null, isHeld = false, waiting = [], seen = 0, leftOut = 0, unshown = 0

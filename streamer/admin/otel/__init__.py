@@ -1,1 +1,1 @@
-"""Pushes metrics and spans to a collector of OpenTelemetry. Needs the extra ``otel``, but for `spans`."""
+"""Pushes metrics and spans to a collector of OpenTelemetry. Needs the extra ``otel``, except for `spans`."""

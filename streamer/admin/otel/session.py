@@ -1,4 +1,4 @@
-"""The HTTP session of OpenTelemetry's exporters: where they may go, how much of an answer is read, and what came of it."""
+"""The HTTP session of OpenTelemetry's exporters: limits where requests go and how much of an answer is read."""
 
 from typing import Any, NamedTuple
 

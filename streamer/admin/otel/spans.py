@@ -1,8 +1,8 @@
-"""The event loop's part of spans: one record for each outcome of a sampled message, in a bounded queue. Nothing here waits.
+"""The event loop's part of spans: puts a record per outcome of a sampled message into a bounded queue. Never waits.
 
 A message that carries a ``traceparent`` is sampled if its flag says so, and its span is a child of the one that is named
-there. Without one, the message's id decides and is the id of the trace: so all streamers on the way of a message sample the
-same ones, and their spans are in one trace.
+there. Otherwise the message's id decides, and is the trace id: so all streamers on a message's path sample the same
+messages, and their spans are in one trace.
 """
 
 import re
