@@ -1,4 +1,4 @@
-"""``streamer config | reload``: what a configuration means, what the daemon uses, and having it read its file again."""
+"""``streamer config | reload``: prints the file's or the daemon's configuration; makes the daemon read its file again."""
 
 import argparse
 from typing import Any

@@ -1,7 +1,7 @@
-"""``streamer explain``: the route that a message would take, and why. Connects to nothing, but with ``--running``.
+"""``streamer explain``: the route that a message would take, and why. Connects to nothing, except with ``--running``.
 
-What a daemon with this configuration remembers (who has subscribed, and what is paused) is read from its state file; or the
-running one is asked, which may use another configuration than the file by now.
+The daemon's subscriptions and pause rules are read from its state file; or with ``--running`` the daemon answers, which may
+use another configuration than the file has by now.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """``streamer init``: asks for role, authorities and addresses, and writes a configuration that ``streamer check`` passes.
 
-Each answer is tried with `streamer.config.load` in the file that is to be: what is wrong is said in its words, and asked
-again. Passwords are never asked for, only the files that hold them.
+Each answer is checked with `streamer.config.load` as part of the file that it would result in; after a mistake, which is
+reported in its words, the question is asked again. Passwords are never asked for, only the files that contain them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The configuration that ``streamer init`` writes: what was answered, as a file with comments."""
+"""Makes the file that ``streamer init`` writes: the answers as a configuration with comments."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Where the commands for dead letters get them from: the running daemon, or the journal's file if there is none."""
+"""Access to dead letters for the commands: over the running daemon, or in the journal's file if no daemon runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

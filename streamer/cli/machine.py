@@ -1,4 +1,4 @@
-"""Probes of the machine for ``streamer check --probe``: files, folders, room on disks. The caller bounds their time."""
+"""Probes of this machine for ``streamer check --probe``: files, folders, room on disks. The caller bounds their time."""
 
 import os
 import stat

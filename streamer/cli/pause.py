@@ -1,4 +1,4 @@
-"""``streamer pause | resume``: tells a running daemon, over its HTTP port, which flows to pause.
+"""``streamer pause | resume``: adds and removes pause rules of a running daemon, over its HTTP port.
 
 The answer is printed without control characters, which a terminal would obey.
 """

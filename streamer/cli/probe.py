@@ -1,6 +1,6 @@
-"""``streamer check --probe``: what only the machine knows, one line per probe. All run at once, and each is bounded in time.
+"""``streamer check --probe``: tests this machine, with one line per probe. All run at once, and each is bounded in time.
 
-A streamer that already runs with this file is asked first: its ports are taken, and that is as it should be.
+A streamer that already runs with this file is asked first: the ports that it uses are not a problem.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""``streamer tap``: prints the messages that end in a running daemon, as they end, until Ctrl-C.
+"""``streamer tap``: prints messages of a running daemon with their outcomes, live, until Ctrl-C.
 
-What comes from the network is printed without control characters, which a terminal would obey.
+Text from the network is printed without control characters, which a terminal would obey.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""How the subcommands print and read: tables, lengths of time, complaints, exit statuses.
+"""Input and output of the subcommands: tables, lengths of time, error messages, exit statuses.
 
-What comes from the network is printed without control characters (`plain`), which a terminal would obey.
+Text from the network is printed without control characters (`plain`), which a terminal would obey.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """``streamer top``: endpoints, routes and waiting flows of a running gateway, drawn anew every few seconds.
 
-It reads `/metrics`, so that any gateway will do that can be scraped, and asks the administration API, if it answers there,
-which flows wait and what state endpoints are in. It changes nothing, and needs no permission.
+It reads `/metrics`, so that it works with every gateway that can be scraped. If the administration API answers there, it
+also asks which flows wait and what state endpoints are in. It changes nothing, and needs no token.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What `streamer top` reads out of `/metrics`: routes and endpoints at one moment, and what has changed between two."""
+"""Parses `/metrics` for `streamer top`: routes and endpoints at one moment, and the changes between two."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,6 +1,7 @@
-"""Draws what `streamer top` knows, for terminals of any width, light or dark. Decides and asks nothing.
+"""Draws `streamer top`, for terminals of any width, light or dark. It computes and requests nothing.
 
-Colours are the terminal's own, and only those that can be read on both backgrounds. Nothing is said by colour alone.
+Only the terminal's own colours are used, of these only those that can be read on both backgrounds. No information is in the
+colour alone.
 """
 
 from collections.abc import Iterable, Sequence
