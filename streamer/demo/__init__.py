@@ -1,1 +1,1 @@
-"""The demonstration: an embedded broker, our daemon, a simulated vehicle and a simulated cloud, and the books of both."""
+"""The demonstration: an embedded broker, our daemon, a simulated vehicle and a simulated cloud, and the accounts of both."""

@@ -1,7 +1,7 @@
-"""The books of the demonstration: what was sent, what arrived, what was reported instead. Pure: time is passed in.
+"""The accounts of the demonstration: messages sent, received, and reported as failed. Pure: time is passed in.
 
-A message is *open* from `Flow.send` until its first copy arrives or its dead letter comes. What is open when nothing
-moves any more is unaccounted for, which is what this program promises not to happen.
+A message is *open* from `Flow.send` until its first copy arrives or its dead letter comes. A message that is open when
+nothing moves any more is unaccounted for, which this program promises never happens.
 """
 
 from collections import Counter, deque

@@ -1,4 +1,4 @@
-"""Reads the daemon's `/metrics`: each route's books and each endpoint's state."""
+"""Reads the daemon's `/metrics`: each route's account and each endpoint's state."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A cache of what was computed for flows that is cleared source by source. Pure."""
+"""A cache of values computed for flows, from which the entries of one source can be removed. Pure."""
 
 from streamer.uprotocol.cache import Generations, K, V
 from streamer.uprotocol.uri import UUri

@@ -1,7 +1,7 @@
-"""Caches that no peer can make large or useless. Pure.
+"""Caches that hostile peers can neither make large nor useless. Pure.
 
-What is kept can always be computed again. Whoever sends something new in every message fills one generation after the
-other; what others use is carried over from the older to the younger one, and stays.
+All entries can be computed again. A peer that sends something new in every message fills one generation after the other;
+entries that others use are carried over from the older to the younger generation, and stay.
 """
 
 from collections.abc import Callable, Hashable

@@ -1,4 +1,4 @@
-"""The form that this program has."""
+"""Whether this installation is compiled or pure Python."""
 
 from streamer.uprotocol import message
 

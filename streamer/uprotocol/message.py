@@ -1,9 +1,9 @@
 """UMessage and its attributes: the in-memory form, the rules per message type, and the builders.
 
 A message is its id, its `Attributes` and its payload. `Attributes` are UAttributes without the id. Messages of one flow
-share them: transports hand out the same object for all of them, and the router remembers what it decided for that object.
-That is why its hash is computed only once. What is different in every message (reqid, token, traceparent) is *carried*: such
-attributes are a cheap copy of the shared ones, and know them (`Attributes.shared`).
+share them: transports use the same object for all of them, and the router remembers what it decided for that object. That is
+why its hash is computed only once. Attributes that differ in every message (reqid, token, traceparent) are *carried*: an
+object with them is a cheap copy of the shared one, which it refers to (`Attributes.shared`).
 """
 
 import re

@@ -1,8 +1,8 @@
-"""UUri: the name of a uEntity, a topic or a method, and the patterns that match them (uProtocol basics, `uri.adoc`).
+"""UUri: the address of a uEntity, a topic or a method, and the patterns that match addresses (uProtocol basics, `uri.adoc`).
 
-Text form: ``up://authority/ue_id/version/resource``, hexadecimal in upper case without leading zeros; the scheme may be
-left out (``//authority/...``), a local URI has no authority (``/3BA/3/9876``). An authority is compared as text: of an IP
-literal only the case is made one when it is read.
+Text form: ``up://authority/ue_id/version/resource``, hexadecimal in upper case without leading zeros; the scheme may be left
+out (``//authority/...``), a local URI has no authority (``/3BA/3/9876``). Authorities are compared as text; only the case of
+an IP literal is normalised when it is read.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The ids of the uEntities that a streamer may be, and the endpoint inside it that they are at. Pure."""
+"""The ids of the uEntities that a streamer may be, and the name of the endpoint inside it where they live. Pure."""
 
 from typing import NamedTuple
 
