@@ -1,8 +1,8 @@
-"""What decides the way of a message, and which ways are told apart: strangers choose how many there are.
+"""Groups messages into flows, and bounds how many flows are told apart, because strangers choose how many there are.
 
 A *flow* is messages of one type, source and sink authority, and for a Publish of one topic. Beyond a bound, only the flows
-that the caller chooses are told apart. All others are *crowded*, and count as one flow per type: nothing of them is left
-out.
+that the caller chooses are told apart. All others are *crowded*, and count as one flow per type: none of their messages is
+left out.
 """
 
 from collections.abc import Collection, Mapping, Sequence

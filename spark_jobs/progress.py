@@ -1,4 +1,4 @@
-"""One line for each table of a run, and on a terminal below them one that says what runs: what is done, what remains."""
+"""Prints one line for each table of a run, and on a terminal below them the running jobs: what is done, what remains."""
 
 import shutil
 import sys

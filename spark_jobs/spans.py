@@ -1,4 +1,4 @@
-"""From when until when each streamer has records of something: only then can a message that it has not be called lost."""
+"""The period in which each streamer has records: only in this period can a message be called lost at that streamer."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Set
