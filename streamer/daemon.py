@@ -247,10 +247,10 @@ class Daemon:
                 watchdog_s = now_s
                 systemd.notify("WATCHDOG=1")
 
-    async def _reload_when(self, interest: asyncio.Event) -> None:
+    async def _reload_when(self, wanted: asyncio.Event) -> None:
         while True:
-            await interest.wait()
-            interest.clear()
+            await wanted.wait()
+            wanted.clear()
             await self.reload("SIGHUP", "process")
 
     async def reload(self, who: str, where: str) -> list[str]:

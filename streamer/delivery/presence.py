@@ -23,8 +23,8 @@ from streamer.transports.base import LinkState, Presence, UTransport
 from streamer.uprotocol.status import UCode
 
 
-class Lanes(Protocol):
-    """What the egress does for its lanes."""
+class LaneHolder(Protocol):
+    """The egress, which holds, releases and sends the lanes."""
 
     def file(self, lane: Lane) -> None: ...
     def hold(self, lane: Lane, why: Hold) -> None: ...
@@ -37,13 +37,13 @@ class AbsentLanes:
     """The lanes of one egress that nobody listens to."""
 
     def __init__(
-        self, transport: UTransport, settler: Settler, store: UnconfirmedStore | None, clock: Clock, lanes: Lanes
+        self, transport: UTransport, settler: Settler, store: UnconfirmedStore | None, clock: Clock, egress: LaneHolder
     ) -> None:
         self._transport = transport
         self._settler = settler
         self._store = store
         self._clock = clock
-        self._lanes = lanes
+        self._egress = egress
         self._watched: dict[Lane, Callable[[Presence], None]] = {}
         self._absent: dict[Lane, None] = {}
         self._logged: set[Lane] = set()  # of these, those of which the log says that they are held
@@ -82,11 +82,11 @@ class AbsentLanes:
             if lane in self._logged:
                 self._logged.remove(lane)
                 self._settler.log.held(lane, NOBODY_LISTENS, RELEASED)
-            self._lanes.refill(lane)
-            self._lanes.release_hold(lane, Hold.ABSENT)
-            self._lanes.pump(self._clock.wall_ms())
+            self._egress.refill(lane)
+            self._egress.release_hold(lane, Hold.ABSENT)
+            self._egress.pump(self._clock.wall_ms())
             return
-        self._lanes.hold(lane, Hold.ABSENT)
+        self._egress.hold(lane, Hold.ABSENT)
         if reach is Presence.ABSENT:
             self._nobody(lane, self._clock.monotonic_s())
         elif reach is Presence.INTERRUPTED:
@@ -100,7 +100,7 @@ class AbsentLanes:
         if lane not in self._logged and (lane.lost_receiver or not lane.is_publish):  # else its messages do not wait
             self._logged.add(lane)
             self._settler.log.held(lane, NOBODY_LISTENS)
-        self._lanes.file(lane)
+        self._egress.file(lane)
 
     def _redeliver(self, lane: Lane, now_s: float, is_return: bool) -> None:
         """What was sent and is not confirmed returns to the lane. ``is_return``: see `UnconfirmedStore.redeliver`."""
@@ -139,7 +139,7 @@ class AbsentLanes:
     def _give_up(self, lane: Lane, now_s: float, absent_s: float, most: int) -> int:
         """Give up what has waited for so long, ``most`` messages at most; how many they were is returned."""
         if lane.wants_redelivery:
-            self._lanes.refill(lane)
+            self._egress.refill(lane)
         waiting = (delivery for delivery in lane.items if delivery.state is DeliveryState.QUEUED)
         given_up = list(takewhile(lambda delivery: now_s - delivery.entered_s > absent_s, islice(waiting, most)))
         for delivery in given_up:

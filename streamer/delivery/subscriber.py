@@ -27,10 +27,10 @@ logger = logging.getLogger("ustreamer.subscriber")
 class Subscriber:
     """The listeners of every endpoint."""
 
-    def __init__(self, transports: Mapping[str, UTransport], ingresses: Mapping[str, Ingress], wanted: Interest) -> None:
+    def __init__(self, transports: Mapping[str, UTransport], ingresses: Mapping[str, Ingress], interest: Interest) -> None:
         self._transports = transports
         self._ingresses = ingresses
-        self._interest = wanted
+        self._interest = interest
         self._table: RoutingTable | None = None
         self._always: dict[str, set[Filter]] = {name: set() for name in transports}
         self._topics: dict[str, set[UUri]] = {name: set() for name in transports}
