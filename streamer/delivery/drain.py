@@ -78,7 +78,7 @@ class Drain:
     # -- receiving
 
     async def _stop_receiving(self) -> None:
-        """Take what has arrived, and nothing more. Our own services go on: what was taken before is answered."""
+        """Take what has arrived, then stop receiving. Our own services go on, so that earlier Requests are answered."""
         outside = [(name, ingress) for name, ingress in self._ingresses.items() if name != LOCAL_ENDPOINT]
         has_journal = self._journal is not None
         await asyncio.gather(*(stop_receiving(each, self._transports[name], has_journal) for name, each in outside))
@@ -99,7 +99,7 @@ class Drain:
         return self._journal is not None and self._journal.state is JournalState.OK
 
     def _awaited(self, egress: Egress) -> int:
-        """How many messages for an endpoint are waited for. With a journal, those that cannot leave now are not."""
+        """For how many messages of an endpoint the drain waits; with a journal, only for those that can be sent now."""
         return movable(egress) if self._journal_works else egress.unsettled()
 
     def _unfinished(self) -> int:
@@ -109,7 +109,7 @@ class Drain:
     # -- the rest
 
     async def _give_up(self) -> None:
-        """Without a journal: what is in our custody becomes a dead letter."""
+        """Without a journal: dead-letter the messages that nobody else keeps."""
         for egress in self._egresses.values():
             unpack_all(egress, self._settler)
         for queue in [queue for egress in self._egresses.values() for queue in egress.queues if queue.source]:
@@ -121,7 +121,7 @@ class Drain:
         await self._last_words()
 
     async def give_up_unwritten(self) -> int:
-        """With a journal, after the drain: what is not in it and nowhere else becomes a dead letter; the number of them."""
+        """With a journal, after the drain: dead-letter the messages that neither it nor a source keeps; returns how many."""
         given_up = 0
         for delivery in self._custody.unwritten():
             if delivery.state is DeliveryState.QUEUED:  # not a dead letter that the one of another message has evicted

@@ -30,7 +30,7 @@ from streamer.uprotocol.well_known import USTREAMER
 
 _MAX_SAMPLERS = 65_536
 _MAX_PACES = 256
-"""Source authorities with a pace of their own, for each rule with a rate. Further ones share one."""
+"""Source authorities with a rate of their own, for each rule with a rate. Further ones share one."""
 
 _ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "another streamer has carried it to where its sink lives")
 
@@ -39,12 +39,12 @@ _Flow = tuple[UMessageType, UUri, UUri | None, str | None]
 
 
 class Leg:
-    """One lane for messages with the same attributes; ``attributes`` are those that they are sent with.
+    """One way out for messages with the same attributes: a lane, and the ``attributes`` with which they are sent there.
 
-    ``is_changed``: those are not the ones that the messages came with. ``is_copy``: the messages have no sink, and get one
-    with an authority, as other legs give them other ones. ``tail`` is what follows the id where messages are
-    remembered as they leave; ``once`` the same for this route, if the leg removes the sink by which copies of a Publish
-    differ. ``sampler`` leaves out messages beyond the sample period.
+    ``is_changed``: these differ from those that the messages came with. ``is_copy``: the leg gives messages without a sink
+    one, whose authority is another one in each leg. ``tail`` follows the id in the key by which a sent message is
+    remembered; ``once`` is the same for this route, if the leg removes the sink by which copies of a Publish differ.
+    ``sampler`` leaves out messages beyond the sample period.
     """
 
     __slots__ = ("attributes", "egress", "is_changed", "is_copy", "key", "lane", "once", "queue", "sampler", "tail")
@@ -99,9 +99,9 @@ class Resolved:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
 
     def where_it_failed(self, route: str, target: str, to: str) -> "Resolved | None":
-        """Only the legs on a route, without one those to an endpoint, without one all; of these the copies to an address.
+        """The legs on a route; if there is none, those to the endpoint ``target``; else all. Of these, the copies to ``to``.
 
-        Empty texts do not narrow it down. None: there is no leg to that address now.
+        Empty texts select everything. None: there is no leg to that address now.
         """
         legs = tuple(leg for leg in self.legs if leg.queue.name == route)
         legs = legs or tuple(leg for leg in self.legs if leg.queue.target == target) or self.legs
@@ -112,7 +112,7 @@ class Resolved:
         return self if len(legs) == len(self.legs) else Resolved(legs, None)
 
     def has_room(self, message: UMessage) -> bool:
-        """Whether the message can wait on every leg, without anything making room for it."""
+        """Whether every leg's queue has room for the message, without an eviction."""
         size, authority = size_of(message), message.attributes.source.authority
         for queue, copies in self.copies.items():
             if queue.room_for(size * copies, copies) is not Room.YES:

@@ -99,7 +99,7 @@ class Router:
         self._use_table()
 
     def add_endpoint(self, name: str, transport: UTransport, config: Config) -> None:
-        """One more endpoint. No route leads there before the next table."""
+        """Add an endpoint. No route leads there before the next table."""
         self.transports[name] = transport
         store = self._new_store(name, transport, config)
         egress = self.egresses[name] = Egress(
@@ -114,7 +114,7 @@ class Router:
         )
 
     def replace_transport(self, name: str, transport: UTransport, config: Config) -> None:
-        """Reach an endpoint in another way from now on. The transport that it had has stopped."""
+        """Use another transport for an endpoint from now on. The earlier one has stopped."""
         self.transports[name] = transport
         egress = self.egresses[name]
         egress.use_transport(transport, egress.store or self._new_store(name, transport, config))
@@ -134,7 +134,7 @@ class Router:
         del self.transports[name]
 
     def _new_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
-        """The store for what the network does not confirm, or did not when an earlier process left it in the journal."""
+        """The store for unconfirmed messages, also of an earlier process; None without a journal if the network confirms."""
         if not transport.unconfirmed_s and self.journal is None:
             return None
         max_bytes = _UNCONFIRMED_BYTES if config.journal is None else config.journal.max_bytes // _UNCONFIRMED_SHARE
@@ -183,7 +183,7 @@ class Router:
         return queue
 
     def recover(self) -> None:
-        """Take over what an earlier process has left in the journal, which must be open. Best before `start`."""
+        """Put what an earlier process has left in the journal, which must be open, into lanes. Best before `start`."""
         assert self.journal is not None
         self._recovery = Recovery(
             self.journal,
@@ -252,7 +252,7 @@ class Router:
         await Reload(self, config, transports or {}, on_accepted).run()
 
     def use(self, config: Config, table: RoutingTable) -> None:
-        """Take another table, and what else a configuration says. The endpoints are those of the table, or about to go."""
+        """Use another table and configuration. The endpoints are those of the table, or about to be removed."""
         self.table = table
         self._policy = config.queue_policy
         self.seen.resize(config.remember.ids, config.remember.seconds)
@@ -262,7 +262,7 @@ class Router:
         self._use_table()
 
     def use_tracer(self, tracer: Tracer | None) -> None:
-        """Tell another tracer of every outcome from now on, or none."""
+        """Report every outcome to another tracer from now on, or to none."""
         self._tracer = tracer
         self.settler.use_tracer(tracer)
         for store in (egress.store for egress in self.egresses.values() if egress.store is not None):
@@ -307,7 +307,7 @@ class Router:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for the clock."""
+        """Whether there is nothing for `tick` to do."""
         if self.is_draining or self._recovery is not None or self.redrive.is_waiting:
             return False
         ingresses, egresses = self.ingresses.values(), self.egresses.values()
@@ -315,7 +315,7 @@ class Router:
         return not is_waiting and not any(egress.unsettled() for egress in egresses)
 
     def tick(self) -> None:
-        """The clock's work, every `TICK_S`, or less often if the router `is_idle`: what ends and goes on with time."""
+        """Called every `TICK_S`, or less often if the router `is_idle`: does everything that depends on the time."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
         is_seldom = now_s >= self._seldom_s
         if is_seldom:
@@ -370,7 +370,7 @@ class Router:
         ]
 
     def account(self) -> RouterAccount:
-        """What the router keeps beside the accounts of routes and endpoints."""
+        """The router's counters beside the accounts of routes and endpoints."""
         return RouterAccount(
             len(self.seen),
             len(self.interest.topics()),
@@ -396,5 +396,5 @@ class Router:
         return await Drain(self).run(within_s)
 
     async def give_up_unwritten(self) -> int:
-        """After the drain, with a journal: what it has no room for becomes a dead letter; the number of messages."""
+        """After the drain, with a journal: dead-letter the messages for which it has no room; returns their number."""
         return await Drain(self).give_up_unwritten()

@@ -57,16 +57,16 @@ class Settler:
         self.log = FlowLog(clock)
 
     def tick(self, now_s: float) -> None:
-        """The clock's work: what waits to be logged, and who waits for a dead letter."""
+        """Called by the clock: writes suppressed log lines, and acknowledges sources that have waited for a dead letter."""
         self.log.tick()
         self._custody.sources.tick(now_s)
 
     def use_tracer(self, tracer: Tracer | None) -> None:
-        """Tell another tracer of every outcome from now on, or none."""
+        """Report every outcome to another tracer from now on, or to none."""
         self._tracer = tracer
 
     def use_taps(self, taps: Taps | None) -> None:
-        """Show these what ends from now on; None: nobody looks."""
+        """Report every outcome to these taps from now on; None: to none."""
         self._taps = taps
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
@@ -94,7 +94,7 @@ class Settler:
         stats.count(Outcome.DELIVERED, number=run)
 
     def unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
-        """The network has these and does not confirm them: packed until they are confirmed. Latencies are counted now."""
+        """The network has taken these and does not confirm them: pack them into a batch. Latencies are counted now."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         store.add(deliveries, now_s)
         if self._taps is not None:
@@ -115,7 +115,7 @@ class Settler:
             self._tracer.confirmed(lane, share.traces, self._clock.monotonic_s())
 
     def lost(self, lane: Lane, share: LaneShare) -> None:
-        """Unconfirmed messages of a lane cannot be read any more. Who could not read them has said so."""
+        """Unconfirmed messages of a lane cannot be read any more. The caller has logged that."""
         lane.queue.stats.count(UNREADABLE.outcome, UNREADABLE.code, share.count)
         if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
@@ -124,7 +124,7 @@ class Settler:
             self._taps.lost(lane, share.count, UNREADABLE)
 
     def unheard(self, delivery: Delivery) -> None:
-        """Nobody listens to a Publish, so there is nobody to deliver it to. One that was a dead letter is one again."""
+        """Nobody listens to a Publish: settle it as unheard. A redriven one becomes a dead letter again."""
         self.fail(delivery, _UNHEARD_AGAIN if delivery.history & REDRIVEN else _UNHEARD)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
@@ -151,7 +151,7 @@ class Settler:
         delivery.forget()
 
     def _with_payload(self, delivery: Delivery, failure: Failure) -> Failure:
-        """Fetch the payload for the failure notices. If the journal cannot be read now, they go without it."""
+        """Fetch the payload for the failure notices. If the journal cannot be read now, they are sent without it."""
         try:
             return failure if self._custody.payloads.load(delivery) else UNREADABLE
         except JournalError as exc:
@@ -175,20 +175,20 @@ class Settler:
         self._seen.release(received)
 
     def set_aside(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
-        """A message whose id was seen before counts on the account ``stats``. The caller acknowledges it."""
+        """Count a message whose id was seen before, on the account ``stats``. The caller acknowledges it."""
         stats.accepted += 1
         stats.count(_COPY.outcome)
         self._record(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
     def leave_out(self, received: Received, queue: RouteQueue) -> None:
-        """A route carries a topic less often than it is published, as its subscribers asked."""
+        """Settle a message beyond the sample period that the route's subscribers have asked for."""
         queue.stats.accepted += 1
         queue.stats.count(_LEFT_OUT.outcome)
         self._record(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
         self._seen.release(received)
 
     def refuse(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:
-        """A route has no room for a message that it should carry, or for its copy for ``sink``."""
+        """Settle a message for which a route has no room, or its copy for ``sink``."""
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
         names = (queue.name, queue.source, queue.target)
@@ -199,7 +199,7 @@ class Settler:
         self._seen.release(received)
 
     def evict_for(self, queue: RouteQueue, size: int, priority_class: int, failure: Failure) -> bool:
-        """Make room for a new message by giving up less important ones; False if the new one has to go itself."""
+        """Make room for a new message by evicting less important ones; False if that is not possible."""
         victims = queue.victims(size, priority_class)
         for victim in victims or ():
             victim.lane.drop(victim)
@@ -221,7 +221,7 @@ class Settler:
         where: Where,
         delivery: Delivery | None = None,
     ) -> None:
-        """Put a failure's dead letters and its answer on their way."""
+        """Put a failure's dead letters and its answer into their queues."""
         for notice_queue, message in self._notices.of(received, ingress, failure, where, delivery):
             self._send_notice(notice_queue, message)
 
