@@ -104,7 +104,7 @@ class ByKey(Generic[B]):
         return len(self._by_key)
 
     def of(self, key: Hashable, now_s: float) -> B:
-        """That of a key. Do not keep it: a full one may be forgotten."""
+        """The bucket of a key. Do not keep it: a full one may be forgotten."""
         by_key = self._by_key
         found = by_key.get(key)
         if found is not None:

@@ -28,7 +28,7 @@ KINDS = ("state", "dead_letter", "rates", "config", "paused")
 LETTERS_PER_S = 50
 MAX_EVENTS = 256
 MAX_BYTES = 512 * 1024
-"""So much waits for one reader."""
+"""How much may wait for one reader."""
 
 _INTERVAL_S = 1.0
 _TEXT = 500  # characters of a reason: it may contain what others wrote

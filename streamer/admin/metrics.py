@@ -386,7 +386,7 @@ class Exposition:
         self._collector.tracing = tracing
 
     def use_push(self, push: "Push | None") -> None:
-        """Its numbers are exposed from now on."""
+        """Expose the numbers of this push from now on."""
         self._collector.push = push
 
     def count_reload(self, result: ReloadResult) -> None:

@@ -32,7 +32,7 @@ class _Kept(Generic[T]):
 
 
 class EntryPage(Generic[T]):
-    """Of all entries that are offered, the ``limit`` with the lowest names after a cursor; and how many there are in all."""
+    """Collects the ``limit`` entries with the lowest names after a cursor, and counts all entries that are offered."""
 
     def __init__(self, limit: int, after: Key | None) -> None:
         self.total = 0
@@ -53,7 +53,7 @@ class EntryPage(Generic[T]):
             heapq.heappushpop(self._kept, _Kept(key, entry))
 
     def entries(self) -> list[T]:
-        """Those of the page, in order."""
+        """The entries of the page, in order."""
         return [kept.entry for kept in sorted(self._kept, reverse=True)]
 
     @property

@@ -28,7 +28,7 @@ class Pushing:
         self._push: Push | None = None
 
     def tracer(self, tracing: "Tracing | None") -> Tracer | None:
-        """Who is to be told of outcomes: the routing traces, the spans, or both."""
+        """The tracer for the router: the routing traces, the spans, or both."""
         recorder = None if tracing is None else tracing.recorder
         if recorder is None or self._spans is None:
             return recorder or self._spans

@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 def books(router: Router) -> Iterator[Counters]:
-    """Those of every route that has moved, of the failure notices, and of what no route took (``none/ENDPOINT``)."""
+    """The counters of every active route, of the failure notices, and of messages that no route took (``none/ENDPOINT``)."""
     for queue in router.queues():
         if queue.stats.accepted:
             yield Counters(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)

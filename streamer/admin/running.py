@@ -18,11 +18,11 @@ class RunningStreamer(Protocol):
 
     @property
     def config(self) -> Config:
-        """What is in use."""
+        """The configuration in use."""
 
     @property
     def tracing(self) -> "Tracing | None":
-        """Who writes the traces now."""
+        """The writer of the routing traces that is in use."""
 
     @property
     def started_ms(self) -> int:

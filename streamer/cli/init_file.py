@@ -20,7 +20,7 @@ class Role(NamedTuple):
 
     title: str
     authority: str
-    """Of the streamer, unless another is given."""
+    """The streamer's authority, unless another is given."""
     minimum: int
     """How many devices there are at least."""
     cloud: bool
@@ -38,7 +38,7 @@ ROLES = {
 
 
 class Device(NamedTuple):
-    """Who is reached, and where: the URL of an MQTT broker, or endpoints of Zenoh."""
+    """A device, and its addresses: the URL of an MQTT broker, or endpoints of Zenoh."""
 
     authority: str
     addresses: tuple[str, ...]

@@ -84,7 +84,7 @@ class Letters(Protocol):
     """Dead letters, wherever they are asked for. Each act is in the audit log."""
 
     def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[Facts]:
-        """Those that are wanted, oldest first or newest."""
+        """The letters that match, oldest first or newest."""
 
     def shown(self, wanted: Wanted) -> Iterator[Facts]:
         """The same with their messages: ``content``, or None and a ``problem``."""
@@ -97,7 +97,7 @@ class Letters(Protocol):
 
 
 class LettersOfFile:
-    """Those in a journal file, whose daemon cannot be asked."""
+    """The dead letters in a journal file whose daemon does not run."""
 
     def __init__(self, file: LetterFile, path: Path, now_ms: int) -> None:
         self._file = file
@@ -135,7 +135,7 @@ class LettersOfFile:
 
 
 class LettersOfDaemon:
-    """Those of a running daemon. Methods raise `NotAskedError`."""
+    """The dead letters of a running daemon. Methods raise `NotAskedError`."""
 
     def __init__(self, daemon: DaemonAddress) -> None:
         self._daemon = daemon

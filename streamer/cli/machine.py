@@ -164,7 +164,7 @@ def _room(needs: list[tuple[str, Path, int]]) -> Answer:
 
 
 def _size(path: Path) -> int:
-    """Of a file with its log, or of all files in a folder."""
+    """The size of a file with its log, or of all files in a folder."""
     if path.is_dir():
         return sum(_size(each) for each in path.iterdir() if not each.is_symlink())
     found = 0

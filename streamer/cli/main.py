@@ -67,7 +67,7 @@ def _discard_output() -> None:
 
 
 def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
-    """Of the daemon, or of all commands: what only the others import takes a megabyte, which the daemon would keep."""
+    """The parser of the daemon, or of all commands: their imports take a megabyte, which the daemon would keep."""
     parser = argparse.ArgumentParser(
         prog="streamer", description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them."
     )

@@ -101,7 +101,7 @@ def _probes(config: Config, running: Running | None) -> Iterator[Probe]:
 
 
 def _files_in_use(config: Config, running: Running | None) -> frozenset[str] | None:
-    """Those of the streamer that runs with the configuration; None if it could not be asked."""
+    """The files that the running streamer of this configuration uses; None if it cannot be asked."""
     if config.metrics is None:
         return None
     return frozenset() if running is None or running.authority != config.authority else running.files

@@ -220,7 +220,7 @@ def quantile(buckets: Buckets, share: float) -> float | None:
 
 
 def _rate(before: float, now: float, then: Sample, current: Sample) -> float:
-    """Of a counter, which may have begun anew with the process."""
+    """The rate of a counter, which may have begun anew with the process."""
     span_s = current.at_s - then.at_s
     grown = now - before if now >= before else now
     return grown / span_s if span_s > 0 else 0.0

@@ -8,7 +8,7 @@ from streamer.config.models import Config
 from streamer.config.secrets import WITHHELD, is_secret_file, is_secret_name, without_settings
 
 DIGITS = 12
-"""Of a fingerprint: 48 bits, which a metric, a floating-point number, can hold."""
+"""The length of a fingerprint: 48 bits, because a metric is a floating-point number and cannot hold more than 53."""
 
 
 def shown(config: Config) -> dict[str, Any]:

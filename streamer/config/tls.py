@@ -11,7 +11,7 @@ class TlsConfig(Section):
     cert_file: FilePath
     """The certificate and the intermediate ones, as PEM."""
     key_file: FilePath
-    """Its private key, as PEM and without a passphrase."""
+    """The private key of the certificate, as PEM and without a passphrase."""
     client_ca_file: FilePath | None = None
     """CA certificates, as PEM: clients with a certificate from them need no token. None: no client certificates."""
 

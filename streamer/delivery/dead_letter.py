@@ -41,7 +41,7 @@ class Where(NamedTuple):
 
 
 NOWHERE = Where()
-"""It was on no route."""
+"""For a message that was on no route."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,7 +337,7 @@ class Egress:
             self.flight.few_wait()
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
-        """These were sent and will not be confirmed. What was sent before the last receiver was lost is redelivered."""
+        """Pack deliveries that were sent and will not be confirmed. Those sent before the last receiver was lost return."""
         left: list[Delivery] = []
         for delivery in deliveries:
             lane = delivery.lane

@@ -53,13 +53,13 @@ class Hold(IntFlag):
 
 
 REDELIVERED: Final = 1
-"""It may have been sent before."""
+"""Of a delivery: the message may have been sent before."""
 
 RESTORED: Final = 2
-"""It was in a batch or in the journal: ``entered_s`` is not when it arrived."""
+"""Of a delivery: it was in a batch or in the journal, so ``entered_s`` is not when it arrived."""
 
 REDRIVEN: Final = 4
-"""It was a dead letter."""
+"""Of a delivery: the message was a dead letter."""
 
 RETURNED: Final = 8  # added each time that it has returned because a node was lost: `UnconfirmedStore` bounds how often
 

@@ -92,7 +92,7 @@ class WaitingSources:
             self._seen.release(received)
 
     def take(self) -> None:
-        """Their letters are in a transaction now."""
+        """The dead letters of the waiting sources are in a transaction now."""
         self._in_transaction += [received for received, _ in self._waiting]
         self._waiting.clear()
         self._bytes = 0

@@ -116,7 +116,7 @@ class ReadyLanes:
         return None
 
     def sent(self, size: int) -> None:
-        """So many bytes have left the lane that `next` gave last."""
+        """Count the bytes that were sent from the lane that `next` gave last."""
         for level in self._passed:
             self._credit[level] -= size
         if self._waiting & ((1 << self._level) - 1):

@@ -30,7 +30,7 @@ EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from
 
 
 def invalid(problems: list[str] | tuple[str, ...]) -> Failure:
-    """It breaks rules of its type."""
+    """The message breaks rules of its type."""
     return Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, f"invalid attributes: {'; '.join(problems)}")
 
 

@@ -227,7 +227,7 @@ class Resolver:
         return decision
 
     def _paces_of(self, permit: Permit) -> ByKey[Pace] | None:
-        """Those of the rule. They go on over a reload that leaves the rule's place and rate as they were."""
+        """The rates of the rule. They survive a reload that leaves the rule's place and rate as they were."""
         rate = permit.rate
         if rate is None:
             return None

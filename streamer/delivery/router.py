@@ -340,7 +340,7 @@ class Router:
         return any(egress.transport.awaits_acknowledgements(now_s) for egress in self.egresses.values())
 
     def queues(self) -> list[RouteQueue]:
-        """Those of every route, of removed routes that still hold something, and of the failure notices."""
+        """The queues of every route, of removed routes that still have messages, and of the failure notices."""
         return [*self._queues.values(), *self._retired, *self.notices.queues()]
 
     def accounts(self) -> Iterator[RouteAccount]:

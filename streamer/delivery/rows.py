@@ -15,7 +15,7 @@ TIMERS_S: Final = 0.002
 
 
 def to_write(deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
-    """Those that have neither an outcome nor a row, in order; in one list what is written as a whole or not at all.
+    """The deliveries that need a row, in order; those in one list are written together or not at all.
 
     That is everything that becomes of a message that its source keeps. With a row for some of it, the message would be a
     duplicate when the source sends it again after a crash, and the rest would be lost.

@@ -178,18 +178,18 @@ class Taps:
             self._ended(delivery, SENT, UCode.OK, "", now_s, now_ms)
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
-        """It will not be delivered."""
+        """A delivery has failed for good."""
         self._ended(delivery, failure.outcome.value, failure.code, failure.text, now_s, now_ms)
 
     def lost(self, lane: Lane, count: int, failure: Failure) -> None:
-        """So many messages of a lane cannot be read any more. They were shown when they were sent."""
+        """Messages of a lane cannot be read any more. They were shown when they were sent."""
         attributes = Attributes(UMessageType.UNSPECIFIED, lane.key[0], lane.key[1])
         for tap in self._taps:
             if tap.wants(_names(lane), attributes, failure.outcome.value):
                 tap.left_out += count
 
     def turned_away(self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_ms: int) -> None:
-        """It never became a delivery. ``names``: of route, ingress and egress."""
+        """A message never became a delivery. ``names``: of route, ingress and egress."""
         outcome, attributes = failure.outcome.value, message.attributes
         for tap in self._taps:
             if tap.wants(names, attributes, outcome) and tap.has_room(attributes, message.payload):

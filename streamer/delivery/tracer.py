@@ -12,17 +12,17 @@ class Tracer(Protocol):
     """Takes one record per delivery outcome."""
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """Their destination has confirmed them."""
+        """The destination has confirmed these deliveries."""
         ...
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
-        """It will not be delivered."""
+        """A delivery has failed for good."""
         ...
 
     def turned_away(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        """It never became a delivery. ``names``: of route, ingress and egress; empty for none."""
+        """A message never became a delivery. ``names``: of route, ingress and egress; empty for none."""
         ...
 
     def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
@@ -34,5 +34,5 @@ class Tracer(Protocol):
         ...
 
     def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """So many messages of a lane cannot be read any more. `unconfirmed` has packed records of some of them, or none."""
+        """``count`` messages of a lane cannot be read any more. `unconfirmed` has packed the records of some, or of none."""
         ...

@@ -44,7 +44,7 @@ _PARSED = 8  # batches that several lanes are being refilled from
 
 
 class BatchKeeper(Protocol):
-    """Who stores batches: `Custody`."""
+    """Stores batches: `Custody`."""
 
     def number(self) -> int:
         """The next number for a row or segment of the journal."""
@@ -55,7 +55,7 @@ class BatchKeeper(Protocol):
         ...
 
     def redelivered(self, deliveries: Sequence[Delivery]) -> None:
-        """These are in their lane again; the batch that held them is given up with the next flush."""
+        """These deliveries are in their lane again; their batch is deleted with the next flush."""
         ...
 
     def forget_batch(self, number: int) -> None:
@@ -118,7 +118,7 @@ class UnconfirmedStore:
         return bool(self._unstored) or self._open.is_ours
 
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """These were sent."""
+        """Add deliveries that were sent to the open batches."""
         returned = [delivery for delivery in deliveries if delivery.history >= RETURNED]
         if returned:
             deliveries = [delivery for delivery in deliveries if delivery.history < RETURNED]

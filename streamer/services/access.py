@@ -28,7 +28,7 @@ class SubscribeRule(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who asks, and from which endpoint or address, for the audit log."""
+    """The caller, and the endpoint or address that the request came from, for the audit log."""
 
     who: str
     where: str

@@ -36,7 +36,7 @@ REGISTER, UNREGISTER, RESOLVE = 0x10, 0x11, 0x12
 MAX_REGISTRATIONS = 100_000
 MAX_OF_AUTHORITY = 10_000
 MAX_OF_RECEIVER = 1000
-"""Of all, of the receivers at one authority, and of one of them."""
+"""The most registrations in total, per authority, and per receiver."""
 
 _PAGE = 250  # topics in one response: below 100 kB
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 VERSION: int = 1
-"""Of the trace record: goes up if earlier programs would misread it, not for a column at the end."""
+"""The version of the trace record. It goes up if earlier programs would misread it, not for a column at the end."""
 
 OPEN = ".arrows.open"
 CLOSED = ".arrows"

@@ -131,7 +131,7 @@ class Attributes:
         return self if self._shared is None else self._shared
 
     def carrying(self, reqid: bytes | None, token: str | None, traceparent: str | None) -> "Attributes":
-        """These attributes, with what one message has for itself. Costs no more than the copy."""
+        """These attributes, with those that differ in every message. Costs no more than the copy."""
         shared = self.shared
         if reqid is None and token is None and traceparent is None:
             return shared
@@ -177,7 +177,7 @@ class Attributes:
 
     @property
     def carried_problems(self) -> list[str]:
-        """Those of the problems that are in what this message carries, or should carry."""
+        """The problems with attributes that this message carries, or should carry."""
         return _carried_problems(self)
 
     def below(self, ceiling: int) -> "Attributes":

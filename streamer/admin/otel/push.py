@@ -31,10 +31,10 @@ logging.getLogger("opentelemetry").propagate = False  # what fails is said here,
 logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 _TURN_S = 5.0
-"""How often spans are sent, and what failed is tried again."""
+"""How often spans are sent, and failed exports repeated."""
 
 _LONGEST_PAUSE_S = 300.0
-"""That a collector may ask for."""
+"""The longest pause that a collector may ask for."""
 
 _SPANS_AT_ONCE = 512
 _COLLECT_S = 10.0
@@ -126,7 +126,7 @@ class Push:
                 return
 
     def _read_headers(self) -> bool:
-        """They may have changed."""
+        """Read the headers again: the file may have changed."""
         path = self.options.headers_file
         try:
             self._headers = {} if path is None else read_headers(path)

@@ -30,7 +30,7 @@ class SpanRecord(NamedTuple):
     start_ns: int
     end_ns: int
     names: tuple[str, str, str]
-    """Of route, ingress and egress; empty for none."""
+    """The names of route, ingress and egress; empty for none."""
     message_id: bytes
     attributes: Attributes
     """Without token and traceparent."""
@@ -53,14 +53,14 @@ class Spans:
         self._wall_ms = wall_ms
 
     def take(self, most: int) -> list[SpanRecord]:
-        """So many records at most, the oldest first."""
+        """Take up to ``most`` records, the oldest first."""
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """Their destination has confirmed them."""
+        """The destination has confirmed these deliveries: record a span for each sampled one."""
         below = self._below
         for delivery in deliveries:
             message = delivery.message
@@ -68,24 +68,24 @@ class Spans:
                 self._of_delivery(delivery, Outcome.DELIVERED, UCode.OK, "", now_s)
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
-        """It will not be delivered."""
+        """A delivery has failed: record its span."""
         self._of_delivery(delivery, failure.outcome, failure.code, failure.text, now_s)
 
     def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
-        """It has left for a network that does not confirm. Nothing is kept for `confirmed`."""
+        """A delivery was sent to a network that does not confirm: record its span. Nothing is kept for `confirmed`."""
         self._of_delivery(delivery, Outcome.DELIVERED, UCode.OK, "", now_s, is_confirmed=False)
         return b""
 
     def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """Their spans ended when they were sent."""
+        """Nothing to do: the spans of these messages ended when they were sent."""
 
     def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """What cannot be read has no traceparent either."""
+        """Nothing to do: a message that cannot be read has no traceparent either."""
 
     def turned_away(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        """It never became a delivery."""
+        """A message never became a delivery: record its span."""
         if (context := self._context(message)) is not None:
             now_ns = now_ms * 1_000_000
             self._add(context, now_ns, now_ns, names, message, failure.outcome, failure.code, failure.text, 0, True)

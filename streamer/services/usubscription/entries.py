@@ -18,14 +18,14 @@ class SubscriptionState(IntEnum):
 
 
 class Cause(Enum):
-    """What a change of a subscription follows from."""
+    """Why a subscription has changed."""
 
     STATE = "state"
-    """Its state has changed."""
+    """The subscription's state has changed."""
     TERMS = "terms"
-    """Its subscriber has asked for another expiry or sample period."""
+    """The subscriber has asked for another expiry or sample period."""
     LEFT = "left"
-    """Its state has changed because its subscriber has asked to leave."""
+    """The subscription's state has changed because its subscriber has unsubscribed."""
 
 
 class SubscribeAttributes(NamedTuple):

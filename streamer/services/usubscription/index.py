@@ -29,7 +29,7 @@ class Index:
         self.subscribers: dict[UUri, dict[UUri, Subscription]] = {}
         self.by_number: dict[int, Subscription] = {}
         self.of_all: dict[UUri, Observer] = {}
-        """Those who observe every topic."""
+        """The observers of every topic."""
         self.observers = 0
         self.subscriptions_at: Counter[str] = Counter()
         self.observers_at: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class Index:
         return self.topics.get(topic, _NOTHING)
 
     def observers_of(self, topic: UUri | None) -> Mapping[UUri, Observer]:
-        """Who registered for a topic, or (None) for all, by uEntity."""
+        """The observers of a topic, or (None) of all topics, by uEntity."""
         return self.of_all if topic is None else self.topic(topic).observers
 
     def all(self) -> Iterator[Subscription]:

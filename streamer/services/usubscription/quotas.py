@@ -28,7 +28,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, options: UsubscriptionConfig) -> "Limits":
-        """Those of a configuration."""
+        """The limits in a configuration."""
         return cls(
             options.max_subscriptions,
             options.max_observers,

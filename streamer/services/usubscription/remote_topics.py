@@ -27,7 +27,7 @@ class RemoteTopics:
         return self.by_topic.get(topic)
 
     def all(self) -> list[RemoteTopic]:
-        """Those of now."""
+        """All remote topics, as a copy."""
         return list(self.by_topic.values())
 
     def load(self, remote: RemoteTopic) -> None:

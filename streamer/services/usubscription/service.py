@@ -38,7 +38,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 
 OWNER = "subscription"
-"""Who is behind the interest, for the router."""
+"""The owner of this interest in topics, for the router."""
 
 TICK_S = 1.0
 """The longest delay of what is due by the clock."""

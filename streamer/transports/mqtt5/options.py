@@ -36,7 +36,7 @@ class TlsOptions(Described):
     cert_file: Path | None = None
     """Our own certificate."""
     key_file: Path | None = None
-    """Its key. None: in ``cert_file``."""
+    """The key of that certificate. None: it is in ``cert_file``."""
 
     @model_validator(mode="after")
     def _pair(self) -> "TlsOptions":

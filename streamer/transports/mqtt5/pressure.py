@@ -25,7 +25,7 @@ class Pressure:
         self._since_s = 0.0
 
     def saw(self, waiting: int) -> None:
-        """So many messages are unacknowledged, with the one that has just come."""
+        """A message has come. ``waiting``: how many are unacknowledged, this one included."""
         if waiting > self._most:
             self._most = waiting
         if waiting > self._stalled_at:

@@ -98,4 +98,4 @@ class CallbackSubscription(KeySubscription):
 
 
 def _once(subscription: KeySubscription) -> None:
-    """It has ended already."""
+    """For a subscription that has ended already: does nothing."""

@@ -37,7 +37,7 @@ _OUTWEIGHED_BY: Final = 20
 
 
 class FrequentKeys:
-    """Those of one session. Everything but the declaring itself runs on the loop."""
+    """The frequent keys of one session. Everything except the declaring itself runs on the loop."""
 
     def __init__(self, session: zenoh.Session, control: ControlThread) -> None:
         self._session = session
@@ -76,7 +76,7 @@ class FrequentKeys:
 
 
 def worth_declaring(counts: dict[str, int], most: int) -> list[str]:
-    """Of the keys that so many samples came on, the most frequent: as many as save most, which can be none."""
+    """The most frequent keys, by their number of samples: as many as save most, which can be none."""
     often = [key for key, count in counts.items() if count >= _OFTEN and key != _NEVER]
     often.sort(key=lambda key: -counts[key])
     others = sum(counts.values())

@@ -67,7 +67,7 @@ class ReceiptLedger:
             streamers.append(streamer)
 
     def remove_streamer(self, streamer: Streamer, authority: str) -> None:
-        """It no longer does: what it has not receipted is lost."""
+        """A streamer no longer serves an authority: messages without its receipt are lost."""
         streamers = self._streamers.get(authority, [])
         if streamer not in streamers:
             return

@@ -30,7 +30,7 @@ _FIND_S = 0.25  # in every measurement the link was gone within 50 ms
 _FIND_AGAIN_S = 0.005
 
 Node = tuple[str, bool]
-"""Its Zenoh id, and whether it is reached by multicast."""
+"""A node's Zenoh id, and whether it is reached by multicast."""
 
 
 class Nodes:

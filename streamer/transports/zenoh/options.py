@@ -127,7 +127,7 @@ class ZenohOptions(WireOptions):
     listeners: ListenerOptions = ListenerOptions()
     """Limits on listeners."""
     _contents: tuple[bytes, ...] = PrivateAttr(())
-    """Of the files that are read when the session is opened, digests: options are equal only if these are, too."""
+    """Digests of the files that are read when the session is opened: options are equal only if these are, too."""
 
     @field_validator("listen", "connect")
     @classmethod
@@ -241,7 +241,7 @@ def without_settings(exc: Exception) -> str:
 
 
 def _digest(path: Path) -> bytes:
-    """Of its content; nothing if it cannot be read, which is said by whoever needs it."""
+    """The digest of a file's content; empty if it cannot be read, which is reported when it is needed."""
     try:
         return blake2b(path.read_bytes(), digest_size=16).digest()
     except OSError:

@@ -98,7 +98,7 @@ class ReceiptKey:
 
 
 def giver_of(key: str) -> Streamer | None:
-    """Who claims to have given a receipt with this key."""
+    """The streamer that claims to have given a receipt with this key."""
     match key.split("/")[3:]:
         case [authority, session, _, _]:
             return Streamer(authority, session)

@@ -59,7 +59,7 @@ class OpenKeys:
             self._wide.append(zenoh.KeyExpr(key))
 
     def closing(self, key: str) -> None:
-        """It is about to be undeclared."""
+        """The subscription is about to be undeclared."""
         own = zenoh.KeyExpr(key)
         if "*" in key:
             self._wide.remove(own)
