@@ -141,14 +141,14 @@ class Ingress(UListener):
             self._seen.hold(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
 
-    def redrive(self, message: UMessage, route: str, target: str, sink: str) -> refusals.Redriven | Failure:
+    def redrive(self, message: UMessage, route: str, target: str, sink: str) -> refusals.Admission | Failure:
         """Take the message of a dead letter as if it arrived now, whether its id was seen or not. A failure: it cannot.
 
         It goes where it failed, to ``route`` or at least to the endpoint ``target`` and there to ``sink``, if it would go
         there today: others have had it.
         """
         if not self._has_table:
-            return refusals.Redriven.LATER
+            return refusals.Admission.LATER
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         resolved = self._resolver.resolve(message.attributes)
         if resolved.failure is not None:
@@ -162,12 +162,12 @@ class Ingress(UListener):
         if part is None:
             return refusals.NOT_COPIED
         if not part.has_room(message):
-            return refusals.Redriven.LATER
+            return refusals.Admission.LATER
         received = Received(message)
         received.is_kept = True  # it was acknowledged long ago
         self._seen.hold(key_of(message), received)
         self._enter(received, part, now_s, now_ms, is_redrive=True)
-        return refusals.Redriven.TAKEN
+        return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.closed:
@@ -263,8 +263,7 @@ class Ingress(UListener):
 
     def _turn_away(self, received: Received, failure: Failure) -> None:
         """Settle a message that no route takes. It is reported once per endpoint; its id does not count as seen."""
-        seen, message = self._seen, received.message
-        key = key_of(message)
+        seen, message, key = self._seen, received.message, key_of(received.message)
         if failure.is_reported:
             if key in seen or seen.is_copy(message):
                 self._seen_before(key, received)

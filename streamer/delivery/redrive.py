@@ -14,7 +14,7 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import live_on
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
-from streamer.delivery.refusals import Redriven
+from streamer.delivery.refusals import Admission
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError
 from streamer.routing.outcome import Failure
@@ -85,11 +85,11 @@ class Redrive:
         ``kept`` collects those that cannot be sent, by the reason.
         """
         for number, (letter, ttl_ms) in list(letters.items()):
-            became = Redriven.LATER if self.count >= enough else self._attempt(letter, ttl_ms)
-            if became is Redriven.LATER:
+            became = Admission.LATER if self.count >= enough else self._attempt(letter, ttl_ms)
+            if became is Admission.LATER:
                 return False
             del letters[number]
-            if became is Redriven.TAKEN:
+            if became is Admission.TAKEN:
                 self._taken[number] = None
                 if len(self._taken) > _MOST_TAKEN:
                     self._taken.popitem(last=False)
@@ -100,7 +100,7 @@ class Redrive:
                 kept.setdefault(became.text if became.is_reported else "nobody wants it now", []).append(letter)
         return True
 
-    def _attempt(self, letter: Letter, ttl_ms: int | None) -> Redriven | Failure | None:
+    def _attempt(self, letter: Letter, ttl_ms: int | None) -> Admission | Failure | None:
         """What becomes of a letter; None if it has gone, or if it never can be sent, which the log says."""
         ingress = self._ingresses.get(letter.ingress)
         if ingress is None:
@@ -109,7 +109,7 @@ class Redrive:
         try:
             message = codec.unpack(letter.body or self._body(letter.number))
         except JournalError:  # the file cannot be read now
-            return Redriven.LATER
+            return Admission.LATER
         except MissingEntryError:  # purged while it waited
             return None
         except CorruptEntryError as exc:

@@ -10,7 +10,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
 
-class Redriven(Enum):
+class Admission(Enum):
     """What became of the message of a dead letter that was to be sent again, if it can be sent."""
 
     TAKEN = "taken"

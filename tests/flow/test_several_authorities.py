@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamer.config.models import Config
-from streamer.delivery.refusals import Redriven
+from streamer.delivery.refusals import Admission
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
@@ -46,7 +46,7 @@ async def test_publish_that_is_redriven_goes_again_where_it_has_gone() -> None:
         order = harness.speed(source=ORDERS)
         (copy,) = addressed(order, "veh1")
         harness.arrive("cloud", copy)
-        assert harness.router.ingresses["cloud"].redrive(copy, "", "", "") is Redriven.TAKEN
+        assert harness.router.ingresses["cloud"].redrive(copy, "", "", "") is Admission.TAKEN
         harness.router.pump.run()
         assert harness.sent("vehicle") == [order, order]
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamer.delivery.dedup import key_of
 from streamer.delivery.lane import REDELIVERED, REDRIVEN
-from streamer.delivery.refusals import Redriven
+from streamer.delivery.refusals import Admission
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage, notification
 from streamer.uprotocol.status import UCode
@@ -27,7 +27,7 @@ def test_a_message_is_taken_although_its_id_was_seen() -> None:
     sent = message(payload=b"x")
     harness.receive(sent)
     harness.settle_oldest()
-    assert harness.ingress.redrive(sent, "", "", "") is Redriven.TAKEN
+    assert harness.ingress.redrive(sent, "", "", "") is Admission.TAKEN
     (delivery,) = harness.cloud.waiting()
     assert (delivery.message, delivery.history) == (sent, REDELIVERED | REDRIVEN)
     assert delivery.received.is_kept
@@ -37,10 +37,10 @@ def test_a_message_is_taken_although_its_id_was_seen() -> None:
 def test_a_message_enters_all_of_its_queues_or_none() -> None:
     harness = IngressHarness(queue={"messages": 1})
     harness.receive(message(0))
-    assert harness.ingress.redrive(message(1), "", "", "") is Redriven.LATER
+    assert harness.ingress.redrive(message(1), "", "", "") is Admission.LATER
     assert harness.phone.messages == 0
     harness.settle_oldest()
-    assert harness.ingress.redrive(message(1), "", "", "") is Redriven.TAKEN
+    assert harness.ingress.redrive(message(1), "", "", "") is Admission.TAKEN
     assert (harness.cloud.messages, harness.phone.messages) == (1, 1)
 
 
@@ -77,7 +77,7 @@ def test_a_message_that_is_not_allowed_now_is_not_taken() -> None:
 )
 def test_a_message_goes_where_it_failed_if_that_is_there(route: str, target: str, goes_to: list[str]) -> None:
     harness = IngressHarness()
-    assert harness.ingress.redrive(message(1), route, target, "") is Redriven.TAKEN
+    assert harness.ingress.redrive(message(1), route, target, "") is Admission.TAKEN
     assert [name for name in ("cloud", "phone") if harness.waiting(name)] == goes_to
 
 
@@ -85,7 +85,7 @@ def test_a_message_goes_where_it_failed_if_that_is_there(route: str, target: str
 def test_nothing_that_waits_makes_room_for_it(on_full: str) -> None:
     harness = IngressHarness(queue={"messages": 1, "on_full": on_full})
     harness.receive(first := message(0))
-    assert harness.ingress.redrive(message(0, level=6), "", "", "") is Redriven.LATER
+    assert harness.ingress.redrive(message(0, level=6), "", "", "") is Admission.LATER
     assert harness.waiting() == [first]
 
 
@@ -106,5 +106,5 @@ def test_a_copy_for_another_authority_leaves_although_one_has_gone_the_same_way(
         replace(bare, attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("fleet", "veh9")
     )
     harness.receive(first)
-    assert harness.ingress.redrive(second, "", "", "") is Redriven.TAKEN
+    assert harness.ingress.redrive(second, "", "", "") is Admission.TAKEN
     assert harness.waiting() == [bare, bare]

@@ -9,7 +9,7 @@ from streamer.delivery.dead_letter import FailedMessage, letter_of
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
 from streamer.delivery.redrive import Redrive
-from streamer.delivery.refusals import Redriven
+from streamer.delivery.refusals import Admission
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError
 from streamer.routing.outcome import Failure, Outcome
@@ -23,11 +23,11 @@ class FakeIngress:
     """Answers with ``answer``; ``taken`` is what it was given."""
 
     def __init__(self) -> None:
-        self.answer: Redriven | Failure = Redriven.TAKEN
+        self.answer: Admission | Failure = Admission.TAKEN
         self.given: list[UMessage] = []
         self.where: list[tuple[str, str, str]] = []  # they had failed: route, endpoint and sink
 
-    def redrive(self, sent: UMessage, route: str, target: str, sink: str) -> Redriven | Failure:
+    def redrive(self, sent: UMessage, route: str, target: str, sink: str) -> Admission | Failure:
         self.given.append(sent)
         self.where.append((route, target, sink))
         return self.answer
@@ -119,10 +119,10 @@ def test_a_message_gets_the_time_to_live_that_was_asked_for_from_now_on(ttl_ms: 
 
 def test_a_letter_for_which_there_is_no_room_waits_for_the_next_time() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(letter(1, message()))
     assert harness.fates == ([], [])
-    harness.vehicle.answer = Redriven.TAKEN
+    harness.vehicle.answer = Admission.TAKEN
     harness.redrive.go_on()
     assert harness.fates == ([1], [])
     harness.redrive.go_on()
@@ -142,18 +142,18 @@ def test_a_letter_that_cannot_go_stays_and_can_be_redriven_later(
     assert [record.getMessage() for record in caplog.records] == [
         f"redrive_kept letters=2 first_id={sent.id.hex()} reason={said}"
     ]
-    harness.vehicle.answer = Redriven.TAKEN
+    harness.vehicle.answer = Admission.TAKEN
     harness.take(letter(1, sent))
     assert harness.fates == ([1], [1, 2])
 
 
 def test_behind_a_letter_without_room_those_of_its_flow_wait_and_no_others() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     first, second, other = message(0), message(0), message(1)
     harness.take(letter(1, first), letter(2, second), letter(3, other))
     assert harness.vehicle.given == [first, other]
-    harness.vehicle.answer = Redriven.TAKEN
+    harness.vehicle.answer = Admission.TAKEN
     harness.redrive.go_on()
     assert harness.vehicle.given[2:] == [first, second, other]
     assert harness.fates == ([1, 2, 3], [])
@@ -161,7 +161,7 @@ def test_behind_a_letter_without_room_those_of_its_flow_wait_and_no_others() -> 
 
 def test_a_letter_whose_endpoint_goes_while_it_waits_stays() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(letter(1, message()), letter(2, message()))
     harness.ingresses.clear()
     harness.redrive.go_on()
@@ -191,9 +191,9 @@ def test_a_letter_that_was_taken_is_not_taken_twice() -> None:
 
 def test_a_letter_that_is_asked_for_again_while_it_waits_is_sent_once_with_the_latest_time_to_live() -> None:
     harness, sent = RedriveHarness(), message(ttl=5, made_ms=START_MS)
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(letter(1, sent))
-    harness.vehicle.answer = Redriven.TAKEN
+    harness.vehicle.answer = Admission.TAKEN
     harness.take(letter(1, sent), ttl_ms=7000)
     assert [given.attributes.ttl for given in harness.vehicle.given] == [5, 7000]
     assert harness.redrive.count == 1
@@ -201,10 +201,10 @@ def test_a_letter_that_is_asked_for_again_while_it_waits_is_sent_once_with_the_l
 
 def test_a_letter_that_is_purged_while_it_waits_is_not_sent() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(letter(1, message()), letter(2, last := message()))
     del harness.custody.bodies[1]
-    harness.vehicle.answer = Redriven.TAKEN
+    harness.vehicle.answer = Admission.TAKEN
     harness.redrive.go_on()
     assert harness.vehicle.given[1:] == [last]
     assert harness.fates == ([2], [])
@@ -212,7 +212,7 @@ def test_a_letter_that_is_purged_while_it_waits_is_not_sent() -> None:
 
 def test_a_letter_that_is_damaged_while_it_waits_stays_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(letter(1, message()))
     harness.custody.bodies[1] = b""
     harness.redrive.go_on()
@@ -222,7 +222,7 @@ def test_a_letter_that_is_damaged_while_it_waits_stays_and_the_log_says_so(caplo
 
 def test_what_waits_does_so_without_its_message() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     for page in range(0, 200, 50):
         harness.take(*(letter(n, message(n % 150)) for n in range(page, page + 50)))
     assert sum(len(letters) for letters in harness.redrive._waiting.values()) == 200
@@ -231,9 +231,9 @@ def test_what_waits_does_so_without_its_message() -> None:
 
 def test_so_many_are_sent_in_one_turn_of_the_loop() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(*(letter(n, message(n % 3)) for n in range(600)))
-    harness.vehicle.answer = Redriven.TAKEN
+    harness.vehicle.answer = Admission.TAKEN
     counts = []
     while harness.redrive.is_waiting:
         harness.redrive.go_on()
@@ -243,9 +243,9 @@ def test_so_many_are_sent_in_one_turn_of_the_loop() -> None:
 
 def test_a_letter_that_cannot_be_read_now_waits() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(letter(1, sent := message()))
-    harness.vehicle.answer = Redriven.TAKEN
+    harness.vehicle.answer = Admission.TAKEN
     body, harness.custody.bodies[1] = harness.custody.bodies[1], None
     harness.redrive.go_on()
     assert (harness.fates, harness.redrive.is_waiting) == (([], []), True)
@@ -257,7 +257,7 @@ def test_a_letter_that_cannot_be_read_now_waits() -> None:
 
 def test_however_many_flows_wait_so_many_are_tried_at_a_time_and_each_in_its_turn() -> None:
     harness = RedriveHarness()
-    harness.vehicle.answer = Redriven.LATER
+    harness.vehicle.answer = Admission.LATER
     harness.take(*(letter(flow, message(flow)) for flow in range(200)))
     for _ in range(3):
         harness.redrive.go_on()
