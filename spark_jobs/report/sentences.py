@@ -13,6 +13,8 @@ Figures = dict[str, Any]
 
 REASONS = {"expired": "expired", "rejected": "were rejected", "dead_lettered": "were dead-lettered"}
 """What happened to messages with this outcome."""
+IDLE = ("unheard", "sampled_out", "unwanted", "local")
+"""What became of messages that nobody was waiting for."""
 METRICS = {"messages": "messages", "failed_share": "share of failed messages", "latency_p99_us": "latency (p99)"}
 OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)", "expiry_rate": "expiry rate"}
 _NAME_CHARACTERS = 48
@@ -103,6 +105,8 @@ def _delivery(figures: Figures) -> str:
         return "The audit across streamers found no message that was created that day, so none could be lost."
     delivered, lost, created = _status(audit, "delivered"), _status(audit, "lost"), audit["messages"]
     part = f"Of the {plural(created, 'message')} created that day, {share(delivered / created)} reached the destination"
+    if idle := sum(_status(audit, status) for status in IDLE):
+        part += f", {share(idle / created)} had none beyond the network where they came from"
     if not lost:
         return f"{part}, and none was lost on the way."
     verb = "was" if lost == 1 else "were"

@@ -158,7 +158,8 @@ def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 def _check(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
-    print(f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {len(config.routes)} routes")
+    routes = f"{len(config.routes)} route{'' if len(config.routes) == 1 else 's'}"
+    print(f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}")
     for warning in warnings(config):
         print(f"{arguments.config}: hint: {warning}")
     if not arguments.probe:

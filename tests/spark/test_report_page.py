@@ -201,6 +201,9 @@ def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
     rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
     assert "Of the 1 message created that day, 100\u202f% reached" in sentences(figures(rows, DAY, MADE))[1]
     assert verdict(figures(rows, DAY, MADE))[0] == "good"
+    rows["audit_days"] += [row | {"status": "unheard", "messages": 3} for row in rows["audit_days"]]
+    expected = "messages created that day, 25.0\u202f% reached the destination, 75.0\u202f% had none beyond the network"
+    assert expected in sentences(figures(rows, DAY, MADE))[1]
     assert verdict(figures({}, DAY, MADE))[0] == "unknown"
 
 
