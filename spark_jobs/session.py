@@ -4,12 +4,15 @@ No master is named: `spark-submit` and `spark-defaults.conf` decide; plain Pytho
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -58,9 +61,16 @@ _LIGHT = {
 _CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")
 """PySpark asks Java for them again with every column, and Java then looks through all of Spark's jars."""
 
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=192m -XX:InitialRAMPercentage=5"
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=192m -XX:InitialRAMPercentage=5"
 """For small input: the optimizing compiler takes half of the CPU time of such a run, and is done when the run is. Room for
 Spark's classes, and a heap of 5 % of the memory, from the start: whenever one of them grows, the whole heap is collected."""
+
+
+_DIRECTIVES = Path(__file__).with_name("compiler.json")
+"""For large input: what does not run for each record is not worth the optimizing compiler."""
+
+_FEW_CORES = 4
+"""So few keep one thread of the collector busy, and then the serial one takes the least time and memory."""
 
 
 def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSession:
@@ -71,8 +81,7 @@ def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSes
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None:  # spark-submit has not started a JVM
         os.environ["JAVA_HOME"] = str(java.home())
-        if small:
-            os.environ.setdefault("SPARK_SUBMIT_OPTS", _SMALL_JVM)
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_java_options(small)))
     SparkContext._ensure_initialized()  # SparkConf reads spark-defaults and spark-submit's options through the JVM
     conf = SparkConf()
     for key, value in _RESULTS.items():
@@ -86,6 +95,24 @@ def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSes
         setattr(spark.sparkContext._jvm, each, getattr(spark.sparkContext._jvm, each))
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _java_options(small: bool) -> list[str]:
+    options = [_SMALL_JVM] if small else []
+    if not small and _DIRECTIVES.is_file():  # there is none in a zip
+        options += ["-XX:+UnlockDiagnosticVMOptions", f'"-XX:CompilerDirectivesFile={_DIRECTIVES}"']
+    if (small or (os.cpu_count() or 1) <= _FEW_CORES) and not _chosen_collector():
+        options.append("-XX:+UseSerialGC")
+    return options
+
+
+def _chosen_collector() -> bool:
+    """Whether a collector is named where Java or Spark is configured. Java does not start with two of them."""
+    set_ = [os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")]
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf", "spark-defaults.conf")
+    set_.append(defaults.read_text() if defaults.is_file() else "")
+    return re.search(r"-XX:\+Use\w+GC\b", " ".join(set_)) is not None
 
 
 def is_small(spark: SparkSession) -> bool:

