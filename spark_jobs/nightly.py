@@ -38,12 +38,11 @@ from spark_jobs import (
     traffic_matrix,
     ttl_margin,
 )
-from spark_jobs.batch import TREND_DAYS, Batch, batches, days, shown, size_bytes
+from spark_jobs.batch import TREND_DAYS, Batch, batches, days, shown
 from spark_jobs.java import JavaMissingError
 from spark_jobs.job import Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
-from spark_jobs.records import SMALL_BYTES
 from spark_jobs.session import session
 from spark_jobs.storage import OutputError, Storage
 
@@ -65,7 +64,8 @@ JOBS = (
 """All jobs, each after those that it needs, and the longest first."""
 
 _AT_ONCE = 2
-"""So many jobs, if they are small: while Spark plans one of them, the cores are free for the other."""
+"""So many jobs: while Spark plans one of them, the cores are free for the other. No more tasks run than there are cores, so
+they share the memory that one job would have."""
 _TREND_DATES = 30
 """So many dates at once: their tables are small, but each looks back on 14 days."""
 
@@ -149,7 +149,7 @@ class NightlyRun:
             self._run_record_jobs({date: wanted[date] for date in part}, files, looked_back_on)
         # Even after a failure: a trend job may not need the failed one, and is skipped if it does.
         for start in range(0, len(followers), _TREND_DATES):
-            self._run_jobs(dict.fromkeys(followers[start : start + _TREND_DATES], self._trend_jobs), _AT_ONCE)
+            self._run_jobs(dict.fromkeys(followers[start : start + _TREND_DATES], self._trend_jobs))
         names = {job.name for job in self._trend_jobs}
         for date in sorted(moved):
             is_behind = any(names & self.failed.get(later, set()) for later in self._followers({date}))
@@ -179,8 +179,7 @@ class NightlyRun:
             seen = united(before.files, read) if before else read
             self._manifests.put(date, Manifest(seen, done=False, trends=trends))
             finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends)
-        sources = {each for date in wanted for each in self.reads(date)}
-        self._run_jobs(wanted, _AT_ONCE if size_bytes(sources, files) <= SMALL_BYTES else 1)
+        self._run_jobs(wanted)
         for date, manifest in finished.items():
             if date not in self.failed:
                 self._manifests.put(date, manifest)
@@ -206,11 +205,11 @@ class NightlyRun:
         dates = {*self._manifests.dates(), *changed}
         return sorted(date for date in dates if any(0 <= (date - each).days <= TREND_DAYS for each in changed))
 
-    def _run_jobs(self, wanted: Mapping[dt.date, Sequence[Job]], at_once: int = 1) -> None:
-        """Run the jobs that each of these dates wants, each job for all of its dates, and so many jobs at once."""
+    def _run_jobs(self, wanted: Mapping[dt.date, Sequence[Job]]) -> None:
+        """Run the jobs that each of these dates wants, each job for all of its dates."""
         made: dict[tuple[dt.date, ...], Batch] = {}
         running: dict[str, Future[None]] = {}
-        pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
+        pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="job")
         try:
             for job in (*self._record_jobs, *self._trend_jobs):
                 needs = [running[need.name] for need in job.needs if need.name in running]

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Set
 from contextlib import suppress
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -273,6 +274,22 @@ def test_dates_run_together_as_long_as_they_are_small() -> None:
     together = [(day(0), day(1)), (day(2),), (day(3),), (day(4), day(6))]
     assert batches(reversed(list(files)), files) == together
     assert batches([], files) == []
+
+
+@pytest.mark.parametrize("size_bytes", [1, 1 << 40])
+def test_two_jobs_run_at_the_same_time_whatever_the_size_of_the_date(
+    harness: NightHarness, monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
+    both = Barrier(2, timeout=10)
+
+    def meet(each: Job, _: Batch) -> list[tuple[Table, int]]:
+        if not each.is_trend:
+            both.wait()
+        return [(table, 0) for table in each.tables]
+
+    monkeypatch.setattr(nightly, "run", meet)
+    harness.files = {DATE: {"part": File(size_bytes, 1)}}
+    assert harness.night()
 
 
 def test_all_dates_of_a_job_run_at_once_and_each_job_only_the_dates_that_want_it(harness: NightHarness) -> None:
