@@ -17,22 +17,18 @@ from streamer.delivery.refusals import invalid
 from streamer.delivery.tokens import Tokens
 from streamer.logs.audit import DENIED, audit
 from streamer.rate import ByKey, Pace
-from streamer.routing.decide import Decision, Hop, decide
+from streamer.routing.decide import Decision, Hop, decide, declined
 from streamer.routing.interest import Interest, Sampler
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import Failure
 from streamer.routing.permissions import Demand, Permit, denied
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
-from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
-from streamer.uprotocol.well_known import USTREAMER
+from streamer.uprotocol.uri import UUri
 
 _MAX_SAMPLERS = 65_536
 _MAX_PACES = 256
 """Source authorities with a rate of their own, for each rule with a rate. Further ones share one."""
-
-_ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "another streamer has carried it to where its sink lives")
 
 _Flow = tuple[UMessageType, UUri, UUri | None, str | None]
 """Type, source, sink, and the sender's identity as far as the network proves it."""
@@ -265,21 +261,6 @@ class Resolver:
         return sampler
 
     def _decline(self, attributes: Attributes, failure: Failure) -> Resolved:
-        """What to do with messages that no route takes: those that arrived from the wrong side may be copies.
-
-        They are not if their source lives here (it is the sender that is not authenticated), or behind no endpoint of ours,
-        or on the network of their sink: the original would never arrive here. Dead letters of another streamer are not
-        waited for: their failure is not reported anyway. A copy that has reached the network of its sink needs nothing from
-        us.
-        """
-        homes = self._table.homes(attributes.source.authority)
-        source, sink = attributes.source, attributes.sink
-        is_report = source[1:3] == USTREAMER and attributes.type is UMessageType.PUBLISH
-        if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes or self._endpoint in homes:
-            return Resolved((), failure)
-        if sink is None or sink.authority in (ANY_AUTHORITY, self._table.authority):
-            return Resolved((), failure, is_misrouted=True)
-        sink_homes = self._table.homes(sink.authority)
-        if self._endpoint in sink_homes:
-            return Resolved((), _ARRIVED, is_misrouted=True)
-        return Resolved((), failure, is_misrouted=not set(homes) <= set(sink_homes))
+        """What to do with messages that no route takes."""
+        kind, source, sink = attributes.type, attributes.source, attributes.sink
+        return Resolved((), *declined(kind, source, sink, self._endpoint, self._table, failure))

@@ -26,9 +26,10 @@ from streamer.routing.table import RoutingTable, TableRoute
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
 _NOBODY: Mapping[str, int] = {}
+_ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "another streamer has carried it to where its sink lives")
 _MARKED = "is multicast and came from a network that connects devices already"
 
 
@@ -96,6 +97,28 @@ def decide(
     if isinstance(verdict, Failure):
         return Decision((), verdict, (verdict.text,), is_denied=True)
     return replace(decision, why=(str(verdict), *decision.why), permit=verdict)
+
+
+def declined(
+    kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, table: RoutingTable, failure: Failure
+) -> tuple[Failure, bool]:
+    """What becomes of messages that no route takes, and whether they may be copies, because they came from the wrong side.
+
+    They are not if their source lives here (it is the sender that is not authenticated), or behind no endpoint of ours,
+    or on the network of their sink: the original would never arrive here. Dead letters of another streamer are not
+    waited for: their failure is not reported anyway. A copy that has reached the network of its sink needs nothing from
+    us.
+    """
+    homes = table.homes(source.authority)
+    is_report = source[1:3] == USTREAMER and kind is UMessageType.PUBLISH
+    if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes or ingress in homes:
+        return failure, False
+    if sink is None or sink.authority in (ANY_AUTHORITY, table.authority):
+        return failure, True
+    sink_homes = table.homes(sink.authority)
+    if ingress in sink_homes:
+        return _ARRIVED, True
+    return failure, not set(homes) <= set(sink_homes)
 
 
 def _route(

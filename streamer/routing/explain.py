@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from streamer.config.models import QueuePolicy
-from streamer.routing.decide import Decision, decide
+from streamer.routing.decide import Decision, decide, declined
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
@@ -72,6 +72,7 @@ def explain(question: RoutingQuestion, known: Known, now_ms: int) -> dict[str, A
     else:
         interested = known.interest.of(source)
         decision = _as_claimed(decide(kind, source, sink, ingress, table, interested, question.identity), attributes)
+    decision = _as_a_copy(decision, kind, source, sink, ingress, table)
     failure = decision.failure
     return {
         "message": {"type": kind.name.lower(), "source": str(source), "sink": None if sink is None else str(sink)},
@@ -132,6 +133,21 @@ def _as_claimed(decision: Decision, attributes: Attributes) -> Decision:
     if refused is None:
         return replace(decision, why=(*decision.why, str(permit.demand)))
     return Decision((), refused, (*decision.why, refused.text))
+
+
+def _as_a_copy(
+    decision: Decision, kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, table: RoutingTable
+) -> Decision:
+    """The decision with what the router makes of a message that another streamer may have carried to where it arrives."""
+    if decision.failure is None:
+        return decision
+    failure, is_misrouted = declined(kind, source, sink, ingress, table, decision.failure)
+    if failure is not decision.failure:
+        return replace(decision, failure=failure, why=(*decision.why, failure.text))
+    if is_misrouted:
+        homes = " or ".join(table.homes(source.authority))
+        return replace(decision, why=(*decision.why, f"it is a duplicate if the original arrives through {homes}"))
+    return decision
 
 
 def _rejected(problems: Sequence[str]) -> Decision:

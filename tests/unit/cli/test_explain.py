@@ -333,3 +333,30 @@ def test_explain_goes_on_without_a_file_that_it_cannot_read(
     told = capsys.readouterr()
     assert "subscriptions and pause rules are unknown" in told.err
     assert "goes nowhere: unwanted" in told.out
+
+
+COPY = """
+authority: gw
+endpoints:
+  a: {transport: memory, authorities: [veh1]}
+  b: {transport: memory, authorities: [backend]}
+  c: {transport: memory, authorities: [phone]}
+routes: [{from: a, to: b}, {from: b, to: a}, {from: c, to: b}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("sink", "printed"),
+    [
+        ("//backend/C0/1/1", "goes nowhere: local (OK), another streamer has carried it to where its sink lives"),
+        ("//phone/C0/1/1", "  it is a duplicate if the original arrives through a"),
+    ],
+)
+def test_a_message_on_the_wrong_side_may_be_a_copy_that_another_streamer_has_carried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: str, printed: str
+) -> None:
+    path = tmp_path / "streamer.yaml"
+    path.write_text(COPY)
+    command = ["explain", "--config", str(path), "--type", "request", "--source", "//veh1/B/1/0", "--sink", sink]
+    assert main([*command, "--from", "b"]) == 1
+    assert printed in capsys.readouterr().out.splitlines()
