@@ -193,7 +193,7 @@ class Follower:
                 query.begin()
                 self._fetch_page(now_ms, query)
                 return
-            self._queries.remove(query)
+            query.is_bare = False  # it may list them one day: it was upgraded, or permits it then
             self._apply((relation, None) for relation in self._followed.refused_all())
             return
         try:
@@ -221,10 +221,10 @@ class Follower:
         except UStatusError as exc:
             logger.debug("usubscription_update_unreadable source=%s error=%s", message.attributes.source, exc)
             return
+        for query in self._open.values():
+            if query.topic in (None, relation[0]) and query.subscriber in (None, relation[1]):
+                query.updates[relation] = period_ms
         if self._followed.covers(relation):
-            for query in self._open.values():
-                if query.topic in (None, relation[0]) and query.subscriber in (None, relation[1]):
-                    query.updates[relation] = period_ms
             self._apply([(relation, period_ms)])
 
     def _apply(self, changes: Iterable[tuple[Relation, int | None]]) -> None:

@@ -64,7 +64,7 @@ class Followed:
         self.count = 0
         self.left_out = 0
         self.follows_all = True
-        """False once the service has refused to list everybody's subscriptions."""
+        """False while the service refuses to list everybody's subscriptions."""
 
     @property
     def topics(self) -> Collection[UUri]:
@@ -107,6 +107,7 @@ class Followed:
 
     def finish(self, query: Query) -> Iterator[tuple[Relation, int | None]]:
         """The changes that the complete query implies, still to be `set`."""
+        self.follows_all |= query.topic is None and query.subscriber is None
         found: dict[Relation, int | None] = {**query.pages, **query.updates}
         for relation in self._scope(query):
             found.setdefault(relation, None)

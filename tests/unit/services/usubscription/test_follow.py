@@ -193,7 +193,7 @@ async def test_everything_is_fetched_and_registered_again_after_the_refresh_time
     await narrow.pass_ms(REFRESH_MS - 1)
     assert narrow.core.said == []
     await narrow.pass_ms(1)
-    assert set(narrow.queries()) == {str(LOCAL), str(CLOUD)}
+    assert set(narrow.queries()) == {str(LOCAL), str(CLOUD), ALL}
     assert narrow.registered() == [LOCAL]
 
 
@@ -260,12 +260,25 @@ async def test_a_service_that_refuses_a_wildcard_is_queried_without_topic_and_su
     assert {ALL, EMPTY} & set(harness.queries()) == {EMPTY}
 
 
-async def test_a_service_that_does_not_list_everybody_is_queried_once_in_each_way(
+async def test_a_service_that_does_not_list_everybody_is_queried_in_each_way_at_each_refresh(
     narrow: FollowerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await narrow.pass_ms(REFRESH_MS)
-    assert not {ALL, EMPTY} & set(narrow.queries())
+    for _ in range(2):
+        await narrow.pass_ms(REFRESH_MS)
+        assert {ALL, EMPTY} & set(narrow.queries()) == {ALL}
+        await narrow.refuse(narrow.queries()[ALL], UCode.INVALID_ARGUMENT)
+        await narrow.refuse(narrow.queries()[EMPTY], UCode.INVALID_ARGUMENT)
     assert caplog.text == ""
+
+
+async def test_a_service_that_lists_everybody_later_is_followed_from_then_on(narrow: FollowerHarness) -> None:
+    await narrow.pass_ms(REFRESH_MS)
+    question = narrow.queries()[ALL]
+    await narrow.tell(REMOTE, CLOUD, UNSUBSCRIBED)  # newer than the list that is on its way
+    await narrow.answer(question, entry(REMOTE, APP), entry(REMOTE, CLOUD))
+    assert narrow.router.interest == {REMOTE: {"dev1": 0}}
+    await narrow.tell(REMOTE, APP, UNSUBSCRIBED)
+    assert narrow.router.interest == {}
 
 
 async def test_invalid_subscriptions_in_a_response_are_left_out(narrow: FollowerHarness) -> None:

@@ -91,8 +91,11 @@ async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_conf
     following.core.said.clear()
     following.clock.advance(60_000)
     await following.follower.turn()
-    [about_topic] = following.asked(v4.FETCH_SUBSCRIPTIONS)
+    about_topic, everything = following.asked(v4.FETCH_SUBSCRIPTIONS)
     assert uri_from_proto(wire.read(about_topic, pb.FetchSubscriptionsRequest).topic_filter) == LOCAL
+    found = [entry(REMOTE, CLOUD, pb.STATUS_SUBSCRIBED)]
+    await following.respond(everything, pb.FetchSubscriptionsResponse(subscriptions=found))  # now it permits it
+    assert following.router.interest == {REMOTE: {"cloud": 0}}
 
 
 async def test_where_there_was_no_room_for_a_list_what_is_known_stays_and_is_asked_for_again(following: Following) -> None:
