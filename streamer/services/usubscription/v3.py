@@ -42,6 +42,7 @@ MAX_DETAILS_BYTES = 2048
 
 REGISTERS_BY_TOPIC = True
 
+_STATES = frozenset(SubscriptionState)
 _COUNTS = (pb.SubscriptionStatus.SUBSCRIBED, pb.SubscriptionStatus.SUBSCRIBE_PENDING)
 
 
@@ -255,6 +256,8 @@ def registration(name: UUri | None) -> pb.NotificationsRequest:
 def followed_change(message: UMessage) -> tuple[Relation, int | None]:
     """What an Update says: a subscription with its period, None if it counts no more. Raises `UStatusError`."""
     update = wire.read(message, pb.Update)
+    if not update.HasField("status") or int(update.status.state) not in _STATES:
+        raise wire.invalid("status: expected a state")
     relation = uri_from_proto(update.topic), uri_from_proto(update.subscriber.uri)
     return relation, update.attributes.sample_period_ms if update.status.state in _COUNTS else None
 

@@ -43,6 +43,7 @@ SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, RESET = 1, 2,
 REGISTERS_BY_TOPIC = False
 
 _FIRST_STATUS = pb.STATUS_UNSUBSCRIBED
+_STATES = frozenset(SubscriptionState)
 _COUNTS = (pb.STATUS_SUBSCRIBED, pb.STATUS_SUBSCRIBE_PENDING)
 
 
@@ -203,6 +204,8 @@ def registration(name: UUri | None) -> pb.NotificationsRequest:
 def followed_change(message: UMessage) -> tuple[Relation, int | None]:
     """What a change says: a subscription with its period, None if it counts no more. Raises `UStatusError`."""
     proto = wire.read(message, pb.Subscription)
+    if proto.status - _FIRST_STATUS not in _STATES:
+        raise wire.invalid("status: expected a state")
     relation = uri_from_proto(proto.topic), uri_from_proto(proto.subscriber)
     return relation, proto.sample_period if proto.status in _COUNTS else None
 

@@ -235,6 +235,17 @@ async def test_updates_from_others_or_about_what_is_not_followed_are_ignored(nar
     assert narrow.router.interest == {}
 
 
+@pytest.mark.parametrize("known", [None, pb.SubscriptionStatus(state=7)], ids=["absent", "unknown"])  # type: ignore[arg-type]  # no state
+async def test_an_update_whose_state_is_absent_or_unknown_changes_nothing(
+    narrow: FollowerHarness, known: pb.SubscriptionStatus | None
+) -> None:
+    await narrow.tell(LOCAL, APP, SUBSCRIBED)
+    name, subscriber = uri_to_proto(LOCAL), pb.SubscriberInfo(uri=uri_to_proto(APP))
+    proto = pb.Update(topic=name, subscriber=subscriber, status=known)
+    await narrow.take(notification(narrow.clock.ms, CHANGES, US, proto.SerializeToString(), PLAIN))
+    assert narrow.router.interest == {LOCAL: {"dev1": 0}}
+
+
 async def test_an_update_overrides_pages_that_are_still_arriving(narrow: FollowerHarness) -> None:
     question = narrow.queries()[str(LOCAL)]
     await narrow.tell(LOCAL, APP, UNSUBSCRIBED)

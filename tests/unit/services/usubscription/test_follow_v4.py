@@ -84,6 +84,16 @@ async def test_what_is_listed_and_told_becomes_interest(following: Following) ->
         assert following.router.interest == {REMOTE: {"cloud": 40}} | expected
 
 
+@pytest.mark.parametrize("status", [pb.STATUS_UNSPECIFIED, 9])
+async def test_a_change_whose_state_is_unspecified_or_unknown_changes_nothing(
+    following: Following, status: "pb.SubscriptionStatus"
+) -> None:
+    for told in (pb.STATUS_SUBSCRIBED, status):
+        payload = entry(LOCAL, APP, told).SerializeToString()
+        await following.take(notification(following.clock.ms, SERVICE._replace(resource=0x8000), US, payload, PLAIN))
+    assert following.router.interest == {LOCAL: {"dev1": 0}}
+
+
 async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_configured(following: Following) -> None:
     for _ in range(2):
         everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
