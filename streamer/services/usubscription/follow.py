@@ -152,10 +152,11 @@ class Follower:
     def _send_what_is_due(self) -> None:
         now_ms = self._clock.wall_ms()
         for query in self._queries:
-            query.due_ms = min(query.due_ms, now_ms + self._refresh_ms)  # the clock may have been set back
+            query.due_ms = min(query.due_ms, now_ms + self._patience_ms(query))  # the clock may have been set back
             if query.due_ms <= now_ms:
                 if query.request is not None:
                     self._open.pop(query.request, None)
+                    query.unanswered += 1
                 query.begin()
                 self._fetch_page(now_ms, query)
         by_topic = self._version.REGISTERS_BY_TOPIC
@@ -169,8 +170,11 @@ class Follower:
             del self._registered[topic]
             self._call(now_ms, self._version.UNREGISTER, self._version.registration(topic))
 
+    def _patience_ms(self, query: Query) -> int:
+        return query.patience_ms(self._refresh_ms, self._ttl_ms)
+
     def _fetch_page(self, now_ms: int, query: Query) -> None:
-        query.due_ms = now_ms + self._refresh_ms
+        query.due_ms = now_ms + self._patience_ms(query)
         query.request = self._call(now_ms, self._version.FETCH_SUBSCRIPTIONS, self._version.query_request(query))
         self._open[query.request] = query
 
@@ -193,6 +197,8 @@ class Follower:
                 query.begin()
                 self._fetch_page(now_ms, query)
                 return
+            query.unanswered = 0
+            query.due_ms = now_ms + self._refresh_ms
             query.is_bare = False  # it may list them one day: it was upgraded, or permits it then
             self._apply((relation, None) for relation in self._followed.refused_all())
             return
@@ -213,6 +219,7 @@ class Follower:
             self._fetch_page(now_ms, query)
         else:
             self._apply(self._followed.finish(query))
+            query.unanswered = 0
             query.due_ms = now_ms + self._refresh_ms
 
     def _update_received(self, message: UMessage) -> None:

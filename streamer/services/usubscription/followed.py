@@ -11,6 +11,8 @@ from typing import NamedTuple
 from streamer.services.usubscription.retry import wait_ms
 from streamer.uprotocol.uri import UUri
 
+_DOUBLINGS = 20
+
 Relation = tuple[UUri, UUri]
 """Topic and subscriber."""
 
@@ -35,9 +37,15 @@ class Query:
     """The id of the open request."""
     due_ms: int = 0
     failures: int = 0
+    unanswered: int = 0
+    """How often it was asked again, because the answer had not come in time, since the last complete one."""
     pages: dict[Relation, int] = field(default_factory=dict)
     updates: dict[Relation, int | None] = field(default_factory=dict)
     offset: int = 0
+
+    def patience_ms(self, refresh_ms: int, longest_ms: int) -> int:
+        """How long to wait for an answer: twice as long each time, or a service that is always slower is never heard."""
+        return max(refresh_ms, min(refresh_ms << min(self.unanswered, _DOUBLINGS), longest_ms))
 
     def begin(self) -> None:
         """Start over with the first page."""

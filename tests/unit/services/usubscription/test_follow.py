@@ -209,6 +209,36 @@ async def test_an_unanswered_query_is_repeated_and_a_late_response_to_the_first_
     assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
 
+async def test_a_service_that_is_always_slower_than_the_refresh_is_heard(narrow: FollowerHarness) -> None:
+    narrow.core.said.clear()
+    asked: dict[bytes, int] = {}
+    for _ in range(9):
+        narrow.clock.advance(REFRESH_MS // 2)
+        await narrow.follower.turn()
+        for question in [each for each in narrow.asked(v3.FETCH_SUBSCRIPTIONS) if each.id not in asked]:
+            if wire.read(question, pb.FetchSubscriptionsRequest).HasField("topic"):
+                asked[question.id] = narrow.clock.ms
+        for question in [each for each in narrow.asked(v3.FETCH_SUBSCRIPTIONS) if each.id in asked]:
+            if narrow.clock.ms - asked[question.id] == REFRESH_MS * 3 // 2:
+                await narrow.answer(question, entry(LOCAL, CLOUD))
+    assert narrow.router.interest == {LOCAL: {"cloud": 0}}
+
+
+async def test_an_unanswered_query_waits_no_longer_than_its_requests_live(narrow: FollowerHarness) -> None:
+    at_ms, waits = narrow.clock.ms, []
+    for _ in range(5):
+        narrow.core.said.clear()
+        while str(LOCAL) not in narrow.queries():
+            narrow.clock.advance(REFRESH_MS)
+            await narrow.follower.turn()
+        waits.append(narrow.clock.ms - at_ms)
+        at_ms = narrow.clock.ms
+    assert waits == [REFRESH_MS, 2 * REFRESH_MS, 4 * REFRESH_MS, TIMEOUT_MS, TIMEOUT_MS]
+    await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, CLOUD))
+    await narrow.pass_ms(REFRESH_MS)
+    assert str(LOCAL) in narrow.queries()
+
+
 async def test_a_query_that_fails_is_repeated_with_growing_waits(narrow: FollowerHarness) -> None:
     pauses = []
     for _ in range(4):
