@@ -202,8 +202,7 @@ class RemoteTopic:
         step = Step([])
         if is_latest and not is_understood and self._goes_on(response):
             self.versions.doubt(self.topic.authority)
-            commands = [] if self.latest else self._ask(now_ms)
-            return Step(commands + self._pump(now_ms))
+            return Step(([] if self.latest else self._ask(now_ms)) + self._pump(now_ms))
         if command.epoch == self.epoch:
             if self.wanted:
                 step = self._subscribe_answered(now_ms, response, is_latest)
@@ -228,7 +227,7 @@ class RemoteTopic:
         is_sure = is_settled or (self.state is SubscriptionState.SUBSCRIBED and not self.is_unconfirmed)
         if is_sure and update.created_ms > self.answered_ms:
             self.answered_ms = update.created_ms
-            return self._refused(update.message)
+            return self._refused(update.message)._replace(commands=self._pump(now_ms))
         if is_settled:
             return Step(self._send(now_ms))  # not newer than the response: only asking tells
         if update.created_ms >= self.answered_ms:
@@ -300,11 +299,14 @@ class RemoteTopic:
         return self._refused(message)
 
     def _refused(self, message: str) -> Step:
+        """A subscription that there was may be set aside there and come back: Unsubscribe ends it."""
+        was_subscribed = self.state is SubscriptionState.SUBSCRIBED
         self.wanted = False
         self.state = SubscriptionState.UNSUBSCRIBED
         self.epoch += 1
         self.opposite_ms = 0
         self._confirm(None)
+        self.is_confirmed = not was_subscribed
         return Step([], SubscriptionState.UNSUBSCRIBED, message)
 
     def _confirm(self, now_ms: int | None) -> None:
@@ -395,5 +397,4 @@ class RemoteTopic:
         self.open_commands[command.id] = command
         self.topics[command.id] = self.topic
         self.latest += (command.id,)
-        period_ms = self.period_ms if self.wanted else 0
-        return [Command(command.id, self.topic, self.wanted, period_ms, timeout_ms, version)]
+        return [Command(command.id, self.topic, self.wanted, self.period_ms * self.wanted, timeout_ms, version)]

@@ -294,6 +294,9 @@ async def test_a_confirmed_subscription_is_asked_for_again_because_a_service_may
     await harness.pass_ms(TIMEOUT_MS)
     await harness.failed(harness.commands()[0], UCode.PERMISSION_DENIED)  # it is another one by now
     assert await harness.subscribers(REMOTE) == {}
+    ending = harness.commands()[-1]
+    assert method_of(ending) == v3.UNSUBSCRIBE  # it may have set the subscription aside
+    await harness.answered(ending)
     harness.forget()
     await harness.pass_ms(10 * TIMEOUT_MS)
     assert harness.commands() == []
@@ -342,3 +345,26 @@ async def test_what_is_confirmed_for_many_topics_is_not_asked_for_at_once(harnes
 
 def replace_resource(number: int) -> UUri:
     return REMOTE._replace(resource=0x9000 + number)
+
+
+async def test_a_subscription_that_the_service_has_ended_is_unsubscribed_so_that_it_does_not_come_back(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    harness.forget()
+    harness.clock.advance(1)
+    await harness.update_received(REMOTE, UNSUBSCRIBED)
+    assert harness.states(APP) == [UNSUBSCRIBED]
+    [ending] = harness.commands()
+    assert method_of(ending) == v3.UNSUBSCRIBE
+    await harness.answered(ending)
+    harness.forget()
+    await harness.pass_ms(10 * TIMEOUT_MS)
+    assert harness.commands() == []
+
+
+async def test_a_refused_first_subscription_is_not_unsubscribed(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.failed(harness.commands()[0], UCode.PERMISSION_DENIED)
+    assert [method_of(each) for each in harness.commands()] == [v3.SUBSCRIBE]
