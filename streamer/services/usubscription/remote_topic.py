@@ -397,4 +397,4 @@ class RemoteTopic:
         self.open_commands[command.id] = command
         self.topics[command.id] = self.topic
         self.latest += (command.id,)
-        return [Command(command.id, self.topic, self.wanted, self.period_ms * self.wanted, timeout_ms, version)]
+        return [Command(command.id, self.topic, self.wanted, self.period_ms if self.wanted else 0, timeout_ms, version)]
