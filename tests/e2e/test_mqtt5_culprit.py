@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
 
 import mqtt5
 import pytest
@@ -14,15 +16,20 @@ from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 from tests.waiting import until
 
 BEHIND = 50
+SOON_S = 0.05
 
 
 class ChoosyBroker:
-    """Confirms every message, but ends the connection over those that ``hates`` names."""
+    """Confirms every message, but ends the connection over those that ``hates`` names.
 
-    def __init__(self, fake: FakeBroker, hates: set[bytes], keeps_session: bool) -> None:
+    ``takes_one_more``: if another message came with it, that is confirmed before.
+    """
+
+    def __init__(self, fake: FakeBroker, hates: set[bytes], keeps_session: bool, takes_one_more: bool = False) -> None:
         self._fake = fake
         self._hates = hates
         self._keeps_session = keeps_session
+        self._takes_one_more = takes_one_more
         self.taken: list[bytes] = []
         self.connections = 0
 
@@ -32,10 +39,21 @@ class ChoosyBroker:
             packet = await peer.next_packet()
             if isinstance(packet, mqtt5.PublishPacket):
                 if packet.payload in self._hates:
+                    if self._takes_one_more:
+                        await self._take_one_more(peer)
                     peer.drop()
                     return
                 self.taken.append(packet.payload)
                 peer.write(mqtt5.PubAckPacket(packet.packet_id or 0))
+
+    async def _take_one_more(self, peer: BrokerConnection) -> None:
+        try:
+            async with asyncio.timeout(SOON_S):
+                packet = await peer.next(mqtt5.PublishPacket)
+        except TimeoutError:
+            return
+        self.taken.append(packet.payload)
+        peer.write(mqtt5.PubAckPacket(packet.packet_id or 0))
 
     async def _serve_all(self) -> None:
         while True:
@@ -86,6 +104,35 @@ async def test_two_such_messages_fail_one_after_the_other(fake: FakeBroker) -> N
         await until(lambda: len(endpoint.confirmed) == 2, "the good ones")
     assert [payload for payload, _ in endpoint.refused] == [b"bad", b"worse"]
     assert endpoint.confirmed == [b"a", b"b"]
+
+
+def told_more_than(endpoint: Endpoint, results: int) -> bool:
+    return len(endpoint.told) > results
+
+
+@pytest.mark.parametrize("is_urgent", [False, True], ids=["behind it", "before it"])
+async def test_what_is_confirmed_meanwhile_does_not_hide_it(fake: FakeBroker, is_urgent: bool) -> None:
+    """Each connection is good for something: without a session all is sent anew, and what is urgent first; and a broker may
+    work on several messages at a time.
+    """
+    endpoint, broker = searching(fake), ChoosyBroker(fake, {b"bad"}, keeps_session=not is_urgent, takes_one_more=True)
+    async with broker.serving(), endpoint.running():
+        await endpoint.up()
+        messages = {b"bad": message("bad")}
+        waiting, lost = [b"bad"], 0
+        for number in count():
+            text = str(number)
+            messages[text.encode()] = message(text)
+            waiting.insert(0 if is_urgent else len(waiting), text.encode())
+            endpoint.submit([messages[payload] for payload in waiting])
+            waiting.clear()
+            await until(partial(told_more_than, endpoint, len(endpoint.told)), "a result")
+            if failed := [payload for payload, error in endpoint.refused if isinstance(error, PermanentError)]:
+                break
+            await endpoint.up()
+            waiting += [payload or b"" for payload, _ in endpoint.refused[lost:]]
+            lost = len(endpoint.refused)
+    assert failed == [b"bad"]
 
 
 async def test_connections_that_end_whatever_is_sent_cost_no_message(fake: FakeBroker) -> None:

@@ -3,7 +3,9 @@
 Some brokers answer so to a message that is larger than they take and did not say, or whose topic they do not allow. It would
 be sent again after each reconnect, and nothing else would get through. The law of this file:
 
-- A connection is *fruitless* if the broker ended it soon, something was sent on it, and nothing was confirmed.
+- A connection is *fruitless* if the broker ended it soon, something was sent on it, and nothing was confirmed. So it is if
+  something was, but the oldest message that was not is the same as on the connection before: others may be sent before it,
+  and a broker that works on several at a time confirms others behind it.
 - After three in a row, what is unconfirmed is *suspect*: it is sent one message at a time, on connections that have stood
   with nothing sent for twice as long as the fruitless ones lived.
 - The message over which two of these end is the culprit.
@@ -28,7 +30,17 @@ class Search:
     ``least_s``: for how long a connection has to stand at least.
     """
 
-    __slots__ = ("_accused", "_endings", "_fruitless", "_lived_s", "is_fruitful", "is_held", "least_s", "suspects")
+    __slots__ = (
+        "_accused",
+        "_endings",
+        "_fruitless",
+        "_lived_s",
+        "_oldest",
+        "is_fruitful",
+        "is_held",
+        "least_s",
+        "suspects",
+    )
 
     def __init__(self, least_s: float = STAND_S) -> None:
         self.least_s = least_s
@@ -36,6 +48,7 @@ class Search:
         self.is_held = False
         self.is_fruitful = False  # whether anything was confirmed on this connection
         self._fruitless = 0
+        self._oldest = _NOBODY  # that was unconfirmed when the last connection ended
         self._lived_s = 0.0  # the longest of the fruitless connections
         self._accused = _NOBODY
         self._endings = 0
@@ -63,7 +76,11 @@ class Search:
         """
         if self.suspects:
             return self._ended_in_search(unconfirmed)
-        if self.is_fruitful or lived_s > _SOON_S:
+        before = self._oldest
+        if unconfirmed or self.is_fruitful:
+            self._oldest = unconfirmed[0] if unconfirmed else _NOBODY
+        is_past_it = self.is_fruitful and (not unconfirmed or self._oldest != before)
+        if is_past_it or lived_s > _SOON_S:
             self._fruitless = 0
         elif unconfirmed:
             self._lived_s = max(lived_s, self._lived_s) if self._fruitless else lived_s

@@ -129,13 +129,19 @@ class Session:
     # -- connection -------------------------------------------------------------------------------------------------
 
     def connected(self, session_present: bool, receive_maximum: int, max_packet_bytes: int | None) -> None:
-        """A CONNACK came. With a session, everything unconfirmed is sent again; without one, it is given back."""
+        """A CONNACK came. With a session, everything unconfirmed is sent again; without one, it is given back.
+
+        But not during a search: in another order, others would be taken for the suspects.
+        """
         self._quota = min(self._window, receive_maximum)
         self.limit = self.search.connected(self._quota)
         self.max_packet_bytes = max_packet_bytes
         if session_present:
             self.is_connected = True
             self.drain()
+        elif self.search.suspects:
+            self._send_anew()
+            self.is_connected = True
         else:
             self.lose_all()
             self.is_connected = True
@@ -176,6 +182,12 @@ class Session:
         """The connection has stood for a while with nothing sent: go on with the search."""
         self.search.is_held = False
         self.drain()
+
+    def _send_anew(self) -> None:
+        """The broker knows nothing of what was sent to it: that is new, and comes before the rest."""
+        self._backlog.extendleft(reversed([sent for _, sent in self._resend]))
+        self._resend.clear()
+        self._in_use = set(self._requests)
 
     def lose_all(self) -> None:
         """Give back everything unconfirmed and unsent, in the order of sending."""

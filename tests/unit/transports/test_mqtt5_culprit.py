@@ -43,6 +43,20 @@ def test_a_confirmation_makes_a_connection_fruitful() -> None:
     assert not search.suspects
 
 
+def test_the_same_oldest_message_makes_a_connection_fruitless_whatever_was_confirmed() -> None:
+    search = Search()
+    for suspects in (0, 0, 0, 1):
+        assert not end(search, A, confirm=1)
+        assert search.suspects == suspects
+
+
+def test_a_connection_on_which_all_was_confirmed_acquits_what_was_the_oldest() -> None:
+    search = Search()
+    for _ in range(4):
+        assert not any((end(search, A, confirm=1), end(search, A, confirm=1), end(search, confirm=1)))
+    assert not search.suspects
+
+
 def test_a_connection_on_which_nothing_was_sent_tells_nothing() -> None:
     search = Search()
     assert not any((end(search, A), end(search), end(search), end(search, A)))
