@@ -12,12 +12,16 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from typing import cast
 
 from streamer.logs.audit import DENIED, audit
 
 MAX_CONNECTIONS = 32
 CONNECTION_TIMEOUT_S = 10.0
 """The longest time that a connection may stay open, unless it is prolonged. Most answers take milliseconds."""
+
+MOST_BYTES = 128 * 1024
+"""The most that is read from a connection: a request with the longest body that is taken, and as much for headers."""
 
 _BACKLOG = 128
 _AT_ONCE = 4  # connections accepted per turn of the event loop
@@ -121,7 +125,7 @@ class AdminListener:
         patience_s = None if self.tls is None else CONNECTION_TIMEOUT_S
         try:
             transport, _ = await loop.connect_accepted_socket(
-                self._factory, accepted, ssl=self.tls, ssl_handshake_timeout=patience_s
+                lambda: _Bounded(self._factory()), accepted, ssl=self.tls, ssl_handshake_timeout=patience_s
             )
         except BaseException as exc:
             accepted.close()
@@ -148,6 +152,43 @@ class AdminListener:
         self._connections.pop(transport).cancel()
         self._prolonged.discard(transport)
         transport.abort()
+
+
+class _Bounded(asyncio.Protocol):
+    """Passes the first `MOST_BYTES` of a connection to its protocol, and reads nothing after them.
+
+    A parser keeps what follows a mistake with the error, or works through chunks of single bytes for seconds.
+    """
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.Protocol, protocol)
+        self._room = MOST_BYTES
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._protocol.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._room > 0:
+            part = data[: self._room]
+            self._room -= len(part)
+            self._protocol.data_received(part)
+        # Each time: the protocol may resume reading when it has worked off what it has.
+        if self._room == 0 and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import aiohttp
 import pytest
@@ -11,6 +12,7 @@ from aiohttp import web
 
 from streamer.admin import listener
 from streamer.admin.answers import PROLONG
+from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
 from streamer.config.metrics import MetricsConfig
@@ -101,6 +103,55 @@ async def test_silent_clients_keep_nobody_out_and_take_a_bounded_number_of_conne
     assert not any(reader.at_eof() for reader, _ in crowd[len(cut) :])
     for _, writer in crowd:
         writer.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_client_that_sends_without_end_is_read_up_to_a_bound(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.2)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(bytes_read_of(8 * listener.MOST_BYTES)) == listener.MOST_BYTES
+
+
+async def bytes_read_of(size: int) -> int:
+    """How much of what a client sends is passed on until it is cut off; the reader resumes whenever it can."""
+
+    class Eager(asyncio.Protocol):
+        read = 0
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast(asyncio.Transport, transport)
+
+        def data_received(self, data: bytes) -> None:
+            self.read += len(data)
+            asyncio.get_running_loop().call_soon(self.transport.resume_reading)
+
+    eager, port = Eager(), free_port()
+    opened = AdminListener(lambda: eager, "127.0.0.1", port)
+    await opened.open()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(bytes(size))
+    await ended(reader)
+    writer.close()
+    opened.close()
+    return eager.read
+
+
+@pytest.mark.parametrize(
+    ("begun", "endless", "status"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ", b"a", b"400"),
+        (b"POST /nix HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n", b"404"),
+    ],
+    ids=["header", "chunks of single bytes"],
+)
+async def test_a_request_that_does_not_end_has_its_answer(number: int, begun: bytes, endless: bytes, status: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", number)
+    writer.write(begun + endless * (8 * listener.MOST_BYTES))
+    async with asyncio.timeout(5):
+        assert (await reader.readline()).split()[1] == status
+    writer.transport.abort()
 
 
 async def test_stopping_cuts_what_is_open() -> None:
