@@ -12,18 +12,21 @@ No event loop, no clock, no logger in here.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from streamer.delivery.queue import RouteQueue, size_of
 from streamer.transports.base import Received
+from streamer.uprotocol.message import Attributes
+from streamer.uprotocol.uri import UUri
 
 
 class _Waiting:
-    __slots__ = ("queue", "received", "size", "turn")
+    __slots__ = ("queue", "received", "size", "source", "turn")
 
     def __init__(self, received: Received, queue: RouteQueue, turn: int) -> None:
         self.queue = queue
         self.turn = turn
+        self.source = received.message.attributes.source
         self.take_place(received)
 
     def take_place(self, received: Received) -> None:
@@ -38,6 +41,7 @@ class Backlog:
         self.bytes = 0
         self._waiting: dict[bytes, _Waiting] = {}
         self._by_queue: dict[RouteQueue, list[tuple[int, bytes]]] = {}  # heaps by turn; some of it may be gone already
+        self._by_source: dict[UUri, dict[bytes, None]] = {}
         self._entering: dict[bytes, int] = {}  # the turns of what was taken last, which may have to wait once more
         self._turns = 0
 
@@ -73,6 +77,7 @@ class Backlog:
         waiting = self._waiting[key] = _Waiting(received, queue, turn)
         self.bytes += waiting.size
         heapq.heappush(self._by_queue.setdefault(queue, []), (turn, key))
+        self._by_source.setdefault(waiting.source, {})[key] = None
         return None
 
     def is_behind(self, key: bytes, queue: RouteQueue) -> bool:
@@ -103,10 +108,25 @@ class Backlog:
             taken.append(self._pop(key).received)
         return taken
 
-    def take_if(self, condition: Callable[[Received], bool]) -> list[Received]:
-        """Take out, in order, what a condition holds for. As with `take`, it keeps its turn in case it has to wait again."""
-        self._entering = {key: waiting.turn for key, waiting in self._waiting.items() if condition(waiting.received)}
-        return [self._pop(key).received for key in sorted(self._entering, key=self._entering.__getitem__)]
+    def take_all(self) -> list[Received]:
+        """Take out everything, in order. As with `take`, it keeps its turn in case it has to wait again."""
+        return self._take_keys(list(self._waiting))
+
+    def take_if(self, sources: Iterable[UUri] | None, condition: Callable[[Attributes, RouteQueue], bool]) -> list[Received]:
+        """As `take_all`, but only what comes from these sources, if the condition holds for its attributes and its queue.
+
+        None: from all sources.
+        """
+        waiting, chosen = self._waiting, []
+        for source in self._by_source if sources is None else sources:
+            for key in self._by_source.get(source, ()):
+                if condition(waiting[key].received.message.attributes, waiting[key].queue):
+                    chosen.append(key)
+        return self._take_keys(chosen)
+
+    def _take_keys(self, keys: list[bytes]) -> list[Received]:
+        self._entering = {key: self._waiting[key].turn for key in keys}
+        return [self._pop(key).received for key in sorted(keys, key=self._entering.__getitem__)]
 
     def remove(self, condition: Callable[[Received], bool], most: int | None = None) -> list[tuple[Received, RouteQueue]]:
         """Take out every message for which a condition holds, or the first ``most``, in the order of their turns, each with
@@ -119,6 +139,10 @@ class Backlog:
     def _pop(self, key: bytes) -> _Waiting:
         waiting = self._waiting.pop(key)
         self.bytes -= waiting.size
+        keys = self._by_source[waiting.source]
+        del keys[key]
+        if not keys:
+            del self._by_source[waiting.source]
         return waiting
 
     def _oldest(self, queue: RouteQueue) -> int | None:

@@ -3,7 +3,7 @@
 Per batch it reads the clocks and sends; per flow it asks `resolve` for the decision; the rest is per message.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from streamer.clock import Clock
 from streamer.delivery import refusals
@@ -62,28 +62,28 @@ class Ingress(UListener):
         self._clock = clock
         self.custody = custody
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
+        self._pump = pump
         self.closed = self._takes_rest = self._is_unbounded = False  # see `close`, `take_rest`
         self._has_table = False  # a reload adds an endpoint some time before its table is used
         self._egress: Egress | None = None  # where the last message went
-        self._pump = pump
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
         self._resolver.use(table, queues)
         self._has_table = True
         self._egress = None  # it may be gone
-        self._decide_anew(lambda received: True)
+        self._decide_anew(self.backlog.take_all())
 
     def interest_changed(self, topics: Iterable[UUri]) -> None:
-        """The interest in these topics has changed."""
+        """The interest in these topics has changed. What waits for a queue in which it still belongs goes on waiting."""
         self._resolver.forget(topics := set(topics))
-        is_any = any(topic.has_wildcard for topic in topics)
-        self._decide_anew(lambda received: is_any or received.message.attributes.source in topics)
+        sources = None if any(topic.has_wildcard for topic in topics) else topics
+        self._decide_anew(self.backlog.take_if(sources, self._resolver.leads_elsewhere))
 
-    def _decide_anew(self, is_concerned: Callable[[Received], bool]) -> None:
+    def _decide_anew(self, waiting: list[Received]) -> None:
         """What waits in the backlog may belong into another queue now: else newer messages would enter that before it."""
-        if self.backlog:
-            self._take(self.backlog.take_if(is_concerned), is_backlog=True)
+        if waiting:
+            self._take(waiting, is_backlog=True)
             self._receiving.look_at(self.backlog)
 
     def on_receive(self, received: Received) -> None:

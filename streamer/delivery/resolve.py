@@ -179,6 +179,11 @@ class Resolver:
             return resolved
         return resolved if resolved.wants_token is None else self._with_token(resolved, resolved.wants_token, attributes)
 
+    def leads_elsewhere(self, attributes: Attributes, queue: RouteQueue) -> bool:
+        """Whether messages that were let in before do not go into this queue any more. Costs little, whatever they vary."""
+        decision = self._decision(attributes)
+        return decision.failure is not None or all(self._queues[hop.route.name][0] is not queue for hop in decision.hops)
+
     def _resolve(self, shared: Attributes) -> Resolved:
         try:
             return self.known[shared]

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from streamer.delivery import resolve
+from streamer.delivery.backlog import Backlog
+from streamer.delivery.queue import RouteQueue
 from streamer.routing.decide import decide
 from streamer.routing.interest import EVERY_MESSAGE
+from streamer.transports.base import Received
+from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.flow.harness import GATEWAY, RouterHarness, configuration
@@ -92,3 +96,39 @@ async def test_copies_that_are_addressed_follow_a_change_of_their_topic_too() ->
         await want(harness, {CHANGED: ["veh1"]})
         harness.arrive("cloud", harness.speed(b"5", source=CHANGED), copy(b"6"))
         assert [message.payload for message in harness.sent("vehicle")] == [b"1", b"2", b"5", b"6"]
+
+
+@pytest.fixture
+def held_back(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """The payloads of what was put into a backlog, each time that it was."""
+    payloads: list[bytes | None] = []
+    add = Backlog.add
+
+    def noting(backlog: Backlog, key: bytes, received: Received, queue: RouteQueue) -> Received | None:
+        payloads.append(received.message.payload)
+        return add(backlog, key, received, queue)
+
+    monkeypatch.setattr(Backlog, "add", noting)
+    return payloads
+
+
+@pytest.mark.skipif(IS_COMPILED, reason="compiled code calls only its own methods")
+@pytest.mark.parametrize("changed", [OTHER, CHANGED], ids=["another topic", "how often it is sent"])
+async def test_a_change_does_not_touch_what_goes_on_waiting_for_the_same_queue(
+    held_back: list[bytes | None], changed: UUri
+) -> None:
+    """Whoever has much waiting outside a full queue could have all of it decided anew as often as it likes."""
+    config = configuration(routes=[{"from": "cloud", "to": "vehicle", "queue": {"messages": 1, "stalled_factor": 0}}])
+    async with RouterHarness(config) as harness:
+        await want(harness, {CHANGED: ["veh1"]})
+        harness.transports["vehicle"].lose_link()
+        sent = [harness.speed(b"%d" % number, source=CHANGED, ttl=60_000 + number) for number in range(4)]
+        harness.arrive("cloud", *sent)
+        assert held_back == [b"1", b"2", b"3"]
+        for period_ms in (100, EVERY_MESSAGE):
+            harness.router.set_interest(changed, {"veh1": period_ms}, "test")
+            await asyncio.sleep(0)
+        assert held_back == [b"1", b"2", b"3"]
+        harness.transports["vehicle"].restore_link()
+        harness.pass_time(50)
+        assert harness.sent("vehicle") == sent

@@ -9,6 +9,7 @@ from streamer.delivery.lane import Delivery
 from streamer.delivery.queue import OVERHEAD_BYTES, RouteQueue
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.uri import UUri
 from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, route_queue
 
 
@@ -241,3 +242,17 @@ def test_bytes_are_given_back(leaves: str) -> None:
     else:
         assert len(backlog.remove(lambda received: True)) == 1
     assert (len(backlog), backlog.bytes, backlog.queues()) == (0, 0, [])
+
+
+def test_what_comes_from_some_sources_is_taken_in_turn_and_what_is_taken_is_listed_no_more() -> None:
+    backlog, queue, other = Backlog(), full_queue(), full_queue("other")
+    first, second, third = arrived(), arrived(), arrived()
+    source = first.message.attributes.source
+    wait(backlog, queue, first)
+    wait(backlog, other, second)
+    wait(backlog, queue, third)
+    assert backlog.take_if([UUri("elsewhere", 1, 1, 0x8000)], lambda attributes, queue: True) == []
+    assert backlog.take_if([source], lambda attributes, each: each is queue) == [first, third]
+    assert backlog.take_if([source], lambda attributes, queue: True) == [second]
+    assert backlog.take_if([source], lambda attributes, queue: True) == []
+    assert len(backlog) == backlog.bytes == 0
