@@ -6,6 +6,7 @@ good when it cannot accept.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -151,7 +152,8 @@ class AdminListener:
     def _abort(self, transport: asyncio.Transport) -> None:
         self._connections.pop(transport).cancel()
         self._prolonged.discard(transport)
-        transport.abort()
+        with contextlib.suppress(AttributeError):  # CPython 3.11.2: of a TLS transport that was closed twice
+            transport.abort()
 
 
 class _Bounded(asyncio.Protocol):
