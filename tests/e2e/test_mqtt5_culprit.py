@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
 
 import mqtt5
 import pytest
@@ -22,14 +21,23 @@ SOON_S = 0.05
 class ChoosyBroker:
     """Confirms every message, but ends the connection over those that ``hates`` names.
 
-    ``takes_one_more``: if another message came with it, that is confirmed before.
+    ``takes_one_more``: if another message came with it, that is confirmed before. ``is_away``: so is the broker then for a
+    moment, and a proxy before it takes the next connection and ends it at once.
     """
 
-    def __init__(self, fake: FakeBroker, hates: set[bytes], keeps_session: bool, takes_one_more: bool = False) -> None:
+    def __init__(
+        self,
+        fake: FakeBroker,
+        hates: set[bytes],
+        keeps_session: bool,
+        takes_one_more: bool = False,
+        is_away: bool = False,
+    ) -> None:
         self._fake = fake
         self._hates = hates
         self._keeps_session = keeps_session
         self._takes_one_more = takes_one_more
+        self._is_away = is_away
         self.taken: list[bytes] = []
         self.connections = 0
 
@@ -42,6 +50,8 @@ class ChoosyBroker:
                     if self._takes_one_more:
                         await self._take_one_more(peer)
                     peer.drop()
+                    if self._is_away:
+                        (await self._fake.peer()).drop()
                     return
                 self.taken.append(packet.payload)
                 peer.write(mqtt5.PubAckPacket(packet.packet_id or 0))
@@ -110,17 +120,19 @@ def told_more_than(endpoint: Endpoint, results: int) -> bool:
     return len(endpoint.told) > results
 
 
+@pytest.mark.parametrize("is_away", [False, True], ids=["there again at once", "away for a moment"])
 @pytest.mark.parametrize("is_urgent", [False, True], ids=["behind it", "before it"])
-async def test_what_is_confirmed_meanwhile_does_not_hide_it(fake: FakeBroker, is_urgent: bool) -> None:
+async def test_what_is_confirmed_meanwhile_does_not_hide_it(fake: FakeBroker, is_urgent: bool, is_away: bool) -> None:
     """Each connection is good for something: without a session all is sent anew, and what is urgent first; and a broker may
     work on several messages at a time.
     """
-    endpoint, broker = searching(fake), ChoosyBroker(fake, {b"bad"}, keeps_session=not is_urgent, takes_one_more=True)
+    broker = ChoosyBroker(fake, {b"bad"}, keeps_session=not is_urgent, takes_one_more=True, is_away=is_away)
+    endpoint = searching(fake)
     async with broker.serving(), endpoint.running():
         await endpoint.up()
         messages = {b"bad": message("bad")}
         waiting, lost = [b"bad"], 0
-        for number in count():
+        for number in range(50):
             text = str(number)
             messages[text.encode()] = message(text)
             waiting.insert(0 if is_urgent else len(waiting), text.encode())
@@ -181,6 +193,28 @@ async def test_a_broker_that_says_why_is_believed(
             peer.write(mqtt5.DisconnectPacket(reason_code=reason))
             await peer.closed()
         assert endpoint.transport._session.search.suspects == suspects
+
+
+async def test_a_connection_that_was_not_accepted_acquits_nobody(fake: FakeBroker) -> None:
+    endpoint = searching(fake, least_s=60)
+    async with endpoint.running():
+        for number in range(3):
+            peer = await fake.peer()
+            await peer.accept(session_present=number > 0)
+            await endpoint.up()
+            if not number:
+                endpoint.submit([message("a")])
+            await peer.next(mqtt5.PublishPacket)
+            peer.drop()
+            await until(lambda: not endpoint.is_up, "the end of the connection")
+        peer = await fake.peer()
+        await peer.accept(session_present=True)
+        await endpoint.up()
+        peer.write(mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN))
+        await peer.closed()
+        (await fake.peer()).drop()
+        await fake.peer()
+        assert endpoint.transport._session.search.suspects == 1
 
 
 async def test_a_confirmation_that_does_not_come_makes_no_suspects(fake: FakeBroker) -> None:

@@ -10,6 +10,7 @@ be sent again after each reconnect, and nothing else would get through. The law 
   with nothing sent for twice as long as the fruitless ones lived.
 - The message over which two of these end is the culprit.
 - A bad link makes no culprit: if a connection ends while nothing is sent yet, there are no suspects any more.
+- A connection that the broker has not accepted does not count: a proxy ends those that come before the broker is back.
 """
 
 from collections.abc import Sequence

@@ -303,8 +303,10 @@ class Mqtt5Transport(ListeningTransport):
         if connection is self._traffic.connection:
             self._traffic.connection = None
             self.subscribing.disconnected()
+            # A connection that was not accepted says nothing about what was sent on the one before.
+            is_ended_by_broker = connection.is_ended_by_broker and self._session.is_connected
             lived_s = asyncio.get_running_loop().time() - self._connected_s
-            self._session.disconnected(lived_s if connection.is_ended_by_broker else None)
+            self._session.disconnected(lived_s if is_ended_by_broker else None)
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
