@@ -182,7 +182,7 @@ class Leaving:
                     delivery.lane.drop(delivery)
                     self._parts.settler.fail(delivery, _REMOVED)
                 given_up += 1
-        self._parts.pump.run()
+            self._parts.pump.run()  # what has expired elsewhere is found here, too
         return given_up
 
     def _say_what_is_waited_for(self, messages: int) -> None:

@@ -326,6 +326,39 @@ async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_we
             assert file.execute("SELECT number FROM rows WHERE target = 'phone'").fetchall() == []
 
 
+@pytest.mark.parametrize("is_request", [True, False], ids=["request", "notification"])
+async def test_so_are_notices_that_the_last_turn_of_the_pump_brings(
+    tmp_path: Path, is_request: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came from there has expired elsewhere, and that is found only then: until now the socket there was full."""
+    config = with_phone(routes=[*BOTH_WAYS, {"from": "cloud", "to": "phone"}, {"from": "phone", "to": "cloud"}])
+    raw = config.model_dump(mode="json", by_alias=True, include={"endpoints", "routes"})
+    async with journaled_run(tmp_path / "journal.db", **raw, shutdown={"drain_s": 0}) as run:
+        harness = run.harness
+        phone, cloud = harness.transports["phone"], harness.transports["cloud"]
+        phone.lose_link()
+        harness.arrive("cloud", harness.notify(sink=PHONE_APP, source=ORDERS))
+        options, cloud.options = cloud.options, cloud.options.model_copy(update={"window": 0})
+        if is_request:
+            harness.arrive("phone", harness.ask(source=PHONE_APP, method=CLOUD_METHOD, ttl=1000))
+        else:
+            harness.arrive("phone", harness.notify(source=PHONE_APP._replace(resource=0x8001), ttl=1000))
+        await run.flush()
+        stop = phone.stop
+
+        async def stop_later() -> None:
+            await stop()
+            harness.clock.advance(2000)
+            cloud.options = options
+
+        monkeypatch.setattr(phone, "stop", stop_later)
+        await harness.router.reload(only(harness.config, "cloud", "vehicle"))
+        await run.flush()
+        assert len(run.letters) == 2
+        with contextlib.closing(sqlite3.connect(run.journal.path)) as file:
+            assert file.execute("SELECT number FROM rows WHERE target = 'phone'").fetchall() == []
+
+
 async def test_a_stop_does_not_wait_until_all_letters_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a journal the next start makes them."""
     monkeypatch.setattr("streamer.delivery.leaving._AT_ONCE", 5)
