@@ -60,8 +60,7 @@ class Egress:
         self.name = name
         self._clock = clock
         self.transport = transport
-        self.window = 0
-        self.in_flight = 0
+        self.window = self.in_flight = 0
         self.queues: list[RouteQueue] = []
         self.store = store
         self.pause_rules = PauseRules() if pause_rules is None else pause_rules
@@ -71,8 +70,8 @@ class Egress:
         self._ready = ReadyLanes()
         self._backing_off = BackingOff()
         self._absent = AbsentLanes(transport, settler, store, clock, self)
-        self._pumping = False
-        self._is_suspended = False
+        self._pumping = self._is_suspended = False
+        self._has_expired_many = False  # in this tick, and there are more: the next one goes on
         self.flight = InFlight()
         self._is_full = False  # ready lanes wait for room in the window
         self._distrusted = False  # the transport has failed in the middle of a batch
@@ -175,13 +174,11 @@ class Egress:
 
     def node_changed(self, is_there: bool) -> None:
         """A node of the far network was lost, or has joined."""
-        if self.store is None:
-            return
-        if is_there:
+        if self.store is not None and is_there:
             self.store.node_came()
             self._refill_some(self._clock.wall_ms())
             self.pump(self._clock.wall_ms())
-        else:
+        elif self.store is not None:
             self.store.node_lost(self._clock.monotonic_s())
 
     def refill(self, lane: Lane) -> None:
@@ -204,7 +201,7 @@ class Egress:
 
     def pump(self, now_ms: int) -> None:
         """Send what may be sent now."""
-        if self._pumping or self._is_suspended or self.transport.state is not LinkState.UP:
+        if self._pumping or self._is_suspended or self._has_expired_many or self.transport.state is not LinkState.UP:
             return
         self._pumping = True
         try:
@@ -234,13 +231,14 @@ class Egress:
         self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
-        """Send as much as the windows allow; returns whether to go on: messages were taken, and few of them had expired."""
+        """Send as much as the windows allow; returns whether to go on: messages were taken, and not many had expired."""
         if self._ready.is_empty:
             self._is_full = False
             return False
         now_s = self._clock.monotonic_s()
         out, expired = self._collect(now_ms, now_s)
         taken = len(out) + len(expired)
+        self._has_expired_many = len(expired) >= EXPIRED_AT_ONCE and not self._ready.is_empty
         for delivery in expired:
             self._expire(delivery)
         if self._custody.payloads.spilled:
@@ -249,7 +247,7 @@ class Egress:
             self._pump.settled(self)
         if out:
             self._submit(out, now_s)
-        return taken > 0 and len(expired) < EXPIRED_AT_ONCE
+        return taken > 0 and not self._has_expired_many
 
     def _collect(self, now_ms: int, now_s: float) -> tuple[list[Delivery], list[Delivery]]:
         most = min(self.window, self.transport.capacity)
@@ -382,6 +380,7 @@ class Egress:
 
     def tick(self, now_s: float, now_ms: int) -> None:
         """Called by the clock: ends back-offs and waits for rates, expires messages, confirms by waiting; then sends."""
+        self._has_expired_many = False
         self._ready.wake(now_s)
         for lane in self._backing_off.release(now_s):
             self.refill(lane)

@@ -13,10 +13,11 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
-from tests.flow.harness import CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness, configuration, three_networks
+from tests.flow.harness import CLOUD_APP, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration, three_networks
 from tests.flow.journaled_run import DOWN, journaled_run
 
 OTHER = UUri("veh1", 0xC, 1, 0)
+OTHER_TOPIC = SPEED._replace(resource=0x8001)
 BOTH = [
     {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
     {"from": "vehicle", "to": "phone", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
@@ -152,6 +153,32 @@ async def test_ttls_that_all_pass_at_one_moment_hold_up_nothing_else(comes_back:
         harness.pass_time(50)
         assert harness.outcomes("cloud-vehicle") == {"expired": 2 * EXPIRED_AT_ONCE + 1}
         assert harness.sent("vehicle") == [honest]
+
+
+@pytest.mark.parametrize("is_down", [True, False], ids=["the link comes back", "a confirmation comes"])
+async def test_nor_do_those_that_are_found_while_it_sends(is_down: bool) -> None:
+    """Each turn of the pump that settles something leads to another one."""
+    async with RouterHarness(configuration(queue_policy={"window": 1})) as harness:
+        cloud = harness.transports["cloud"]
+        cloud.hold = True
+        first = harness.notify(source=OTHER_TOPIC)
+        harness.arrive("vehicle", first)
+        if is_down:
+            cloud.lose_link()
+            cloud.hold = False
+        harness.arrive("vehicle", *(harness.notify(ttl=1000) for _ in range(5 * EXPIRED_AT_ONCE)))
+        harness.clock.advance(1100)
+        if is_down:
+            cloud.restore_link()
+        else:
+            cloud.release_held()
+        assert harness.outcomes("vehicle-cloud")["expired"] == EXPIRED_AT_ONCE
+        last = harness.notify(source=OTHER_TOPIC)
+        harness.arrive("vehicle", last)
+        for expired in (3, 5):  # as many in the queue, and as many that were about to be sent
+            harness.pass_time(50)
+            assert harness.outcomes("vehicle-cloud")["expired"] == expired * EXPIRED_AT_ONCE
+        assert harness.sent("cloud") == [first, last]
 
 
 async def test_many_flows_are_recovered_each_into_one_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
