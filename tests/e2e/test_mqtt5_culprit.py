@@ -88,6 +88,16 @@ def searching(fake: FakeBroker, least_s: float = 0.05) -> Endpoint:
     return endpoint
 
 
+async def connection(fake: FakeBroker, endpoint: Endpoint, number: int, *texts: str) -> BrokerConnection:
+    """The broker's side of a connection. On the first one, whose number is 0, the messages are submitted."""
+    peer = await fake.peer()
+    await peer.accept(session_present=number > 0)
+    await endpoint.up()
+    if not number:
+        endpoint.submit([message(text) for text in texts])
+    return peer
+
+
 @pytest.mark.parametrize("first", [0, 3], ids=["at once", "behind others"])
 async def test_the_message_fails_and_those_behind_it_arrive_in_order(fake: FakeBroker, first: int) -> None:
     endpoint, broker = searching(fake), ChoosyBroker(fake, {b"bad"}, keeps_session=True)
@@ -151,11 +161,7 @@ async def test_connections_that_end_whatever_is_sent_cost_no_message(fake: FakeB
     endpoint = searching(fake, least_s=60)  # none of them stands for so long
     async with endpoint.running():
         for number in range(12):
-            peer = await fake.peer()
-            await peer.accept(session_present=number > 0)
-            await endpoint.up()
-            if not number:
-                endpoint.submit([message("a"), message("b")])
+            peer = await connection(fake, endpoint, number, "a", "b")
             if number % 4 < 3:
                 assert (await peer.next(mqtt5.PublishPacket)).payload == b"a"
             else:
@@ -184,11 +190,7 @@ async def test_a_broker_that_says_why_is_believed(
     endpoint = searching(fake)
     async with endpoint.running():
         for number in range(3):
-            peer = await fake.peer()
-            await peer.accept(session_present=number > 0)
-            await endpoint.up()
-            if not number:
-                endpoint.submit([message("a")])
+            peer = await connection(fake, endpoint, number, "a")
             await peer.next(mqtt5.PublishPacket)
             peer.write(mqtt5.DisconnectPacket(reason_code=reason))
             await peer.closed()
@@ -199,11 +201,7 @@ async def test_a_connection_that_was_not_accepted_acquits_nobody(fake: FakeBroke
     endpoint = searching(fake, least_s=60)
     async with endpoint.running():
         for number in range(3):
-            peer = await fake.peer()
-            await peer.accept(session_present=number > 0)
-            await endpoint.up()
-            if not number:
-                endpoint.submit([message("a")])
+            peer = await connection(fake, endpoint, number, "a")
             await peer.next(mqtt5.PublishPacket)
             peer.drop()
             await until(lambda: not endpoint.is_up, "the end of the connection")
@@ -221,11 +219,7 @@ async def test_a_confirmation_that_does_not_come_makes_no_suspects(fake: FakeBro
     endpoint = Endpoint(fake.url, ack_timeout_s=0.1)
     async with endpoint.running():
         for number in range(5):
-            peer = await fake.peer()
-            await peer.accept(session_present=number > 0)
-            await endpoint.up()
-            if not number:
-                endpoint.submit([message("a")])
+            peer = await connection(fake, endpoint, number, "a")
             assert endpoint.transport.capacity > 1
             await peer.next(mqtt5.PublishPacket)
             await until(lambda: not endpoint.is_up, "the end of the connection")

@@ -107,9 +107,9 @@ class Session:
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
-        self.limit = self._quota = self._window = min(
-            window, MAX_UNCONFIRMED
-        )  # the send quota: the smaller of our window and the broker's receive maximum; 1 during a search
+        self._window = min(window, MAX_UNCONFIRMED)
+        self._quota = self._window  # the send quota: the smaller of our window and the broker's receive maximum
+        self.limit = self._quota  # 1 during a search
         self.search = Search()
         self._culprit: Sent | None = None
         self.max_packet_bytes: int | None = None
