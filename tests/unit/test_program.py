@@ -52,6 +52,32 @@ def test_wrong_usage_has_status_2() -> None:
     assert (done.returncode, "--config" in done.stderr) == (2, True)
 
 
+_WAITS = """
+import sys
+with open({gate!r}) as gate:
+    gate.read()
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("command", "status"), [("run", 7), ("check", -signal.SIGHUP)])
+@pytest.mark.parametrize("imported", ["uvloop", "yaml"])
+def test_sighup_while_the_program_is_imported_ends_other_commands_but_not_the_daemon(
+    imported: str, command: str, status: int, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / f"{imported}.py").write_text(_WAITS.format(gate=str(gate)))
+    line = [sys.executable, "-m", "streamer", command, "--config", "config/minimal.yaml"]
+    with subprocess.Popen(line, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}) as process:
+        writing = gate.open("w")  # somebody reads it now: the program is in the middle of its imports
+        process.send_signal(signal.SIGHUP)
+        if status == -signal.SIGHUP:
+            assert process.wait(20) == status
+        writing.close()
+        assert process.wait(20) == status
+
+
 def shell(line: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         ["bash", "-c", line], cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=20, check=False
