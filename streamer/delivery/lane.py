@@ -253,6 +253,16 @@ class Lane:
         self.items.append(delivery)
         self._count(delivery)
 
+    @property
+    def may_have_lost(self) -> bool:
+        """Whether anything that was sent is unconfirmed, or has returned and waits to be sent again."""
+        if self.in_flight or self.unconfirmed:
+            return True
+        items = self.items
+        while items and items[0].state is not DeliveryState.QUEUED:
+            items.popleft()
+        return bool(items) and items[0].history & REDELIVERED > 0
+
     def put_back(self, delivery: Delivery) -> None:
         """Return a delivery to its place."""
         delivery.state = DeliveryState.QUEUED

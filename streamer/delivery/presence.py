@@ -4,7 +4,7 @@
 - When the last listener of a flow goes, the flow's unconfirmed messages return to its lane; also, but only
   a few times, when one of its listeners may have been away for a moment (`UnconfirmedStore.redeliver`).
 - A Publish that nobody listens to is settled at once. Exception: if its lane has just lost its last listener while messages
-  were unconfirmed, it waits for a listener like other messages.
+  were unconfirmed, or had returned and were not sent again yet, it waits for a listener like other messages.
 - Messages that have waited for ``absent_s`` are given up, unless they are paused.
 """
 
@@ -73,6 +73,8 @@ class AbsentLanes:
         self._unheard.pop(lane, None)
 
     def _presence_changed(self, lane: Lane, reach: Presence) -> None:
+        if lane.presence is Presence.PRESENT and lane.may_have_lost:  # it may return before it is known that nobody listens
+            lane.lost_receiver = True
         lane.presence = reach
         if reach is Presence.PRESENT:
             lane.absent_since_s = None

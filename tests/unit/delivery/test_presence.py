@@ -1,8 +1,10 @@
 """Lanes whose receiver is absent: held, settled or given up, and released when somebody listens."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from streamer.delivery.lane import EXPIRED_AT_ONCE, Delivery, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState, Presence
@@ -52,6 +54,7 @@ class PresenceHarness(SettlerHarness):
     def __init__(self) -> None:
         super().__init__()
         self.transport = FakeTransport()
+        self.sent: list[Delivery] = []
         self.lanes = FakeLanes()
         self.absent = self.lanes.absent = AbsentLanes(self.transport, self.settler, self.held.store, self.clock, self.lanes)
 
@@ -74,12 +77,20 @@ def told() -> UMessage:
     return notification(START_MS, topic(), APP)
 
 
+def give_back(lane: Lane, sent: Sequence[Delivery]) -> None:
+    """The link over which these were sent is lost."""
+    for delivery in sent:
+        lane.returned()
+        delivery.history |= REDELIVERED
+        lane.put_back(delivery)
+
+
 def lose_receiver(harness: PresenceHarness, count: int = 1) -> Lane:
-    """The lane of a flow whose last listener goes while so many Publishes are in flight."""
+    """The lane of a flow whose last listener goes while so many Publishes are in flight: ``harness.sent``."""
     delivery = harness.watched(message(), Presence.PRESENT)
     for _ in range(count - 1):
         harness.accept(message())
-    delivery.lane.take(count, START_MS, [], [])
+    delivery.lane.take(count, START_MS, harness.sent, [])
     harness.change(delivery.lane, Presence.ABSENT)
     return delivery.lane
 
@@ -204,6 +215,28 @@ def test_unconfirmed_messages_return_to_their_lane_when_a_listener_may_have_been
     harness.change(lane, Presence.INTERRUPTED)
     assert (lane.hold, lane.lost_receiver, lane.wants_redelivery) == (Hold.ABSENT, True, True)
     assert lane.absent_since_s is None
+
+
+def test_publishes_that_returned_wait_for_a_listener_again_if_it_was_there_for_a_moment_only() -> None:
+    harness = PresenceHarness()
+    lane = lose_receiver(harness, count=2)
+    give_back(lane, harness.sent)
+    harness.change(lane, Presence.PRESENT)
+    harness.change(lane, Presence.ABSENT)
+    assert not harness.absent.settle_unheard()
+    assert (lane.live, lane.lost_receiver) == (2, True)
+
+
+def test_publishes_that_return_before_it_is_known_that_nobody_listens_wait_for_a_listener() -> None:
+    harness = PresenceHarness()
+    lane = harness.watched(message(), Presence.PRESENT).lane
+    sent: list[Delivery] = []
+    lane.take(1, START_MS, sent, [])
+    harness.change(lane, Presence.UNKNOWN)
+    give_back(lane, sent)
+    harness.change(lane, Presence.ABSENT)
+    assert not harness.absent.settle_unheard()
+    assert (lane.live, lane.lost_receiver) == (1, True)
 
 
 def test_a_flow_that_had_nothing_unconfirmed_waits_for_nobody() -> None:
