@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from streamer.transports.errors import ConfigurationError, LinkLostError, SendEr
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
-from streamer.uprotocol.message import publish
+from streamer.uprotocol.message import UMessage, publish
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
 from tests.waiting import until
@@ -69,6 +70,34 @@ async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_
             await until_up(transport)
             assert events.reconnects == 1
     assert events.states[-2:] == [LinkState.UP, LinkState.DOWN]
+
+
+async def test_what_waits_to_be_put_when_one_of_two_nodes_is_lost_is_lost_too() -> None:
+    """It may be back before the put that waits, and would get that ahead of those that were put before."""
+    endpoint, outcomes, reached, opened = free_endpoint(), Outcomes(), threading.Event(), threading.Event()
+    taken: list[UMessage] = []
+
+    def blocked(message: UMessage) -> None:
+        reached.set()
+        opened.wait(10)
+        taken.append(message)
+
+    async with running(listen=[endpoint]) as transport:
+        with raw_peer(connect=[endpoint]):
+            with raw_peer(connect=[endpoint]):
+                await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 2, "two nodes")
+                assert transport._sender is not None
+                transport._sender._put = blocked
+                sent = [Parcel(publish(now_ms(), TOPIC, bytes(100_000))) for _ in range(3)]  # too large for the loop
+                transport.submit(sent[:2], outcomes.done)
+                transport.submit(sent[2:], outcomes.done)
+                await until(reached.is_set, "the blocked put")
+            await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 1, "the loss")
+            opened.set()
+            await until(lambda: len(outcomes.reported) == 3, "every outcome")
+            assert transport.state is LinkState.UP
+    assert [type(error) for _, error in outcomes.reported] == [LinkLostError] * 3
+    assert taken == [sent[0].message]
 
 
 async def test_client_is_down_without_its_router_and_finds_it_again() -> None:

@@ -36,7 +36,9 @@ Node = tuple[str, bool]
 class Nodes:
     """The nodes that we have a link to. ``changed`` is called on the loop when one is lost or comes.
 
-    ``settled`` is called when a node has been there for the grace: all its subscriptions are known.
+    ``settled`` is called when a node has been there for the grace: all its subscriptions are known. ``lost_now`` is called
+    on another thread at every sign of a loss, since the node can be back before the loop gets to it, and ``heard`` on the
+    loop after that.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class Nodes:
         name: str,
         changed: Callable[[bool], None],
         settled: Callable[[], None],
+        lost_now: Callable[[], None],
+        heard: Callable[[], None],
     ) -> None:
         self.present: set[Node] = set()
         self._loop = loop
@@ -53,6 +57,8 @@ class Nodes:
         self._name = name
         self._changed = changed
         self._settled = settled
+        self._lost_now = lost_now
+        self._heard = heard
         self._events: zenoh.TransportEventsListener[None] | None = None
         self._session: zenoh.Session | None = None
         self._survey: asyncio.TimerHandle | None = None
@@ -73,9 +79,12 @@ class Nodes:
         """Follow every transport to another node, beginning with those that are open already."""
         self._session = session
 
-        def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of Zenoh
+        def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of its own
+            is_there = event.kind == zenoh.SampleKind.PUT
+            if not is_there:
+                self._lost_now()
             node = (str(event.transport.zid), event.transport.is_multicast)
-            tell_loop(self._loop, self._on_event, event.kind == zenoh.SampleKind.PUT, node)
+            tell_loop(self._loop, self._on_event, is_there, node)
 
         self._events = session.info.declare_transport_events_listener(on_event, history=True)
 
@@ -107,6 +116,7 @@ class Nodes:
 
     def _on_event(self, is_there: bool, node: Node) -> None:
         self._set(node, is_there)
+        self._heard()
         if self._survey is None and self._session is not None:
             self._survey = self._loop.call_later(GRACE_S, self._take_survey)
 

@@ -201,14 +201,16 @@ class Sender:
         """Send these after all earlier ones. ``done`` is called on the loop, before this returns or later.
 
         Small batches for the thread wait for the end of this turn of the loop, because each switch of threads costs 20 µs.
+        So do those without a link: lost at once, they would be submitted again at once, and the loop never hear of another.
         """
-        batch = _Batch(parcels, done, self._link or object())
-        if self.is_empty and not self._reporting and self._put_here(batch):
+        link = self._link
+        batch = _Batch(parcels, done, link or object())
+        if link is not None and self.is_empty and not self._reporting and self._put_here(batch):
             self._unreported.append(batch)
             self._report()
             return
         self._fresh.append(batch)
-        if len(parcels) >= _SMALL and not self._reporting:
+        if link is not None and len(parcels) >= _SMALL and not self._reporting:
             self._flush()
         elif not self._flush_is_due:
             self._flush_is_due = True

@@ -163,7 +163,15 @@ class ZenohTransport(ListeningTransport):
             has_room=queues.has_room,
             now_ms=self.context.now_ms,
         )
-        self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)
+        self._nodes = nodes = Nodes(
+            self._loop,
+            self._control,
+            self.context.name,
+            self._node_changed,
+            self._node_settled,
+            lost_now=self._sender.break_off,
+            heard=self._update_link,
+        )
         self._intake.open(self._loop, self._control, session)
         # All this after the subscriptions: the link is not called up before we listen.
         await self._control.ask(lambda: nodes.watch(session))
@@ -243,6 +251,7 @@ class ZenohTransport(ListeningTransport):
             return
         if not is_there:
             self._sender.report_through()  # they may be lost, so the router has to know them before `node_changed`
+            self._sender.break_off()  # what is not put yet must not reach a node that is back ahead of them
         if is_there:
             self._presence_watch.node_came()
         else:

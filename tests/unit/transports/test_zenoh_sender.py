@@ -147,6 +147,17 @@ async def test_without_a_link_nothing_is_put() -> None:
     assert gate.put == [b"b"]
 
 
+@pytest.mark.parametrize("count", [1, 100])
+async def test_without_a_link_the_loop_has_its_turn_before_what_is_submitted_is_lost(count: int) -> None:
+    gate, outcomes = BlockingPut(), Outcomes()
+    with sending(gate, has_room=lambda: True) as sender:
+        sender.break_off()
+        sender.submit(parcels(*[b"a"] * count), outcomes.done)
+        assert not outcomes.reported  # or an egress would try again and again, and nobody resume
+        await until(lambda: len(outcomes.reported) == count, "every outcome")
+    assert words(outcomes) == ["a lost"] * count
+
+
 async def test_put_that_returns_after_the_link_was_lost_does_not_count() -> None:
     gate, outcomes = BlockingPut(), Outcomes()
     with sending(gate) as sender:
