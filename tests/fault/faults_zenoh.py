@@ -66,6 +66,18 @@ async def receiver_back_at_once(run: Run) -> Verdict:
         return await harness.finish(unconfirmed(run.lasts(8, 30), 2 * RATE))
 
 
+@fault(5, "receiver's link reset again and again, large messages", seeds=10)
+async def receiver_link_reset_often(run: Run) -> Verdict:
+    """It is back within milliseconds, while messages wait for the sender. How often they are sent does not count."""
+    async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
+        harness.load(2 * RATE, ("cloud", "veh"), most_bytes=50_000)
+        await harness.until(lambda: ("cloud", "veh") in harness.ledger.crossed(0), 30, "traffic")
+        for _ in range(int(run.lasts(40, 200))):
+            await asyncio.sleep(run.between(0.01, 0.3))
+            harness.proxies["receiver"].reset()
+        return await harness.finish(Allowance(duplicates=10**9))
+
+
 @fault(5, "receiver killed and restarted")
 async def receiver_killed(run: Run) -> Verdict:
     async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
