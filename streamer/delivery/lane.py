@@ -243,25 +243,20 @@ class Lane:
         """Whether the next message to send is packed in a batch."""
         if not self.redeliveries:
             return False
+        oldest = self.oldest()
+        return oldest is None or oldest.seq > self.redeliveries[0][0]
+
+    def oldest(self) -> Delivery | None:
+        """The next one of those that wait here, without what is packed in batches."""
         items = self.items
         while items and items[0].state is not DeliveryState.QUEUED:
             items.popleft()
-        return not items or items[0].seq > self.redeliveries[0][0]
+        return items[0] if items else None
 
     def push(self, delivery: Delivery) -> None:
         """Append the newest delivery."""
         self.items.append(delivery)
         self._count(delivery)
-
-    @property
-    def may_have_lost(self) -> bool:
-        """Whether anything that was sent is unconfirmed, or has returned and waits to be sent again."""
-        if self.in_flight or self.unconfirmed:
-            return True
-        items = self.items
-        while items and items[0].state is not DeliveryState.QUEUED:
-            items.popleft()
-        return bool(items) and items[0].history & REDELIVERED > 0
 
     def put_back(self, delivery: Delivery) -> None:
         """Return a delivery to its place."""
@@ -324,19 +319,13 @@ class Lane:
 
     def confirmed(self) -> None:
         """One delivery of this lane was confirmed."""
-        self.in_flight -= 1
-        if self.unconfirmed_in_flight:
-            self.unconfirmed_in_flight -= 1
-        if self.outdated:
-            self.outdated -= 1
-        elif self.window < self.max_window:
+        if not self.outdated and self.window < self.max_window:
             self.window += 1
+        self.returned()
 
     def refused(self) -> None:
         """One delivery of this lane was refused."""
-        self.in_flight -= 1
-        if self.unconfirmed_in_flight:
-            self.unconfirmed_in_flight -= 1
+        self.returned()
         self.outdated = self.in_flight
         self.window = 1
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from streamer.clock import Clock
 from streamer.delivery.flow_log import NOBODY_LISTENS, RELEASED
-from streamer.delivery.lane import EXPIRED_AT_ONCE, DeliveryState, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, DeliveryState, Hold, Lane
 from streamer.delivery.settle import Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.routing.outcome import Failure, Outcome
@@ -73,7 +73,7 @@ class AbsentLanes:
         self._unheard.pop(lane, None)
 
     def _presence_changed(self, lane: Lane, reach: Presence) -> None:
-        if lane.presence is Presence.PRESENT and lane.may_have_lost:  # it may return before it is known that nobody listens
+        if lane.presence is Presence.PRESENT and _may_have_lost(lane):
             lane.lost_receiver = True
         lane.presence = reach
         if reach is Presence.PRESENT:
@@ -154,3 +154,9 @@ class AbsentLanes:
         if not (lane.live or lane.redeliveries or lane.in_flight):
             lane.lost_receiver = False
         return len(given_up)
+
+
+def _may_have_lost(lane: Lane) -> bool:
+    """Whether anything that was sent is unconfirmed, or has returned and waits to be sent again."""
+    oldest = lane.oldest()
+    return lane.in_flight > 0 or lane.unconfirmed > 0 or (oldest is not None and oldest.history & REDELIVERED > 0)
