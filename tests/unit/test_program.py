@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ sys.exit(7)
 """
 
 
+@pytest.fixture
+def sighup_ends() -> Iterator[None]:
+    """As a shell starts a program, whatever was run in this process before."""
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@pytest.mark.usefixtures("sighup_ends")
 @pytest.mark.parametrize(("command", "status"), [("run", 7), ("check", -signal.SIGHUP)])
 @pytest.mark.parametrize("imported", ["uvloop", "yaml"])
 def test_sighup_while_the_program_is_imported_ends_other_commands_but_not_the_daemon(
