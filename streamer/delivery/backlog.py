@@ -14,7 +14,7 @@ No event loop, no clock, no logger in here.
 import heapq
 from collections.abc import Callable, Iterable
 
-from streamer.delivery.queue import RouteQueue, size_of
+from streamer.delivery.queue import RouteQueue
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
@@ -31,7 +31,7 @@ class _Waiting:
 
     def take_place(self, received: Received) -> None:
         self.received = received
-        self.size = size_of(received.message)
+        self.size = received.message.size
 
 
 class Backlog:

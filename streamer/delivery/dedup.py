@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from streamer.delivery.queue import size_of
 from streamer.routing.outcome import Failure
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
@@ -189,7 +188,7 @@ class MisroutedCopies:
             return
         received.keep()
         self._waiting[key] = _Misrouted(received, failure, now_s + GRACE_S)
-        self.bytes += size_of(received.message)
+        self.bytes += received.message.size
         while len(self._waiting) > _MAX_STRAYS or self.bytes > _MAX_STRAY_BYTES:
             self._judge(next(iter(self._waiting)))
 
@@ -224,5 +223,5 @@ class MisroutedCopies:
 
     def _pop(self, key: bytes) -> _Misrouted:
         copy = self._waiting.pop(key)
-        self.bytes -= size_of(copy.received.message)
+        self.bytes -= copy.received.message.size
         return copy

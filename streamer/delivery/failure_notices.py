@@ -25,7 +25,7 @@ from streamer.delivery.dead_letter import (
     letter_of,
 )
 from streamer.delivery.lane import Delivery, LaneOwner
-from streamer.delivery.queue import RouteQueue, size_of
+from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
 from streamer.routing.outcome import Failure
@@ -222,7 +222,7 @@ class FailureNotices:
             self.suppressed[ingress] = self.suppressed.get(ingress, 0) + 1
             return []
         notices = self._notices_of(failed, ingress, elsewhere)
-        pace.spend(1, sum(size_of(notice) for _, notice in notices))
+        pace.spend(1, sum(notice.size for _, notice in notices))
         return notices
 
     def is_only_counted(self, message: UMessage) -> bool:

@@ -13,7 +13,7 @@ from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, scope
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, REDRIVEN, Hold
 from streamer.delivery.pump import Pump
-from streamer.delivery.queue import Room, RouteQueue, size_of
+from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.receiving import Receiving
 from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
@@ -294,7 +294,7 @@ class Ingress(UListener):
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
         """Whether every leg can take the message. If not, it is put into the backlog or refused here."""
-        size, backlog = size_of(received.message), self.backlog
+        size, backlog = received.message.size, self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
             if is_behind or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
@@ -348,14 +348,14 @@ class Ingress(UListener):
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
-            if queue.shares.has_bounds and queue.refuses(attributes.source.authority, size_of(message)):
+            if queue.shares.has_bounds and queue.refuses(attributes.source.authority, message.size):
                 self._settler.refuse(received, queue, refusals.OVER_SHARE, attributes.sink)
                 continue
             outgoing = message
             if leg.is_changed:
                 outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
             if not queue.is_patient:
-                size = size_of(message)
+                size = message.size
                 room = queue.room_for(size)
                 level = attributes.priority_class
                 if room is Room.NO or (
@@ -363,7 +363,7 @@ class Ingress(UListener):
                 ):
                     self._settler.refuse(received, queue, refusals.FULL, attributes.sink)
                     continue
-            if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(size_of(message)):
+            if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(message.size):
                 self._settler.refuse(received, queue, refusals.PAUSED, attributes.sink)
                 continue
             if leg.is_changed and not leg.is_copy:  # if the network echoes it, it is a duplicate

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from streamer.delivery.dedup import SeenIds
-from streamer.delivery.queue import Tally, size_of
+from streamer.delivery.queue import Tally
 from streamer.journal.entries import ENTRY_BYTES, Letter
 from streamer.journal.journal import Journal, JournalState
 from streamer.transports.received import Received
@@ -82,7 +82,7 @@ class WaitingSources:
             return
         if not self._waiting and not self._in_transaction:
             self._since_s = now_s
-        size = size_of(received.message)
+        size = received.message.size
         received.holders += 1
         self._waiting.append((received, size))
         self._bytes += size

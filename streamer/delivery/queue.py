@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from streamer.config.models import QueuePolicy
 from streamer.delivery.deadlines import Deadlines
@@ -24,16 +23,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 _MAX_LANES = 4096
 # So many lanes are looked at in each tick, on average, while there are too many and none of them is idle.
 _LOOKED_AT_PER_TICK = 200
-# What one message costs beside its payload, token and traceparent: objects, other attributes, ids. Measured with
-# tracemalloc, rounded up.
-OVERHEAD_BYTES: Final = 600
 # What a flow costs beside its messages: its lane, and what was decided for it.
 _LANE_BYTES = 5000
-
-
-def size_of(message: UMessage) -> int:
-    """What a message counts in a queue, in bytes."""
-    return OVERHEAD_BYTES + message.attributes.extra_bytes + len(message.payload or b"")
 
 
 class Room(Enum):
@@ -195,7 +186,7 @@ class RouteQueue:
 
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
         """Accept a message, whatever the bounds say: ask `room_for` first."""
-        size = size_of(message)
+        size = message.size
         delivery = Delivery(received, message, lane, self._number(), size, entered_s, entered_ms)
         self.messages += 1
         self.bytes += size

@@ -18,8 +18,8 @@ from collections import deque
 from typing import Any, Final
 
 from streamer.delivery.lane import CLASSES, Lane
-from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.delivery.shares import Party
+from streamer.uprotocol.message import OVERHEAD_BYTES
 
 # What the lower classes have to be owed before one of them has a turn: 8 small messages. So a burst of urgent ones stays
 # together, and only what lasts gives way.

@@ -15,7 +15,7 @@ from streamer.delivery.dead_letter import Where
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
-from streamer.delivery.queue import RouteQueue, size_of
+from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import RouteStats
 from streamer.journal import codec
@@ -137,7 +137,7 @@ class Recovery:
         leaving = message if attributes is message.attributes else replace(message, attributes=attributes)
         lane = queue.lane((attributes.source, attributes.sink))
         now_s = self._clock.monotonic_s()
-        delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
+        delivery = Delivery(received, leaving, lane, row.number, leaving.size, now_s, row.entered_ms)
         delivery.attempts = row.attempts
         delivery.history = REDELIVERED | RESTORED
         self._custody.restored(delivery)

@@ -2,7 +2,6 @@
 
 from enum import Enum
 
-from streamer.delivery.queue import size_of
 from streamer.rate import ByKey, Pace
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Refused
@@ -52,5 +51,5 @@ def keeps_pace(paces: ByKey[Pace], message: UMessage, now_s: float) -> bool:
     pace = paces.of(message.attributes.source.authority, now_s)
     if pace.ready_in(now_s):
         return False
-    pace.spend(1, size_of(message))
+    pace.spend(1, message.size)
     return True

@@ -12,7 +12,7 @@ from streamer.config.types import RateConfig
 from streamer.delivery.dedup import scope, tail_of
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Hold, Lane
-from streamer.delivery.queue import Room, RouteQueue, size_of
+from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.refusals import invalid
 from streamer.delivery.tokens import Tokens
 from streamer.logs.audit import DENIED, audit
@@ -109,7 +109,7 @@ class Resolved:
 
     def has_room(self, message: UMessage) -> bool:
         """Whether every leg's queue has room for the message, without an eviction."""
-        size, authority = size_of(message), message.attributes.source.authority
+        size, authority = message.size, message.attributes.source.authority
         for queue, copies in self.copies.items():
             if queue.room_for(size * copies, copies) is not Room.YES:
                 return False

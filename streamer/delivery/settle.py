@@ -13,7 +13,7 @@ from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.flow_log import DEAD_LETTERED, GIVEN_UP, FlowLog
 from streamer.delivery.lane import REDRIVEN, Delivery, Lane
-from streamer.delivery.queue import Room, RouteQueue, size_of
+from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.delivery.tap import Taps
 from streamer.delivery.tracer import Tracer
@@ -226,7 +226,7 @@ class Settler:
             self._send_notice(notice_queue, message)
 
     def _send_notice(self, queue: RouteQueue, message: UMessage) -> None:
-        size = size_of(message)
+        size = message.size
         received = Received(message)
         self._seen.young[key_of(message)] = None  # if the network echoes it, it is a duplicate
         level = message.attributes.priority_class

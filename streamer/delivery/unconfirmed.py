@@ -23,7 +23,6 @@ from typing import Protocol
 
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import REDELIVERED, RESTORED, RETURNED, Delivery, Lane
-from streamer.delivery.queue import size_of
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneShare, OpenBatch, UnconfirmedBatch
 from streamer.journal import codec
@@ -372,7 +371,7 @@ class UnconfirmedStore:
             leaving = incoming if flow.outgoing is flow.incoming else replace(incoming, attributes=flow.outgoing)
             received = Received(incoming)
             received.is_kept = True  # its source has been told, or will be with the batch
-            delivery = Delivery(received, leaving, lane, record.seq, size_of(leaving), batch.made_s, record.entered_ms)
+            delivery = Delivery(received, leaving, lane, record.seq, leaving.size, batch.made_s, record.entered_ms)
             delivery.history = REDELIVERED | RESTORED | batch.shares[lane].returns * RETURNED
             yield delivery
 

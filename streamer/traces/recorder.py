@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
-from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces.record import (
     DTYPE,
@@ -20,7 +19,7 @@ from streamer.traces.record import (
     TraceFlow,
     pack_traceparent,
 )
-from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.message import OVERHEAD_BYTES, UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 

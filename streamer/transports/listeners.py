@@ -164,7 +164,7 @@ class ListenerRegistry:
         for received in batch:
             attributes = received.message.attributes
             shared = attributes.shared
-            listeners = self.matching(shared)
+            listeners = self._cache.get(shared) or self.matching(shared)
             if not listeners:
                 received.release()
                 self._events.packets_unwanted(Unwanted.NO_LISTENER, 1, attributes)

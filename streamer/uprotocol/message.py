@@ -24,6 +24,11 @@ _ORIGIN_BYTES = 12
 _NO_HASH: Final = -1
 """Not computed yet. No hash has that value."""
 
+OVERHEAD_BYTES: Final = 600
+"""What a message takes in memory beside its payload, token and traceparent: objects, other attributes, ids.
+
+Measured with tracemalloc, rounded up."""
+
 HIGHEST_CLASS = 6
 """CS6, as `Attributes.priority_class` counts."""
 
@@ -87,7 +92,8 @@ class Attributes:
     is a credential: it is left out of the text form. Found out once for all messages with the same ``shared``:
     ``priority_class`` is 0 (CS0) to 6 (CS6), not above the ceiling, CS1 if unspecified (`uattributes.adoc`); ``origin`` is a
     digest of the source, 12 bytes, which names a message together with its id, whatever ids others choose;
-    ``shared_problems`` are the rules for this message type that they break.
+    ``shared_problems`` are the rules for this message type that they break. ``extra_bytes`` is the size of what only some
+    messages carry, and what may be long: token and traceparent.
     """
 
     type: UMessageType
@@ -106,6 +112,7 @@ class Attributes:
     priority_class: int = field(init=False, repr=False, compare=False)
     origin: bytes = field(init=False, repr=False, compare=False)
     shared_problems: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    extra_bytes: int = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
     _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
@@ -115,6 +122,7 @@ class Attributes:
             self.priority_class = min((self.priority or UPriority.CS1) - 1, self.provenance.ceiling)
             self.origin = _digest(self.source)
             self.shared_problems = tuple(_problems(self))
+            self.extra_bytes = 0
         else:
             self._share(replace(self, reqid=None, token=None, traceparent=None))
         self._hash = _NO_HASH
@@ -124,6 +132,7 @@ class Attributes:
         self.priority_class = shared.priority_class
         self.origin = shared.origin
         self.shared_problems = shared.shared_problems
+        self.extra_bytes = _bytes_in(self.token) + _bytes_in(self.traceparent)
 
     @property
     def shared(self) -> "Attributes":
@@ -166,11 +175,6 @@ class Attributes:
         return self._hash
 
     @property
-    def extra_bytes(self) -> int:
-        """The size of what only some messages carry, and what may be long: token and traceparent."""
-        return 0 if self._shared is None else _bytes_in(self.token) + _bytes_in(self.traceparent)
-
-    @property
     def problems(self) -> tuple[str, ...]:
         """Every rule for this message type that these attributes break; empty if they are valid."""
         return (*self.shared_problems, *self.carried_problems)
@@ -205,8 +209,11 @@ def _digest(source: UUri) -> bytes:
 class UMessage:
     """One message: its id (UUIDv7, 16 bytes), attributes and payload (None: no payload, not an empty one).
 
-    It is never changed. `dataclasses.replace` makes another one.
+    It is never changed. `dataclasses.replace` makes another one. ``size`` is the memory that it takes, in bytes, as bounds
+    count it.
     """
+
+    __slots__ = ("attributes", "id", "payload", "size")
 
     id: bytes
     attributes: Attributes
@@ -216,6 +223,7 @@ class UMessage:
         self.id = id
         self.attributes = attributes
         self.payload = payload
+        self.size: int = OVERHEAD_BYTES + attributes.extra_bytes + (0 if payload is None else len(payload))
 
     def __hash__(self) -> int:
         return hash(self.id)

@@ -21,13 +21,13 @@ def new_id(now_ms: int) -> bytes:
 
 def parse_id(text: str) -> bytes:
     """Read the hyphenated text form of a UUIDv7. Raises `UuidError`."""
-    if len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-":
+    if len(text) == 36 and text[8:24:5] == "----":
         try:
             uuid = binascii.unhexlify(text.replace("-", ""))
         except ValueError:  # other characters, or an odd number of digits
             uuid = b""
         if len(uuid) == 16:  # neither more hyphens
-            return check_id(uuid)
+            return uuid if uuid[6] & 0xF0 == 0x70 and uuid[8] & 0xC0 == 0x80 else check_id(uuid)
     raise UuidError(f"{text[:64]!r}: expected a hyphenated UUID")
 
 
@@ -50,7 +50,7 @@ def check_id(uuid: bytes) -> bytes:
 
 def created_ms(uuid: bytes) -> int:
     """When the message was created, in Unix milliseconds."""
-    return uuid[0] << 40 | uuid[1] << 32 | uuid[2] << 24 | uuid[3] << 16 | uuid[4] << 8 | uuid[5]
+    return int.from_bytes(uuid[:6], "big")
 
 
 def made_ms(uuid: bytes, now_ms: int) -> int:

@@ -40,7 +40,7 @@ def from_mqtt(messages: list[UMessage]) -> Callable[[], list[UMessage]]:
     topic = topic_for(messages[0].attributes, "off-vehicle", GATEWAY)
     packets = [encode(message, topic, 7) for message in messages]
     decoder = PublishDecoder("off-vehicle", GATEWAY, 1024)
-    return lambda: [decoder.decode(frames.read(memoryview(packet))) for packet in packets]
+    return lambda: [decoder.decode(frames.read(packet)) for packet in packets]
 
 
 def from_zenoh(messages: list[UMessage]) -> Callable[[], list[UMessage]]:

@@ -27,7 +27,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     read = frames.read
 
-    def counted(frame: memoryview) -> object:
+    def counted(frame: bytes) -> object:
         sizes.append(len(frame))
         return read(frame)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.transports.base import Presence
+from streamer.uprotocol.message import OVERHEAD_BYTES
 from streamer.uprotocol.protobuf import id_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri

@@ -30,7 +30,7 @@ class Connection:
     def __init__(
         self,
         max_packet_bytes: int,
-        on_frames: Callable[["Connection", list[memoryview]], bool],
+        on_frames: Callable[["Connection", list[bytes]], bool],
         on_writable: Callable[[bool], None],
         on_lost: Callable[["Connection"], None],
     ) -> None:

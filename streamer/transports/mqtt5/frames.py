@@ -75,11 +75,11 @@ class FrameReader:
         self._waiting = 0
         self._needed = 2
 
-    def feed(self, data: bytes) -> tuple[list[memoryview], ProtocolError | None]:
+    def feed(self, data: bytes) -> tuple[list[bytes], ProtocolError | None]:
         """The packets that are complete now, and what is wrong with the bytes after them, if anything."""
-        frames: list[memoryview] = []
+        frames: list[bytes] = []
         if self._to_skip:
-            data = data[self._skip(memoryview(data), frames) :]
+            data = data[self._skip(data, frames) :]
             if not data:
                 return frames, None
         if self._chunks or len(data) < self._needed:
@@ -89,7 +89,6 @@ class FrameReader:
                 return frames, None
             data = b"".join(self._chunks)
             self._chunks = []
-        view = memoryview(data)
         position, end = 0, len(data)
         while True:
             rest = end - position
@@ -122,12 +121,12 @@ class FrameReader:
                     detail = f"a packet of {size} bytes: expected at most {most}"
                     return frames, ProtocolError(mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE, detail)
                 self._to_skip = size
-                position += self._skip(view[position:], frames)
+                position += self._skip(data[position : position + size], frames)
                 continue
             if size > rest:
                 self._needed = size
                 break
-            frames.append(view if size == end else view[position : position + size])
+            frames.append(data[position : position + size])
             position += size
         if position < end:
             self._chunks = [data[position:]]
@@ -144,20 +143,20 @@ class FrameReader:
         """Whether a packet that is too large is passing."""
         return self._to_skip > 0
 
-    def _skip(self, view: memoryview, frames: list[memoryview]) -> int:
+    def _skip(self, data: bytes, frames: list[bytes]) -> int:
         """Skip what belongs to the PUBLISH that is too large; the number of bytes is returned."""
-        used = min(self._to_skip, len(view))
+        used = min(self._to_skip, len(data))
         # Always less than the whole packet: the stub must not look like one.
         room = min(_STUB_BYTES, len(self._stub) + self._to_skip - 1) - len(self._stub)
-        self._stub += view[: max(0, room)]
+        self._stub += data[: max(0, room)]
         self._to_skip -= used
         if not self._to_skip:
-            frames.append(memoryview(bytes(self._stub)))
+            frames.append(bytes(self._stub))
             self._stub = bytearray()
         return used
 
 
-def check_header(frame: memoryview, max_bytes: int) -> None:
+def check_header(frame: bytes, max_bytes: int) -> None:
     """Raise `MalformedPacketError` for a PUBLISH with more than ``max_bytes`` of properties, before they are decoded.
 
     Decoding makes an object of every few bytes: a packet of 16 MiB would hold up everything for more than a second.
@@ -174,12 +173,12 @@ def check_header(frame: memoryview, max_bytes: int) -> None:
         raise MalformedPacketError(Malformed.HEADER, f"{size} bytes of properties, more than max_header_bytes {max_bytes}")
 
 
-def read(frame: memoryview) -> Any:
+def read(frame: bytes) -> Any:
     """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
     try:
         if frame[0] & KIND == PUBLISH:
             _check_text(frame)
-        packet, _ = _decode(frame)
+        packet, _ = _decode(memoryview(frame))
     except UnicodeDecodeError:
         raise MalformedPacketError(Malformed.PACKET, _NOT_TEXT) from None
     except (ValueError, IndexError) as exc:
@@ -194,7 +193,7 @@ def read(frame: memoryview) -> Any:
     return packet
 
 
-def _check_text(frame: memoryview) -> None:
+def _check_text(frame: bytes) -> None:
     """Raise UnicodeDecodeError for a PUBLISH with text that is not UTF-8, and IndexError if it ends too early.
 
     The codec panics then, which ten lines on stderr tell, for each of the packets that anybody can send. A panic for another
@@ -202,27 +201,27 @@ def _check_text(frame: memoryview) -> None:
     """
     start = _body_of(frame)
     properties = start + 2 + int.from_bytes(frame[start : start + 2], "big")
-    topic = bytes(frame[start + 2 : properties])
+    topic = frame[start + 2 : properties]
     if frame[0] & QOS:
         properties += 2
     size, used = variable_int(frame, properties)
     at = properties + used
     end = min(at + size, len(frame))
-    if topic.isascii() and bytes(frame[at:end]).isascii():  # nearly always
+    if topic.isascii() and frame[at:end].isascii():  # nearly always
         return
     topic.decode()
     while at < end:
         after = _after_property(frame, at)
         if frame[at] in _TEXT_PROPERTIES:
-            bytes(frame[at + 3 : after]).decode()
+            frame[at + 3 : after].decode()
         elif frame[at] == _USER_PROPERTY:
             value = at + 3 + int.from_bytes(frame[at + 1 : at + 3], "big")
-            bytes(frame[at + 3 : value]).decode()
-            bytes(frame[value + 2 : after]).decode()
+            frame[at + 3 : value].decode()
+            frame[value + 2 : after].decode()
         at = after
 
 
-def cut(frame: memoryview, max_header_bytes: int, max_payload_bytes: int) -> tuple[memoryview, int, bool]:
+def cut(frame: bytes, max_header_bytes: int, max_payload_bytes: int) -> tuple[bytes, int, bool]:
     """A PUBLISH that is too large as a complete packet with the properties that fit, and the beginning of the payload.
 
     Also how long the whole payload is, and whether all properties are there. The token is always left out: it is the longest
@@ -243,13 +242,13 @@ def cut(frame: memoryview, max_header_bytes: int, max_payload_bytes: int) -> tup
         if frame[at : at + len(_TOKEN)] != _TOKEN:
             properties += frame[at:after]
         at = after
-    body = bytes(frame[start:position]) + as_variable_int(len(properties)) + bytes(properties)
-    body += bytes(frame[payload : payload + max_payload_bytes])
-    packet = bytes(frame[:1]) + as_variable_int(len(body)) + body
-    return memoryview(packet), _announced_bytes(frame) - payload, at == payload
+    body = frame[start:position] + as_variable_int(len(properties)) + properties
+    body += frame[payload : payload + max_payload_bytes]
+    packet = frame[:1] + as_variable_int(len(body)) + body
+    return packet, _announced_bytes(frame) - payload, at == payload
 
 
-def _after_property(frame: memoryview, position: int) -> int:
+def _after_property(frame: bytes, position: int) -> int:
     """Where the property that begins here ends. What is no property of a PUBLISH is taken for text: `read` finds out."""
     kind = frame[position]
     position += 1
@@ -262,21 +261,23 @@ def _after_property(frame: memoryview, position: int) -> int:
     return position
 
 
-def _announced_bytes(frame: memoryview) -> int:
+def _announced_bytes(frame: bytes) -> int:
     """The length of a packet according to its header."""
     length, used = variable_int(frame, 1)
     return 1 + used + length
 
 
-def variable_int(frame: memoryview, start: int) -> tuple[int, int]:
+def variable_int(frame: bytes, start: int) -> tuple[int, int]:
     """A variable byte integer (MQTT 5, 1.5.5), and the number of its bytes."""
-    value, used = 0, 0
-    while True:
+    digit = frame[start]
+    if digit < 0x80:
+        return digit, 1
+    value, used = digit & 0x7F, 1
+    while digit > 0x7F and used < 4:
         digit = frame[start + used]
         value |= (digit & 0x7F) << (7 * used)
         used += 1
-        if digit < 0x80 or used == 4:
-            return value, used
+    return value, used
 
 
 def as_variable_int(value: int) -> bytes:
@@ -291,7 +292,7 @@ def as_variable_int(value: int) -> bytes:
     return bytes(digits)
 
 
-def _body_of(frame: memoryview) -> int:
+def _body_of(frame: bytes) -> int:
     """Where a packet begins behind its fixed header."""
     start = 2
     while frame[start - 1] > 0x7F:
@@ -299,7 +300,7 @@ def _body_of(frame: memoryview) -> int:
     return start
 
 
-def publish_packet_id(frame: memoryview) -> int:
+def publish_packet_id(frame: bytes) -> int:
     """The packet id of a PUBLISH that the codec cannot read (QoS above 0). Raises `ProtocolError`."""
     start = _body_of(frame)
     topic_bytes = int.from_bytes(frame[start : start + 2], "big")
@@ -310,7 +311,7 @@ def publish_packet_id(frame: memoryview) -> int:
     return packet_id
 
 
-def puback(frame: memoryview) -> tuple[int, int]:
+def puback(frame: bytes) -> tuple[int, int]:
     """Packet id and reason code of a PUBACK; the codec refuses unknown reasons. Raises `ProtocolError`."""
     if len(frame) == 4:
         return frame[2] << 8 | frame[3], 0

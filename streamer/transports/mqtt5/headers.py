@@ -44,7 +44,7 @@ class KnownHeaders:
     def __init__(self) -> None:
         self._known: Cache[bytes, _Known] = Cache(len)
 
-    def read(self, frame: memoryview) -> tuple[UMessage, int] | None:
+    def read(self, frame: bytes) -> tuple[UMessage, int] | None:
         """The message in a complete PUBLISH, and its packet id; None if its header is not known, or something is wrong."""
         same, packet_id, id_text, end = _header(frame)
         known = self._known.get(same) or self._older(same)
@@ -54,9 +54,9 @@ class KnownHeaders:
             uuid = parse_id(id_text)
         except UuidError:
             return None
-        return UMessage(uuid, known.attributes, bytes(frame[end:]) or known.empty), packet_id
+        return UMessage(uuid, known.attributes, frame[end:] or known.empty), packet_id
 
-    def learn(self, frame: memoryview, packet: PublishPacket, message: UMessage) -> None:
+    def learn(self, frame: bytes, packet: PublishPacket, message: UMessage) -> None:
         """Remember the header of a packet that was decoded, unless the message carries something of its own.
 
         Nor if the packet is odd. The codec reads some that are no good: properties that end within one of them. And a text
@@ -84,7 +84,7 @@ class KnownHeaders:
             return None
 
 
-def _header(frame: memoryview) -> _Header:
+def _header(frame: bytes) -> _Header:
     """`_NO_HEADER` if the packet is not whole, or has another QoS, or no id, or more properties than are looked at."""
     size = len(frame)
     if size < _LEAST_BYTES or frame[0] & QOS != AT_LEAST_ONCE:
@@ -100,7 +100,7 @@ def _header(frame: memoryview) -> _Header:
     end = topic_end + 2 + used + length
     if end > size or length > _MOST_BYTES:
         return _NO_HEADER
-    head = bytes(frame[start:end])
+    head = frame[start:end]
     packet_id_at = topic_end - start
     found_at = head.find(ID_PROPERTY, packet_id_at + 2)
     id_at = found_at + len(ID_PROPERTY)

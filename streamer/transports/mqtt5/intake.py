@@ -58,9 +58,10 @@ class PacketIntake:
         """Whether the broker has sent as much beyond our receive maximum as may be, however large the messages."""
         return len(self._session.receipts) >= self._most
 
-    def take(self, read: Sequence[memoryview], control: Callable[[memoryview], None], into: list[Received]) -> None:
+    def take(self, read: Sequence[bytes], control: Callable[[bytes], None], into: list[Received]) -> None:
         """Sort packets; messages go to ``into``, all but PUBACK and PUBLISH to ``control``. Raises `ProtocolError`."""
         session, headers, decoder, max_header_bytes = self._session, self._headers, self._decoder, self._max_header_bytes
+        receipts, most = session.receipts, self._most
         arrived = ignored = 0
         try:
             for frame in read:
@@ -76,7 +77,7 @@ class PacketIntake:
                 arrived += 1
                 if first & QOS_ABOVE_1 or not session.is_connected:
                     raise self._broken("a PUBLISH that was not asked for")
-                if first & QOS and (self.overflows or (self.is_full and self._is_too_much())):
+                if first & QOS and (self.overflows or (len(receipts) >= most and self._is_too_much())):
                     self.overflows = True
                     ignored += 1
                     continue
@@ -115,7 +116,7 @@ class PacketIntake:
         session = self._session
         return len(session.receipts) >= _EXCESS or session.owed_bytes >= self._excess_bytes
 
-    def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
+    def _skip(self, frame: bytes, error: MalformedPacketError) -> None:
         """Tell of a packet that is not a message, and acknowledge it in its turn. The connection goes on.
 
         If it is only too large, what is known of it is a message.
@@ -126,7 +127,7 @@ class PacketIntake:
         if frame[0] & QOS:
             self._session.skip(frames.publish_packet_id(frame))
 
-    def _refuse(self, frame: memoryview, error: MalformedPacketError) -> bool:
+    def _refuse(self, frame: bytes, error: MalformedPacketError) -> bool:
         """Whether so much of a packet that is too large can be read that its sender can be told."""
         try:
             part, payload_bytes, has_all = frames.cut(frame, self._max_header_bytes, KNOWN_PAYLOAD_BYTES)

@@ -42,7 +42,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
 
-    def take(connection: Connection, frames: list[memoryview]) -> bool:
+    def take(connection: Connection, frames: list[bytes]) -> bool:
         if not answer.done():
             try:
                 answer.set_result(read(frames[0]))

@@ -37,7 +37,7 @@ class Traffic:
         registry: ListenerRegistry,
         events: TransportEvents,
         receive_maximum: int,
-        control: Callable[[Connection, memoryview], None],
+        control: Callable[[Connection, bytes], None],
     ) -> None:
         self.connection: Connection | None = None
         self.is_relieved = False
@@ -49,7 +49,7 @@ class Traffic:
         self._receive_maximum = receive_maximum
         self._control = control
         self._reading: Connection | None = None  # what is being read comes from there
-        self._pass: Callable[[memoryview], None] = self._pass_on  # made once
+        self._pass: Callable[[bytes], None] = self._pass_on  # made once
         self._flush_is_due = False
 
     # -- sending
@@ -85,7 +85,7 @@ class Traffic:
 
     # -- receiving
 
-    def on_frames(self, connection: Connection, read: list[memoryview]) -> bool:
+    def on_frames(self, connection: Connection, read: list[bytes]) -> bool:
         """Take what came. Returns whether more may be on its way from the broker."""
         session, intake = self._session, self._intake
         overflowed = intake.overflows
@@ -114,7 +114,7 @@ class Traffic:
             connection.disconnect(error.reason, str(error))
         return len(batch) > 0 or session.unconfirmed > 0
 
-    def _pass_on(self, frame: memoryview) -> None:
+    def _pass_on(self, frame: bytes) -> None:
         if self._reading is not None:
             self._control(self._reading, frame)
 

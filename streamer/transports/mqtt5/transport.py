@@ -225,7 +225,7 @@ class Mqtt5Transport(ListeningTransport):
 
     # -- receiving --------------------------------------------------------------------------------------------------
 
-    def _on_control(self, connection: Connection, frame: memoryview) -> None:
+    def _on_control(self, connection: Connection, frame: bytes) -> None:
         try:
             packet = frames.read(frame)
         except MalformedPacketError as exc:

@@ -69,7 +69,7 @@ class _Flow:
         self._expiry_s = -(-a.ttl // 1000) if a.ttl else None
         self._content_type = str(int(a.payload_format)) if a.payload_format else None
         packet = self._by_codec(UMessage(_NO_ID, a.shared), 1, False)
-        begin = 1 + variable_int(memoryview(packet), 1)[1]
+        begin = 1 + variable_int(packet, 1)[1]
         end = begin + 2 + int.from_bytes(packet[begin : begin + 2], "big")
         self._topic_field = packet[begin:end]
         before, _, self._after_id = packet[end + 2 :].partition(ID_PROPERTY + format_id(_NO_ID).encode())

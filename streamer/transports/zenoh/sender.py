@@ -25,7 +25,7 @@ from streamer.transports.errors import LinkLostError, PermanentError, RefusedErr
 from streamer.transports.results import ResultRuns
 from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for
-from streamer.uprotocol.message import Attributes, UMessage
+from streamer.uprotocol.message import OVERHEAD_BYTES, Attributes, UMessage
 from streamer.uprotocol.status import UCode
 
 _LEND_S = 0.002
@@ -33,7 +33,7 @@ _LEND_AGAIN_S = 0.001  # while puts make progress
 _LOOK_AGAIN_S = 0.02  # while they make none
 _SMALL = 32
 _UNASKED_BYTES: Final = 16 * 1024  # put before the send queues are asked again; far less than Zenoh's own queue has room for
-_OVERHEAD_BYTES: Final = 200  # of a message on the wire, besides its payload, token and traceparent
+_NOT_PUT_BYTES: Final = OVERHEAD_BYTES - 200  # of the size of a message: on the wire its other attributes take about 200
 
 _ROUTES = 8192
 _DECLARED = 1024
@@ -372,4 +372,4 @@ class Sender:
 
 def _put_bytes(message: UMessage) -> int:
     """About how much room a message takes in Zenoh's queue."""
-    return _OVERHEAD_BYTES + message.attributes.extra_bytes + len(message.payload or b"")
+    return message.size - _NOT_PUT_BYTES

@@ -6,9 +6,10 @@ import pytest
 
 from streamer.delivery.backlog import Backlog
 from streamer.delivery.lane import Delivery
-from streamer.delivery.queue import OVERHEAD_BYTES, RouteQueue
+from streamer.delivery.queue import RouteQueue
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import OVERHEAD_BYTES
 from streamer.uprotocol.uri import UUri
 from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, route_queue
 

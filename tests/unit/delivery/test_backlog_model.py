@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamer.delivery.backlog import Backlog
 from streamer.delivery.lane import Delivery
-from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue, size_of
+from streamer.delivery.queue import Room, RouteQueue
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import OVERHEAD_BYTES
 from tests.unit.delivery.messages import message, push, route_queue
 
 ROUTES = ((0,), (1,), (0, 1), (1, 0))
@@ -89,7 +90,7 @@ class Admission(RuleBasedStateMachine):
         fitting: list[bytes] = []
         size = queue.bytes
         for _, key in candidates:
-            size += size_of(self.waiting[key].received.message)
+            size += self.waiting[key].received.message.size
             has_room = queue.messages + len(fitting) < bounds.messages and size <= bounds.bytes
             if not has_room and (fitting or queue.messages):
                 break
@@ -98,7 +99,7 @@ class Admission(RuleBasedStateMachine):
 
     def admit(self, received: Received, turn: int | None) -> None:
         """As an ingress does: the first queue that has no room is waited for."""
-        key, size = received.message.id, size_of(received.message)
+        key, size = received.message.id, received.message.size
         for number in self.routes[key]:
             queue = self.queues[number]
             older = [w for w in self.waiting.values() if w.queue == number and (turn is None or w.turn < turn)]
@@ -126,7 +127,7 @@ class Admission(RuleBasedStateMachine):
     @invariant()
     def the_counts_are_exact(self) -> None:
         assert len(self.backlog) == len(self.waiting)
-        assert self.backlog.bytes == sum(size_of(each.received.message) for each in self.waiting.values())
+        assert self.backlog.bytes == sum(each.received.message.size for each in self.waiting.values())
         assert set(self.backlog.queues()) == {self.queues[each.queue] for each in self.waiting.values()}
 
     def teardown(self) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from streamer.delivery import custody as custody_module
 from streamer.delivery import new_letters
-from streamer.delivery.queue import size_of
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal import codec
 from streamer.journal.entries import ENTRY_BYTES, Letter
@@ -229,7 +228,7 @@ def test_of_more_failed_messages_than_a_bound_the_oldest_sources_wait_no_longer(
     with journaled(path) as harness:
         kept = [keep(harness, letter(harness.journal.number(), uuid)) for uuid in range(4)]
         assert [received.acknowledged for received in kept] == [True, True, False, False]
-        monkeypatch.setattr(new_letters, "_MAX_SOURCE_BYTES", size_of(message()))
+        monkeypatch.setattr(new_letters, "_MAX_SOURCE_BYTES", message().size)
         kept.append(keep(harness, letter(harness.journal.number(), 5)))
         assert [received.acknowledged for received in kept] == [True] * 4 + [False]
         harness.write()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from streamer.delivery.lane import Delivery
-from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.journal.entries import JournalError
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import OVERHEAD_BYTES
 from tests.unit.delivery.custody_harness import CustodyHarness, journaled
 from tests.unit.delivery.messages import NOW_MS, message
 from tests.unit.journal.harness import execute

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from streamer.delivery import queue as queue_module
 from streamer.delivery.lane import Delivery, Hold, Lane
-from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue
+from streamer.delivery.queue import Room, RouteQueue
 from streamer.uprotocol.form import IS_COMPILED
+from streamer.uprotocol.message import OVERHEAD_BYTES
 from streamer.uprotocol.uri import UUri
 from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, route_queue, topic
 

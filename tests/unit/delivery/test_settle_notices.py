@@ -8,11 +8,10 @@ import pytest
 from streamer.delivery.dedup import key_of
 from streamer.delivery.flush_times import FLUSH_S
 from streamer.delivery.lane import Delivery
-from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.delivery.stats import RouteStats
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
-from streamer.uprotocol.message import Options, UMessage, UPriority, publish, request
+from streamer.uprotocol.message import OVERHEAD_BYTES, Options, UMessage, UPriority, publish, request
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import START_MS

@@ -43,5 +43,5 @@ ATTRIBUTES = st.builds(
 
 
 def through_codec(data: bytes) -> mqtt5.PublishPacket:
-    packet: mqtt5.PublishPacket = frames.read(memoryview(data))
+    packet: mqtt5.PublishPacket = frames.read(data)
     return packet

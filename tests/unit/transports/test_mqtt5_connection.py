@@ -28,7 +28,7 @@ class Reads:
         self.expects_more = False
         self._then = then
 
-    def take(self, connection: Connection, read: list[memoryview]) -> bool:
+    def take(self, connection: Connection, read: list[bytes]) -> bool:
         self.frames += len(read)
         self.in_this_turn += 1
         self.most_in_a_turn = max(self.most_in_a_turn, self.in_this_turn)

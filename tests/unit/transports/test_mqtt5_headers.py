@@ -32,13 +32,13 @@ class Reader:
 
     def decode(self, frame: bytes) -> UMessage:
         """The message by codec and decoder. Its header is known from then on."""
-        packet = frames.read(memoryview(frame))
+        packet = frames.read(frame)
         message = self.decoder.decode(packet)
-        self.headers.learn(memoryview(frame), packet, message)
+        self.headers.learn(frame, packet, message)
         return message
 
     def read(self, frame: bytes) -> tuple[UMessage, int] | None:
-        return self.headers.read(memoryview(frame))
+        return self.headers.read(frame)
 
 
 def frame(attributes: Attributes, message_id: bytes = ID, payload: bytes | None = b"x", packet_id: int = 7) -> bytes:
@@ -95,7 +95,7 @@ def test_whatever_came_before_a_packet_is_read_as_codec_and_decoder_do(
             data[at : at + len(change)] = change
         later = bytes(data)
         try:
-            packet = frames.read(memoryview(later))
+            packet = frames.read(later)
             expected = reader.decoder.decode(packet)
         except MalformedPacketError:
             assert reader.read(later) is None
@@ -146,7 +146,7 @@ def test_packet_with_any_other_difference_is_not_known(other: bytes) -> None:
 def test_text_that_looks_like_the_id_is_not_taken_for_it(shown: bytes) -> None:
     reader = Reader()
     decoy = ("x", wire.ID_PROPERTY.decode() + format_id(shown))
-    usual = frames.read(memoryview(foreign())).user_properties
+    usual = frames.read(foreign()).user_properties
     qos = mqtt5.QoS.AT_LEAST_ONCE
     packet = mqtt5.PublishPacket("veh1/cloud", b"x", qos=qos, packet_id=1, user_properties=[decoy, *usual]).write()
     assert reader.decode(packet).id == ID
@@ -158,7 +158,7 @@ def test_properties_that_end_within_one_of_them_are_left_to_the_codec(missing: i
     reader = Reader()
     whole = foreign(("x", "a text that is longer than that"))
     at = whole.index(b"veh1/cloud") + len(b"veh1/cloud") + 2
-    size, used = frames.variable_int(memoryview(whole), at)
+    size, used = frames.variable_int(whole, at)
     short = whole[:at] + frames.as_variable_int(size - missing) + whole[at + used :]
     assert short != whole
     assert reader.decode(short).payload == b"x"
@@ -217,7 +217,7 @@ def test_the_beginning_of_a_packet_is_no_message() -> None:
 
 def test_qos_0_is_left_to_the_codec() -> None:
     reader = Reader()
-    packet = frames.read(memoryview(foreign()))
+    packet = frames.read(foreign())
     without = mqtt5.PublishPacket(packet.topic, b"x", user_properties=packet.user_properties).write()
     reader.decode(foreign())
     reader.decode(without)

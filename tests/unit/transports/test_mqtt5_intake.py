@@ -49,9 +49,7 @@ class IntakeHarness:
         self.messages: list[Received] = []
 
     def take(self, *packets: bytes) -> None:
-        self.intake.take(
-            [memoryview(each) for each in packets], lambda frame: self.control.append(bytes(frame)), self.messages
-        )
+        self.intake.take(packets, self.control.append, self.messages)
 
     def publish(self, payload: bytes, packet_id: int = 1) -> bytes:
         return self.encoder.encode(self.message(payload), packet_id, False)
@@ -160,7 +158,7 @@ def with_properties(packet: bytes, *more: tuple[str, str]) -> bytes:
 def stub_of(packet: bytes, max_packet_bytes: int) -> bytes:
     """What is left of a packet that is too large, in pieces, after it has passed."""
     reader = FrameReader(max_packet_bytes)
-    stubs: list[memoryview] = []
+    stubs: list[bytes] = []
     for start in range(0, len(packet), 1000):
         frames, error = reader.feed(packet[start : start + 1000])
         assert error is None
@@ -253,4 +251,4 @@ def test_garbage_that_is_too_large_costs_nothing_but_itself(rest: bytes, first: 
     assert harness.events.packets == 1
     assert len(harness.events.malformed) + len(harness.intake.refused) == 1
     with contextlib.suppress(IndexError):
-        cut(memoryview(frame), most, 10)
+        cut(frame, most, 10)
