@@ -35,7 +35,8 @@ class FlushTimes:
 
     def late(self, within_s: float) -> None:
         """Have a flush within so many seconds. One that was asked for already may come later than that, not by more."""
-        self._ask()
+        if self.asked_s is None:  # called for every message
+            self._ask()
         if within_s <= FLUSH_S:
             self.soon()
         elif not (self._is_soon or self._is_late):

@@ -297,7 +297,7 @@ class Ingress(UListener):
         size, backlog = received.message.size, self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
-            if is_behind or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
+            if is_behind or (queue.is_patient and queue.messages and not queue.fits(size * copies, copies)):
                 authority = received.message.attributes.source.authority
                 if queue.shares.has_bounds and queue.refuses(authority, size * copies, copies):
                     continue  # refused when it enters the others

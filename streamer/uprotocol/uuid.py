@@ -61,7 +61,7 @@ def made_ms(uuid: bytes, now_ms: int) -> int:
 
 def age_s(uuid: bytes, now_ms: int) -> float:
     """How old a message is, in seconds: at least 0, and at most a day. Anything else tells of clocks, not of messages."""
-    age_ms = now_ms - created_ms(uuid)
+    age_ms = now_ms - int.from_bytes(uuid[:6], "big")
     if age_ms <= 0:
         return 0.0
     return (age_ms if age_ms < _DAY_MS else _DAY_MS) / 1000

@@ -25,7 +25,7 @@ class Pressure:
         self._since_s = 0.0
 
     def saw(self, waiting: int) -> None:
-        """A message has come. ``waiting``: how many are unacknowledged, this one included."""
+        """Messages have come. ``waiting``: how many are unacknowledged, these included."""
         if waiting > self._most:
             self._most = waiting
         if waiting > self._stalled_at:

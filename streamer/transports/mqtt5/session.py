@@ -330,7 +330,6 @@ class Session:
         else:
             received = UnkeptReceived(message, redelivered, packet_id, self)
         self.receipts.append(received)
-        self.pressure.saw(len(self.receipts))
         self.owed_bytes += received.size
         return received
 

@@ -102,6 +102,7 @@ class Traffic:
         session.settle()
         self.write_outgoing()
         if batch:
+            session.pressure.saw(len(session.receipts))
             self._registry.deliver(batch)
             if session.pressure.is_at_bound(len(session.receipts)):
                 self._events.acknowledgements_awaited()
