@@ -13,7 +13,7 @@ from streamer.admin.answers import API, RequestQuery, one_of, pattern
 from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.running import RunningStreamer
 from streamer.admin.status import lanes_of
-from streamer.delivery.lane import DeliveryState, Hold, Lane
+from streamer.delivery.lane import QUEUED, Hold, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.uprotocol.uri import UUri
 
@@ -81,7 +81,7 @@ class FlowPages:
 
 def _flow(lane: Lane, now_s: float) -> dict[str, Any]:
     source, sink = lane.key
-    head = next((item for item in lane.items if item.state is DeliveryState.QUEUED), None)
+    head = next((item for item in lane.items if item.state is QUEUED), None)
     return {
         "route": lane.queue.name,
         "endpoint": lane.queue.target,

@@ -22,7 +22,7 @@ from functools import partial
 from streamer.clock import Clock
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.flush_times import FLUSH_S, FlushTimes, Later
-from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.lane import IN_FLIGHT, SETTLED, Delivery
 from streamer.delivery.new_letters import NewLetters, WaitingSources
 from streamer.delivery.payloads import Payloads
 from streamer.delivery.rows import TIMERS_S, row_of, take_older, to_write
@@ -108,7 +108,7 @@ class Custody:
         return [
             delivery
             for delivery in (*self._starved, *self._recent, *self._ours)
-            if delivery.state is not DeliveryState.SETTLED
+            if delivery.state is not SETTLED
             and not (delivery.journaled or delivery.received.is_kept or delivery.received.source_keeps)
         ]
 
@@ -237,13 +237,13 @@ class Custody:
             return
         if self.journal is None:
             for delivery in recent:
-                if delivery.state is not DeliveryState.SETTLED:
+                if delivery.state is not SETTLED:
                     delivery.received.keep()
             self._stored(self._take_unstored(now_s), False)
             return
         if self.journal.is_busy:
             if len(recent) >= self._purge_recent_at:  # a commit may hang for long
-                recent = [delivery for delivery in recent if delivery.state is not DeliveryState.SETTLED]
+                recent = [delivery for delivery in recent if delivery.state is not SETTLED]
                 self._purge_recent_at = max(_PURGE_AT, 2 * len(recent))
             self._recent = recent
             return  # `_committed` comes back to it
@@ -317,9 +317,9 @@ class Custody:
         room = journal.max_bytes - journal.bytes - transaction.bytes
         written = []
         # If one message of a lane has no room, no later one may be written: after a crash it would be sent first.
-        starving = {delivery.lane for delivery in self._starved if delivery.state is not DeliveryState.SETTLED}
+        starving = {delivery.lane for delivery in self._starved if delivery.state is not SETTLED}
         for together in to_write(recent):
-            deliveries = [each for each in together if each.state is not DeliveryState.SETTLED]
+            deliveries = [each for each in together if each.state is not SETTLED]
             if not deliveries:  # evicted just now
                 continue
             received = deliveries[0].received
@@ -334,7 +334,7 @@ class Custody:
                     starving.add(delivery.lane)
                     if delivery not in short:
                         self._starve(delivery)
-                    elif delivery.state is not DeliveryState.SETTLED:
+                    elif delivery.state is not SETTLED:
                         self._no_room(delivery)
                 continue
             room -= size
@@ -348,7 +348,7 @@ class Custody:
     def _no_room(self, delivery: Delivery) -> None:
         """The journal is full: the route's policy says what waits and what is given up."""
         queue = delivery.lane.queue
-        if queue.is_patient or delivery.state is DeliveryState.IN_FLIGHT or delivery.received.is_kept:
+        if queue.is_patient or delivery.state is IN_FLIGHT or delivery.received.is_kept:
             self._starve(delivery)  # not acknowledged until there is room, or it is delivered
             return
         victim = queue.least(delivery.message.attributes.priority_class)
@@ -362,16 +362,16 @@ class Custody:
         starved = self._starved
         starved.append(delivery)
         if len(starved) >= self._purge_at:
-            self._starved = starved = [each for each in starved if each.state is not DeliveryState.SETTLED]
+            self._starved = starved = [each for each in starved if each.state is not SETTLED]
             self._purge_at = max(_PURGE_AT, 2 * len(starved))
 
     def _committed(self, written: list[Delivery], batches: Sequence[_Unstored], frees: bool) -> None:
         """The transaction is on disk: acknowledge the sources."""
         self._turned.set()
         # A message with several destinations is safe once it is written for all of them.
-        unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not DeliveryState.SETTLED}
+        unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not SETTLED}
         for delivery in written:
-            if delivery.state is not DeliveryState.SETTLED:
+            if delivery.state is not SETTLED:
                 if id(delivery.received) not in unwritten:
                     delivery.received.keep()
                 self.payloads.spill_beyond(delivery)

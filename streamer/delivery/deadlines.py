@@ -11,7 +11,7 @@ as take some hundredths of a second; the others follow in the next ticks.
 
 import heapq
 
-from streamer.delivery.lane import EXPIRED_AT_ONCE, Delivery, DeliveryState, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, QUEUED, SETTLED, Delivery, Hold, Lane
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
@@ -38,7 +38,7 @@ class Deadlines:
         ``waiting``: how many there are in the queue.
         """
         for delivery in self.fresh:
-            if delivery.state is not DeliveryState.SETTLED:
+            if delivery.state is not SETTLED:
                 self._list(delivery)
         self.fresh.clear()
         expired: list[Delivery] = []
@@ -46,7 +46,7 @@ class Deadlines:
             _take(heap, now, expired)
         for heap in (self._by_wall, self._by_wait):
             if len(heap) > 2 * waiting + 1000:
-                heap[:] = [entry for entry in heap if entry[2].state is not DeliveryState.SETTLED]
+                heap[:] = [entry for entry in heap if entry[2].state is not SETTLED]
                 heapq.heapify(heap)
         return expired
 
@@ -81,10 +81,10 @@ def _take(heap: _Heap, now: float, expired: list[Delivery]) -> None:
     while heap and heap[0][0] < now and len(expired) < EXPIRED_AT_ONCE:
         entry = heapq.heappop(heap)
         delivery = entry[2]
-        if delivery.state is DeliveryState.QUEUED:
+        if delivery.state is QUEUED:
             delivery.lane.drop(delivery)
             expired.append(delivery)
-        elif delivery.state is DeliveryState.IN_FLIGHT:
+        elif delivery.state is IN_FLIGHT:
             in_flight.append(entry)  # it may come back to the lane: looked at again at the next tick
     for entry in in_flight:
         heapq.heappush(heap, entry)

@@ -15,6 +15,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 
 # Between an id and a scope: no authority, and so no other key, contains it.
 _SCOPE: Final = b"\0"
+_PUBLISH: Final = UMessageType.PUBLISH  # an enumeration looks its members up slowly
 _NOBODY: Final[frozenset[str]] = frozenset()
 # How long the original may come after its copy. Two streamers side by side are milliseconds apart.
 GRACE_S = 1.0
@@ -93,7 +94,7 @@ class SeenIds:
     def is_copy(self, message: UMessage) -> bool:
         """Whether a message is such a copy."""
         sink = message.attributes.sink
-        if sink is None or not (self.young_copies or self.old_copies) or message.attributes.type is not UMessageType.PUBLISH:
+        if sink is None or not (self.young_copies or self.old_copies) or message.attributes.type is not _PUBLISH:
             return False
         name = _name_of(message)
         return sink.authority in self.young_copies.get(name, _NOBODY) or sink.authority in self.old_copies.get(name, _NOBODY)
@@ -132,7 +133,7 @@ def key_of(message: UMessage) -> bytes:
 
 def tail_of(attributes: Attributes) -> bytes:
     """What follows the id in the keys of all messages with the same shared attributes."""
-    if attributes.sink is not None and attributes.type is UMessageType.PUBLISH:
+    if attributes.sink is not None and attributes.type is _PUBLISH:
         return attributes.origin + attributes.sink.authority.encode()
     return attributes.origin
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable
 
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.lane import QUEUED, Delivery
 from streamer.delivery.leaving import Parts, attempt, movable, stop_receiving, unpack_all
 from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
@@ -124,7 +124,7 @@ class Drain:
         """With a journal, after the drain: dead-letter the messages that neither it nor a source keeps; returns how many."""
         given_up = 0
         for delivery in self._custody.unwritten():
-            if delivery.state is DeliveryState.QUEUED:  # not a dead letter that the one of another message has evicted
+            if delivery.state is QUEUED:  # not a dead letter that the one of another message has evicted
                 self._fail(delivery, _NOT_WRITTEN)
                 given_up += 1
         if given_up:

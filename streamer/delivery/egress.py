@@ -14,7 +14,7 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.in_flight import FEW_WAIT, InFlight
-from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, Delivery, DeliveryState, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, REDELIVERED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
@@ -273,7 +273,8 @@ class Egress:
                 lane.party.shares.spend(lane.party, out[-1].size, now_s)
             if lane.redeliveries:
                 self.refill(lane)
-            self.file(lane)
+            if lane.live:
+                self.file(lane)
             if lane.top > floor and lane.is_opening:
                 floor = lane.top
         self.in_flight += len(out)
@@ -310,7 +311,7 @@ class Egress:
     def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unconfirmed | None) -> None:
         """The transport's result for submitted deliveries; it is the same for all those of one call."""
         if self._distrusted:  # it may report what it had taken before it failed a second time
-            deliveries = [delivery for delivery in deliveries if delivery.state is DeliveryState.IN_FLIGHT]
+            deliveries = [delivery for delivery in deliveries if delivery.state is IN_FLIGHT]
         if deliveries and error is None and self.transport.confirms_in_order:
             self.flight.took(self._clock.monotonic_s() - deliveries[-1].sent_s)
         self.in_flight -= len(deliveries)
@@ -320,7 +321,7 @@ class Egress:
             for delivery in deliveries:
                 lane = delivery.lane
                 lane.confirmed()
-                if lane.filed < 0:
+                if lane.live and lane.filed < 0:
                     self.file(lane)
             self._settler.delivered(deliveries)
         elif isinstance(error, LinkLostError):
@@ -347,7 +348,7 @@ class Egress:
                 lane.queue.came_back(delivery)
             else:
                 left.append(delivery)
-            if lane.filed < 0:
+            if lane.live and lane.filed < 0:
                 self.file(lane)
         self._settler.unconfirmed(left, store)
 

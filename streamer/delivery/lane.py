@@ -43,6 +43,11 @@ class DeliveryState(IntEnum):
     SETTLED = 2  # or packed into a batch of unconfirmed messages
 
 
+QUEUED: Final = DeliveryState.QUEUED  # an enumeration looks its members up slowly
+IN_FLIGHT: Final = DeliveryState.IN_FLIGHT
+SETTLED: Final = DeliveryState.SETTLED
+
+
 class Hold(IntFlag):
     """Why a lane may not send."""
 
@@ -110,7 +115,7 @@ class Delivery:
         self.sent_s = 0.0
         self.attempts = 0
         self.history = 0
-        self.state = DeliveryState.QUEUED
+        self.state = QUEUED
         self.journaled = False
         self.spilled = False
 
@@ -249,7 +254,7 @@ class Lane:
     def oldest(self) -> Delivery | None:
         """The next one of those that wait here, without what is packed in batches."""
         items = self.items
-        while items and items[0].state is not DeliveryState.QUEUED:
+        while items and items[0].state is not QUEUED:
             items.popleft()
         return items[0] if items else None
 
@@ -260,7 +265,7 @@ class Lane:
 
     def put_back(self, delivery: Delivery) -> None:
         """Return a delivery to its place."""
-        delivery.state = DeliveryState.QUEUED
+        delivery.state = QUEUED
         items = self.items
         at = 0
         while at < len(items) and items[at].seq < delivery.seq:
@@ -274,7 +279,7 @@ class Lane:
         if not items or items[0].seq > deliveries[-1].seq:
             items.extendleft(reversed(deliveries))
             for delivery in deliveries:
-                delivery.state = DeliveryState.QUEUED
+                delivery.state = QUEUED
                 self._count(delivery)
         else:
             for delivery in reversed(deliveries):
@@ -291,7 +296,7 @@ class Lane:
         redelivery_seq = self.redeliveries[0][0] if self.redeliveries else None
         while moved < count and items:
             delivery = items.popleft()
-            if delivery.state is not DeliveryState.QUEUED:
+            if delivery.state is not QUEUED:
                 continue
             if redelivery_seq is not None and delivery.seq > redelivery_seq:
                 items.appendleft(delivery)
@@ -304,7 +309,7 @@ class Lane:
                 if len(expired) >= EXPIRED_AT_ONCE:
                     break
                 continue
-            delivery.state = DeliveryState.IN_FLIGHT
+            delivery.state = IN_FLIGHT
             out.append(delivery)
             moved += 1
         self.in_flight += moved
@@ -313,9 +318,9 @@ class Lane:
     def drop(self, delivery: Delivery) -> None:
         """Take out a waiting delivery that is about to be settled. Settled entries are swept out when there are many."""
         self._discount(delivery)
-        delivery.state = DeliveryState.SETTLED
+        delivery.state = SETTLED
         if len(self.items) > 2 * self.live + 64:
-            self.items = deque(item for item in self.items if item.state is DeliveryState.QUEUED)
+            self.items = deque(item for item in self.items if item.state is QUEUED)
 
     def confirmed(self) -> None:
         """One delivery of this lane was confirmed."""
@@ -339,7 +344,7 @@ class Lane:
 
     def waiting(self) -> list[Delivery]:
         """What waits here, in order, without what is packed in batches."""
-        return [delivery for delivery in self.items if delivery.state is DeliveryState.QUEUED]
+        return [delivery for delivery in self.items if delivery.state is QUEUED]
 
     @property
     def waiting_messages(self) -> int:

@@ -14,7 +14,7 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.ingress import Ingress
-from streamer.delivery.lane import DeliveryState, Hold, Lane
+from streamer.delivery.lane import QUEUED, Hold, Lane
 from streamer.delivery.pump import Pump
 from streamer.delivery.settle import Settler
 from streamer.journal.entries import JournalError
@@ -178,7 +178,7 @@ class Leaving:
                     await asyncio.sleep(0)
                     if not await self._goes_on():
                         return given_up
-                if delivery.state is DeliveryState.QUEUED:  # not evicted or expired meanwhile
+                if delivery.state is QUEUED:  # not evicted or expired meanwhile
                     delivery.lane.drop(delivery)
                     self._parts.settler.fail(delivery, _REMOVED)
                 given_up += 1

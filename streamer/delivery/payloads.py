@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamer.delivery.lane import Delivery, DeliveryState, Lane
+from streamer.delivery.lane import QUEUED, Delivery, Lane
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.journal import Journal
@@ -38,7 +38,7 @@ class Payloads:
         if self.in_memory <= self._most_bytes:
             return
         received = delivery.received
-        if delivery.state is not DeliveryState.QUEUED or received.holders != 1 or not received.message.payload:
+        if delivery.state is not QUEUED or received.holders != 1 or not received.message.payload:
             return
         received.message = replace(received.message, payload=None)
         delivery.message = replace(delivery.message, payload=None)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from streamer.clock import Clock
 from streamer.delivery.flow_log import NOBODY_LISTENS, RELEASED
-from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, DeliveryState, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, QUEUED, REDELIVERED, Hold, Lane
 from streamer.delivery.settle import Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.routing.outcome import Failure, Outcome
@@ -142,7 +142,7 @@ class AbsentLanes:
         """Give up what has waited for so long, ``most`` messages at most; how many they were is returned."""
         if lane.wants_redelivery:
             self._egress.refill(lane)
-        waiting = (delivery for delivery in lane.items if delivery.state is DeliveryState.QUEUED)
+        waiting = (delivery for delivery in lane.items if delivery.state is QUEUED)
         given_up = list(takewhile(lambda delivery: now_s - delivery.entered_s > absent_s, islice(waiting, most)))
         for delivery in given_up:
             lane.drop(delivery)

@@ -12,7 +12,7 @@ from enum import Enum
 
 from streamer.config.models import QueuePolicy
 from streamer.delivery.deadlines import Deadlines
-from streamer.delivery.lane import CLASSES, Delivery, DeliveryState, Hold, Lane, LaneOwner
+from streamer.delivery.lane import CLASSES, QUEUED, SETTLED, Delivery, Hold, Lane, LaneOwner
 from streamer.delivery.shares import Shares
 from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.routing.table import FlowKey
@@ -246,9 +246,9 @@ class RouteQueue:
     def _waiting_up_to(self, priority_class: int) -> Iterator[Delivery]:
         for level in range(priority_class + 1):
             by_age = self._by_age[level]
-            while by_age and by_age[0].state is not DeliveryState.QUEUED:
+            while by_age and by_age[0].state is not QUEUED:
                 by_age.popleft()  # what is in flight is listed again if it comes back
-            yield from (delivery for delivery in by_age if delivery.state is DeliveryState.QUEUED)
+            yield from (delivery for delivery in by_age if delivery.state is QUEUED)
 
     def came_back(self, delivery: Delivery) -> None:
         """A delivery waits again after it was in flight."""
@@ -257,7 +257,7 @@ class RouteQueue:
 
     def leave(self, delivery: Delivery) -> None:
         """A delivery is settled: it no longer counts."""
-        delivery.state = DeliveryState.SETTLED
+        delivery.state = SETTLED
         self.messages -= 1
         self.bytes -= delivery.size
         if self.shares.counts:
@@ -307,14 +307,12 @@ class RouteQueue:
         """Everything that waits in a lane."""
         for lane in self.lanes.values():
             for delivery in lane.items:
-                if delivery.state is DeliveryState.QUEUED:
+                if delivery.state is QUEUED:
                     yield delivery
 
     def oldest_entered_s(self) -> float | None:
         """When the message that has waited longest arrived (monotonic seconds)."""
-        heads = (
-            next((item for item in lane.items if item.state is DeliveryState.QUEUED), None) for lane in self.lanes.values()
-        )
+        heads = (next((item for item in lane.items if item.state is QUEUED), None) for lane in self.lanes.values())
         return min((head.entered_s for head in heads if head is not None), default=None)
 
     def account(self, now_s: float) -> RouteAccount:
@@ -336,7 +334,7 @@ class RouteQueue:
     def _sweep_ages(self) -> None:
         for level, by_age in enumerate(self._by_age):
             if len(by_age) > self.messages + 1000:
-                self._by_age[level] = deque(item for item in by_age if item.state is not DeliveryState.SETTLED)
+                self._by_age[level] = deque(item for item in by_age if item.state is not SETTLED)
 
     def _retire_some(self) -> None:
         """Retire idle lanes, unless that was tried a moment ago. They may all have something that is unconfirmed."""

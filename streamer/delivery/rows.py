@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.lane import SETTLED, Delivery
 from streamer.journal import codec
 from streamer.journal.entries import Row
 from streamer.transports.base import Received
@@ -20,7 +20,7 @@ def to_write(deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
     That is everything that becomes of a message that its source keeps. With a row for some of it, the message would be a
     duplicate when the source sends it again after a crash, and the rest would be lost.
     """
-    waiting = [each for each in deliveries if each.state is not DeliveryState.SETTLED and not each.journaled]
+    waiting = [each for each in deliveries if each.state is not SETTLED and not each.journaled]
     return [list(together) for _, together in groupby(waiting, _whole)]
 
 
@@ -39,7 +39,7 @@ def take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) ->
     """Move what entered before a time, from the oldest on. What has its outcome is forgotten."""
     while waiting:
         oldest = waiting[0]
-        if oldest.state is not DeliveryState.SETTLED:
+        if oldest.state is not SETTLED:
             if oldest.entered_s > than_s + TIMERS_S:
                 return
             into.append(oldest)

@@ -20,7 +20,6 @@ from streamer.traces.record import (
     pack_traceparent,
 )
 from streamer.uprotocol.message import OVERHEAD_BYTES, UMessage
-from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
 MAX_RECORDS = 10_000
@@ -96,7 +95,8 @@ class Recorder:
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
         """This delivery has failed."""
-        self._add(_pack(delivery, now_s, self._number_of(delivery.lane), failure.outcome, failure.code), now_s)
+        outcome = OUTCOME_NUMBERS[failure.outcome]
+        self._add(_pack(delivery, now_s, self._number_of(delivery.lane), outcome, failure.code), now_s)
 
     def turned_away(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
@@ -106,16 +106,14 @@ class Recorder:
         number = self._numbers.get((names, source, sink))
         if number is None:
             number = self._numbers[names, source, sink] = self._add_flow(names, source, sink)
-        size = len(message.payload or b"")
-        self._add(
-            _pack_message(message, number, size, now_s, 0.0, now_s, now_ms, 0, failure.outcome, failure.code, 0), now_s
-        )
+        size, outcome = len(message.payload or b""), OUTCOME_NUMBERS[failure.outcome]
+        self._add(_pack_message(message, number, size, now_s, 0.0, now_s, now_ms, 0, outcome, failure.code, 0), now_s)
 
     # -- unconfirmed deliveries
 
     def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
         """The record of a delivery that was sent and is unconfirmed, to be kept until `confirmed` or `lost`."""
-        return _pack(delivery, now_s, 0, Outcome.DELIVERED, UCode.OK)
+        return _pack(delivery, now_s, 0, _DELIVERED, 0)
 
     def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
         """Records of a lane that `unconfirmed` packed: the messages count as delivered now."""
@@ -183,7 +181,7 @@ class Recorder:
         return len(self._flows) - 1
 
 
-def _pack(delivery: Delivery, now_s: float, number: int, outcome: Outcome, code: UCode) -> bytes:
+def _pack(delivery: Delivery, now_s: float, number: int, outcome: int, code: int) -> bytes:
     return _pack_message(
         delivery.message,
         number,
@@ -208,8 +206,8 @@ def _pack_message(
     now_s: float,
     entered_ms: int,
     attempts: int,
-    outcome: Outcome,
-    code: UCode,
+    outcome: int,
+    code: int,
     flags: int,
 ) -> bytes:
     attributes = message.attributes
@@ -227,8 +225,8 @@ def _pack_message(
         attempts,
         attributes.type,
         attributes.priority,
-        OUTCOME_NUMBERS[outcome],
+        outcome,
         code,
         flags,
-        pack_traceparent(attributes.traceparent),
+        b"" if attributes.traceparent is None else pack_traceparent(attributes.traceparent),
     )

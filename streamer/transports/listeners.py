@@ -7,7 +7,7 @@ The cost of a message is the same with ten topics and with thousands.
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from streamer.transports.base import ListenerOptions
 from streamer.transports.errors import Unwanted
@@ -23,6 +23,7 @@ Filter = tuple[UUri, UUri | None]
 V = TypeVar("V")
 
 _PULL_BUFFER = 1000
+_RESPONSE: Final = UMessageType.RESPONSE  # an enumeration looks its members up slowly
 
 
 class FilterIndex(Generic[V]):
@@ -169,7 +170,7 @@ class ListenerRegistry:
                 received.release()
                 self._events.packets_unwanted(Unwanted.NO_LISTENER, 1, attributes)
                 continue
-            if shared.shared_problems or attributes is not shared or shared.type is UMessageType.RESPONSE:
+            if shared.shared_problems or attributes is not shared or shared.type is _RESPONSE:
                 problems = attributes.problems
                 if problems:
                     text = f"invalid attributes: {'; '.join(problems)}"
