@@ -213,17 +213,16 @@ class UMessage:
     count it.
     """
 
-    __slots__ = ("attributes", "id", "payload", "size")
-
     id: bytes
     attributes: Attributes
     payload: bytes | None
+    size: int = field(init=False, repr=False, compare=False)
 
     def __init__(self, id: bytes, attributes: Attributes, payload: bytes | None = None) -> None:  # noqa: A002
         self.id = id
         self.attributes = attributes
         self.payload = payload
-        self.size: int = OVERHEAD_BYTES + attributes.extra_bytes + (0 if payload is None else len(payload))
+        self.size = OVERHEAD_BYTES + attributes.extra_bytes + (0 if payload is None else len(payload))
 
     def __hash__(self) -> int:
         return hash(self.id)
