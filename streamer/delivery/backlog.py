@@ -14,6 +14,7 @@ No event loop, no clock, no logger in here.
 import heapq
 from collections.abc import Callable, Iterable
 
+from streamer.delivery.lane import EXPIRED_AT_ONCE
 from streamer.delivery.queue import RouteQueue
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes
@@ -89,14 +90,14 @@ class Backlog:
         return oldest is not None and (turn is None or oldest < turn)
 
     def take(self, queue: RouteQueue) -> list[Received]:
-        """Take out, in order, what has room in a queue now: all that fits, and at least one if the queue is empty.
+        """Take out, in order, what has room in a queue now, at least one if the queue is empty: `EXPIRED_AT_ONCE` at most.
 
         What is taken keeps its turn until the next call, in case it has to wait for another queue.
         """
         self._entering.clear()
         taken: list[Received] = []
         size = 0
-        while self._oldest(queue) is not None:
+        while len(taken) < EXPIRED_AT_ONCE and self._oldest(queue) is not None:
             key = self._by_queue[queue][0][1]
             waiting = self._waiting[key]
             size += waiting.size

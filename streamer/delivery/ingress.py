@@ -66,6 +66,7 @@ class Ingress(UListener):
         self.closed = self._takes_rest = self._is_unbounded = False  # see `close`, `take_rest`
         self._has_table = False  # a reload adds an endpoint some time before its table is used
         self._egress: Egress | None = None  # where the last message went
+        self._expired = 0  # in the backlog, since the last tick
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
@@ -116,7 +117,7 @@ class Ingress(UListener):
 
     def give_up(self, failure: Failure) -> int:
         """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
-        lost = self.backlog.remove(_is_ours_alone)
+        lost = self.backlog.remove(lambda received: not received.source_keeps)
         for received, _ in lost:
             self._refuse(received, self._resolver.resolve(received.message.attributes), failure)
         return len(lost)
@@ -133,7 +134,7 @@ class Ingress(UListener):
     def admit_all(self) -> None:
         """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        for received, _ in self.backlog.remove(_is_ours_alone):
+        for received, _ in self.backlog.remove(lambda received: not received.source_keeps):
             resolved = self._resolver.resolve(received.message.attributes)
             if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
@@ -217,9 +218,10 @@ class Ingress(UListener):
         return len(self.backlog) > 0
 
     def admit_backlog(self) -> None:
-        """There may be room now: admit the backlog, in order, as far as it fits."""
+        """There may be room now: admit the backlog, in order, as far as it fits. Many that have expired wait for a tick."""
         for queue in self.backlog.queues():
-            self._take(self.backlog.take(queue), is_backlog=True)
+            if self._expired < EXPIRED_AT_ONCE:
+                self._take(self.backlog.take(queue), is_backlog=True)
         self._receiving.look_at(self.backlog)
 
     def expire_backlog(self) -> bool:
@@ -233,6 +235,7 @@ class Ingress(UListener):
 
     def tick(self, now_s: float) -> None:
         """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""
+        self._expired = 0
         self._seen.turn(now_s)
         self.misrouted.expire(now_s)
 
@@ -254,7 +257,8 @@ class Ingress(UListener):
             if key in seen.young or key in seen.old or (attributes.sink is not None and seen.is_copy(message)):
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
-                self._turn_away(received, refusals.EXPIRED)
+                self._turn_away(received, refusals.EXPIRED_OUTSIDE if is_backlog else refusals.EXPIRED)
+                self._expired += is_backlog
             elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):
                 self._turn_away(received, refusals.TOO_FAST)
             elif self._has_room(received, resolved, key):
@@ -324,16 +328,14 @@ class Ingress(UListener):
 
     def _is_overrun(self, received: Received) -> bool:
         """Whether the backlog is full. A source that has a window, or was not yet asked to pause, may fill it further."""
-        if len(self.backlog) >= _HOLD_AT_MOST:
-            return True
-        return self._receiving.is_held_up and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
+        is_large = self._receiving.is_held_up and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
+        return is_large or len(self.backlog) >= _HOLD_AT_MOST
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
         """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
-        message = received.message
-        seen = self._seen
+        message, seen = received.message, self._seen
         entered: list[Leg] = []
         for leg in legs:
             queue = leg.queue
@@ -355,9 +357,8 @@ class Ingress(UListener):
             if leg.is_changed:
                 outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
             if not queue.is_patient:
-                size = message.size
+                size, level = message.size, attributes.priority_class
                 room = queue.room_for(size)
-                level = attributes.priority_class
                 if room is Room.NO or (
                     room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
                 ):
@@ -394,7 +395,3 @@ class Ingress(UListener):
         """
         self._settler.set_aside(received, self.name, queue.stats, queue)
         self._seen.release(received)
-
-
-def _is_ours_alone(received: Received) -> bool:
-    return not received.source_keeps

@@ -22,6 +22,8 @@ from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Presence, UTransport
 from streamer.uprotocol.status import UCode
 
+_UNHEARD_AT_ONCE = 2000  # more than one read has
+
 
 class LaneHolder(Protocol):
     """The egress, which holds, releases and sends the lanes."""
@@ -117,14 +119,19 @@ class AbsentLanes:
         self._unheard[lane] = None
 
     def settle_unheard(self) -> bool:
-        """Settle what nobody listens to; whether there was anything."""
-        lanes, self._unheard = self._unheard, {}
-        for lane in lanes:
-            if lane.is_for_nobody:
-                for delivery in lane.waiting():
-                    lane.drop(delivery)
-                    self._settler.unheard(delivery)
-        return bool(lanes)
+        """Settle what nobody listens to, `_UNHEARD_AT_ONCE` at most; whether there was anything, and nothing is left."""
+        if not self._unheard:
+            return False
+        left = _UNHEARD_AT_ONCE
+        for lane in list(self._unheard):
+            while left and lane.is_for_nobody and (delivery := lane.oldest()) is not None:
+                lane.drop(delivery)
+                self._settler.unheard(delivery)
+                left -= 1
+            if not left:
+                return False  # the next message or tick goes on: the last listener of very many messages may have gone
+            self._unheard.pop(lane, None)
+        return True
 
     def tick(self, now_s: float) -> None:
         """Give up what has waited too long for a listener. While the link is lost nothing is given up."""

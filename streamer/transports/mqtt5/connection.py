@@ -63,6 +63,7 @@ class Connection:
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
+        """Handle what was read. Of very many packets some wait for the loop's next turns."""
         if not self.is_open:  # we have disconnected
             return
         self.last_read_s = self.now_s()
@@ -74,7 +75,7 @@ class Connection:
             self._acknowledge_tcp()
         if error is not None:
             self.disconnect(error.reason, str(error))
-        elif len(data) >= _LARGE_READ_BYTES:
+        elif self._reader.is_behind or len(data) >= _LARGE_READ_BYTES:
             self._give_way()
 
     def _give_way(self) -> None:
@@ -84,7 +85,9 @@ class Connection:
             self._loop.call_soon(self._read_again)
 
     def _read_again(self) -> None:
-        if self.is_open and self.is_reading and self._transport is not None:
+        if self.is_reading and self._reader.is_behind:
+            self.data_received(b"")
+        if self.is_open and self.is_reading and not self._reader.is_behind and self._transport is not None:
             self._transport.resume_reading()
 
     @property
@@ -109,12 +112,14 @@ class Connection:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        while self.is_open and self._reader.is_behind:  # it came before the end
+            self.data_received(b"")
         if self.is_open:
             self.is_ended_by_broker = exc is None or isinstance(exc, (ConnectionResetError, BrokenPipeError))
             if exc is not None:
                 self.reason = f"{type(exc).__name__}: {exc}"
         self.is_open = False
-        self._transport = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -134,7 +139,9 @@ class Connection:
         if self.is_open and self._transport is not None and is_reading is not self.is_reading:
             self.is_reading = is_reading
             self.last_read_s = self.now_s()
-            if is_reading:
+            if is_reading and self._reader.is_behind:
+                self._loop.call_soon(self._read_again)
+            elif is_reading:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

@@ -43,6 +43,9 @@ _SUBSCRIPTION_ID, _USER_PROPERTY = 0x0B, 0x26
 _TOKEN = b"\x26\x00\x0210"
 """How a token begins, a user property."""
 
+PACKETS_AT_ONCE: Final = 1000
+"""Handed out in one turn of the event loop. A large read can have a hundred times as many, which would take a second."""
+
 _NOT_TEXT = "text that is not UTF-8"
 
 _CONTROL_BYTES = 16 * 1024
@@ -58,7 +61,9 @@ class ProtocolError(Exception):
 
 
 class FrameReader:
-    """Cuts what arrives into packets. Handles each byte once, however the packets are split.
+    """Cuts what arrives into packets. ``is_behind``: it has more of them, which the next `feed` returns.
+
+    Handles each byte once, however the packets are split.
 
     A packet of more than ``max_packet_bytes`` is recognized by its first bytes and never kept. Of a PUBLISH only the
     beginning is handed out: a broker that ignores the limit of our CONNECT would, after a DISCONNECT with 0x95 (MQTT 5,
@@ -74,9 +79,10 @@ class FrameReader:
         self._chunks: list[bytes] = []
         self._waiting = 0
         self._needed = 2
+        self.is_behind = False
 
     def feed(self, data: bytes) -> tuple[list[bytes], ProtocolError | None]:
-        """The packets that are complete now, and what is wrong with the bytes after them, if anything."""
+        """The packets that are complete now, `PACKETS_AT_ONCE` at most, and what is wrong with the bytes after them."""
         frames: list[bytes] = []
         if self._to_skip:
             data = data[self._skip(data, frames) :]
@@ -89,6 +95,7 @@ class FrameReader:
                 return frames, None
             data = b"".join(self._chunks)
             self._chunks = []
+        self.is_behind = False
         position, end = 0, len(data)
         while True:
             rest = end - position
@@ -128,6 +135,10 @@ class FrameReader:
                 break
             frames.append(data[position : position + size])
             position += size
+            if len(frames) >= PACKETS_AT_ONCE:
+                self._needed = 2
+                self.is_behind = end - position >= 2
+                break
         if position < end:
             self._chunks = [data[position:]]
         self._waiting = end - position

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamer.delivery import backlog as backlog_module
 from streamer.delivery import ingress as ingress_module
 from streamer.delivery import receiving as receiving_module
 from streamer.delivery.dedup import key_of
@@ -105,6 +106,28 @@ def test_a_message_that_expires_outside_is_told_and_the_others_wait_on() -> None
     assert [letter.status.message for letter in harness.letters()] == ["its TTL passed before its queue had room"]
     harness.settle_oldest()
     assert payloads(harness.waiting()) == [b"waits"]
+
+
+def test_very_many_that_have_expired_outside_do_not_all_leave_at_once_for_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (ingress_module, backlog_module):
+        monkeypatch.setattr(module, "EXPIRED_AT_ONCE", 3)
+    harness = with_room_for(20)
+    harness.receive(*(message(payload=bytes(10)) for _ in range(20)))
+    harness.receive(*(message(payload=b"", ttl=100) for _ in range(8)), message(payload=b"waits"))
+    assert len(harness.ingress.backlog) == 9
+    harness.clock.advance(101)
+    for _ in range(20):
+        harness.settle_oldest()
+    assert harness.outcomes()["expired DEADLINE_EXCEEDED"] == 3
+    for expired, left in ((6, 3), (8, 0)):
+        harness.ingress.tick(harness.clock.s)
+        for _ in range(4):
+            harness.ingress.admit_backlog()
+        assert (harness.outcomes()["expired DEADLINE_EXCEEDED"], len(harness.ingress.backlog)) == (expired, left)
+    assert payloads(harness.waiting()) == [b"waits"]
+    assert {letter.status.message for letter in harness.letters()} == {"its TTL passed before its queue had room"}
 
 
 def test_a_message_whose_route_goes_while_it_waits_is_settled_when_there_is_room() -> None:

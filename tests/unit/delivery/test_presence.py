@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from streamer.delivery import presence as presence_module
 from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.routing.outcome import Outcome
@@ -158,6 +159,37 @@ def test_a_publish_that_nobody_listens_to_is_settled() -> None:
     assert harness.absent.settle_unheard()
     assert (harness.queue.stats.outcomes, lane.live) == (UNHEARD, 0)
     assert not harness.absent.settle_unheard()
+
+
+def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence_module, "_UNHEARD_AT_ONCE", 3)
+    harness = PresenceHarness()
+    one = harness.watched(message(), Presence.PRESENT).lane
+    for _ in range(6):
+        harness.accept(message())
+    other = harness.watched(message(flow=2), Presence.PRESENT).lane
+    for lane in (one, other):
+        harness.change(lane, Presence.ABSENT)
+    assert [(harness.absent.settle_unheard(), one.live, other.live) for _ in range(4)] == [
+        (False, 4, 1),
+        (False, 1, 1),
+        (True, 0, 0),
+        (False, 0, 0),
+    ]
+    assert harness.queue.stats.outcomes == {(Outcome.UNHEARD, UCode.OK): 8}
+
+
+def test_what_is_left_of_very_many_is_sent_if_somebody_listens_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence_module, "_UNHEARD_AT_ONCE", 3)
+    harness = PresenceHarness()
+    lane = harness.watched(message(), Presence.PRESENT).lane
+    for _ in range(4):
+        harness.accept(message())
+    harness.change(lane, Presence.ABSENT)
+    harness.absent.settle_unheard()
+    harness.change(lane, Presence.PRESENT)
+    assert not harness.absent.settle_unheard()
+    assert (lane.live, lane.is_ready) == (2, True)
 
 
 def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> None:

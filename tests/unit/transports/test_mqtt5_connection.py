@@ -3,13 +3,14 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvloop
 
 from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.frames import PACKETS_AT_ONCE
 from tests.ports import HOST
 from tests.waiting import until
 
@@ -104,6 +105,93 @@ def test_reading_that_was_stopped_and_resumed_goes_on_to_the_end(source: Callabl
         asyncio.get_running_loop().call_soon(connection.read_on, True)
 
     uvloop.run(Reads(stop_for_a_turn).read_everything(source()))
+
+
+SMALL = b"\x30\x02\x00\x00"
+"""The smallest PUBLISH."""
+
+MANY = 3 * PACKETS_AT_ONCE + 500
+
+
+class Handed:
+    """The packets that a connection hands over in each turn of the loop. ``then`` is called after each."""
+
+    def __init__(self, then: Callable[[Connection], None] = lambda _: None) -> None:
+        self.numbers: list[int] = []
+        self.lost: list[int] = []
+        self._then = then
+
+    def take(self, connection: Connection, read: list[bytes]) -> bool:
+        self.numbers.append(len(read))
+        self._then(connection)
+        return False
+
+    @asynccontextmanager
+    async def connected(self, data: bytes) -> AsyncIterator[tuple[Connection, socket.socket]]:
+        """To a peer that has sent these bytes; also the peer's socket."""
+        connection = Connection(1024 * 1024, self.take, lambda _: None, lambda _: self.lost.append(sum(self.numbers)))
+        ours, peer = socket.socketpair()
+        with peer:
+            peer.sendall(data)
+            await asyncio.get_running_loop().create_connection(lambda: connection.protocol, sock=ours)
+            yield connection, peer
+            connection.abort("")
+            await connection.wait_lost(1)
+
+
+def test_of_very_many_packets_some_wait_for_the_next_turns() -> None:
+    handed = Handed()
+
+    async def run() -> None:
+        async with handed.connected(SMALL * MANY + b"\x30") as (_, peer):
+            await until(lambda: sum(handed.numbers) == MANY, "all of them")
+            assert max(handed.numbers) == PACKETS_AT_ONCE
+            peer.sendall(SMALL[1:] + SMALL)  # reading goes on
+            await until(lambda: sum(handed.numbers) == MANY + 2, "what came later")
+
+    uvloop.run(run())
+
+
+def test_packets_that_wait_are_not_handed_over_while_reading_is_stopped() -> None:
+    handed = Handed(lambda connection: connection.read_on(False))
+
+    async def run() -> None:
+        async with handed.connected(SMALL * MANY) as (connection, _):
+            for times in range(1, 5):
+                await until(lambda: len(handed.numbers) == times, "some of them")  # noqa: B023
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert len(handed.numbers) == times
+                connection.read_on(True)
+        assert sum(handed.numbers) == MANY
+
+    uvloop.run(run())
+
+
+def test_packets_that_wait_are_handed_over_before_the_end_is_told() -> None:
+    def lose(connection: Connection) -> None:
+        if connection._transport is not None:
+            connection._transport.abort()  # as after a write that failed
+
+    handed = Handed(lose)
+
+    async def run() -> None:
+        async with handed.connected(SMALL * MANY) as (connection, _):
+            await connection.wait_lost(5)
+
+    uvloop.run(run())
+    assert (sum(handed.numbers), handed.lost) == (MANY, [MANY])
+
+
+def test_packets_that_wait_when_we_disconnect_are_not_handed_over() -> None:
+    handed = Handed(lambda connection: connection.close("enough"))
+
+    async def run() -> None:
+        async with handed.connected(SMALL * MANY) as (connection, _):
+            await connection.wait_lost(5)
+
+    uvloop.run(run())
+    assert handed.numbers == [PACKETS_AT_ONCE]
 
 
 class CountingSocket(socket.socket):
