@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.delivery import backlog as backlog_module
 from streamer.delivery import ingress as ingress_module
 from streamer.delivery import receiving as receiving_module
 from streamer.delivery.dedup import key_of
-from streamer.delivery.lane import Hold
+from streamer.delivery.lane import EXPIRED_AT_ONCE, Hold
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.status import UCode
@@ -108,20 +107,18 @@ def test_a_message_that_expires_outside_is_told_and_the_others_wait_on() -> None
     assert payloads(harness.waiting()) == [b"waits"]
 
 
-def test_very_many_that_have_expired_outside_do_not_all_leave_at_once_for_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for module in (ingress_module, backlog_module):
-        monkeypatch.setattr(module, "EXPIRED_AT_ONCE", 3)
-    harness = with_room_for(20)
-    harness.receive(*(message(payload=bytes(10)) for _ in range(20)))
-    harness.receive(*(message(payload=b"", ttl=100) for _ in range(8)), message(payload=b"waits"))
-    assert len(harness.ingress.backlog) == 9
+def test_very_many_that_have_expired_outside_do_not_all_leave_at_once_for_room() -> None:
+    harness = with_room_for(EXPIRED_AT_ONCE)
+    harness.receive(*(message(payload=bytes(10)) for _ in range(EXPIRED_AT_ONCE)))
+    dying = [message(payload=b"", ttl=100) for _ in range(3 * EXPIRED_AT_ONCE)]
+    harness.receive(*dying, message(payload=b"waits"))
+    assert len(harness.ingress.backlog) == len(dying) + 1
     harness.clock.advance(101)
-    for _ in range(20):
+    for _ in range(EXPIRED_AT_ONCE):
         harness.settle_oldest()
-    assert harness.outcomes()["expired DEADLINE_EXCEEDED"] == 3
-    for expired, left in ((6, 3), (8, 0)):
+    first = sum(range(1, 33))  # each that left gave room for one more than the last: the first such sum beyond the bound
+    assert harness.outcomes()["expired DEADLINE_EXCEEDED"] == first
+    for expired, left in ((first + EXPIRED_AT_ONCE, 2 * EXPIRED_AT_ONCE - first + 1), (len(dying), 0)):
         harness.ingress.tick(harness.clock.s)
         for _ in range(4):
             harness.ingress.admit_backlog()
