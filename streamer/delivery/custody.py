@@ -38,7 +38,7 @@ from streamer.uprotocol.status import UCode
 logger = logging.getLogger("ustreamer.custody")
 
 PATIENCE_S = 0.05
-COMPANY = 4  # times as long a transaction waits for more, if no source waits for it
+COMPANY = 10  # times as long a transaction waits for more, if no source waits for it
 
 _PURGE_AT = 1000
 
