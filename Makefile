@@ -21,7 +21,7 @@ demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
 
 # Files with the longest waits come first (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # The tests of the jobs have a process of their own, with one Spark session for all of them. They run while the others wait
 # for brokers and daemons. Each part prints what it has to say when it has ended.
@@ -51,7 +51,7 @@ test-compiled: $(VENV)/.dev
 	mkdir -p $(COMPILED)
 	cp -R $(filter-out build dist,$(wildcard *)) .dockerignore $(COMPILED)
 	cd $(COMPILED) && USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=0 $(HERE)/python setup.py --quiet build_ext --inplace
-	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
 		$(COMPILED_TESTS)
 
 # A wheel with the hot path compiled, for this Python and this kind of machine. Needs a C compiler. Built in a copy of the tree, so
