@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ustreamer.daemon")
 
-_IDLE_TICK_S = 1.0  # while nothing waits for the clock: waking up is what costs an idle gateway CPU
 _OPEN_JOURNAL_S = 30.0
 _CLOSE_JOURNAL_S = 5.0
 
@@ -231,9 +230,9 @@ class Daemon:
         loop = asyncio.get_running_loop()
         interval_s = systemd.watchdog_interval_s()
         watchdog_s = loop.time()
-        idle_s = min(_IDLE_TICK_S, interval_s or _IDLE_TICK_S)
         while True:
-            if not self.router.is_idle or await self.router.custody.until_turned(idle_s):
+            rest_s = self.router.rest_s()
+            if not rest_s or await self.router.custody.until_turned(min(rest_s, interval_s or rest_s)):
                 asked_s = loop.time()
                 await asyncio.sleep(TICK_S)
                 self._exposition.observe_lag(max(0.0, loop.time() - asked_s - TICK_S))

@@ -78,7 +78,7 @@ class Custody:
         self._letters = NewLetters()
         self.sources = WaitingSources(seen, journal)
         self._is_hurried = False
-        self._turned = asyncio.Event()  # set at the end of every flush and commit
+        self._turned = asyncio.Event()  # set by every flush that found something to do, and at the end of every commit
 
     async def until_written(self) -> None:
         """Wait until everything without an outcome is in the journal, except for what it has no room for."""
@@ -96,7 +96,7 @@ class Custody:
             await self._turned.wait()
 
     async def until_turned(self, within_s: float) -> bool:
-        """Wait for the next flush or commit, which follows every message that is not delivered at once; False: none yet."""
+        """Wait until a message is not delivered at once, or changes are written; False: neither has happened yet."""
         self._turned.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -224,12 +224,13 @@ class Custody:
 
     def flush(self) -> None:
         """Write what has no outcome yet; without a journal, only acknowledge it."""
-        self._turned.set()
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
         take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
         take_older(self._kept_at_source, now_s - self.patience_s, recent)
         is_due = bool(recent) or self._is_due(now_s)
+        if is_due or not self.patience_s:  # without patience `until_written` waits, also for this
+            self._turned.set()
         if is_due or not self._has_something:
             self._times.asked_s = None
         self._look_after(now_s, bool(self._ours))

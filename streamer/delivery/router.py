@@ -43,10 +43,10 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
-
-# The part of the journal for unconfirmed messages; without a journal they are in memory.
-_UNCONFIRMED_SHARE = 2
-_UNCONFIRMED_BYTES = 64 * 1024 * 1024
+_UNCONFIRMED_REST_S = 0.25  # a tick between two messages costs more than a message
+_IDLE_REST_S = 1.0
+_UNCONFIRMED_SHARE = 2  # the part of the journal for unconfirmed messages
+_UNCONFIRMED_BYTES = 64 * 1024 * 1024  # without a journal
 _FEW = 2000
 _SELDOM_S = 0.5  # of an idle daemon: with its next tick
 
@@ -176,8 +176,7 @@ class Router:
 
     def _new_queue(self, name: str, source: str, target: str, policy: QueuePolicy) -> RouteQueue:
         egress = self.egresses[target]
-        has_journal = self.journal is not None
-        number, named = self.custody.number, self.table.named(source)
+        has_journal, number, named = self.journal is not None, self.custody.number, self.table.named(source)
         queue = RouteQueue(name, source, target, policy, RouteStats(), egress, number, has_journal, named)
         egress.add_queue(queue)
         return queue
@@ -305,17 +304,18 @@ class Router:
         if endpoint in self.egresses:
             self.egresses[endpoint].node_changed(is_there)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether there is nothing for `tick` to do."""
-        if self.is_draining or self._recovery is not None or self.redrive.is_waiting:
-            return False
-        ingresses, egresses = self.ingresses.values(), self.egresses.values()
-        is_waiting = any(ingress.has_backlog or len(ingress.misrouted) for ingress in ingresses)
-        return not is_waiting and not any(egress.unsettled() for egress in egresses)
+    def rest_s(self) -> float:
+        """For how many seconds `tick` has nothing to do, unless `Custody.until_turned` tells that something waits."""
+        egresses = self.egresses.values()
+        is_waiting = self.is_draining or self._recovery is not None or self.redrive.is_waiting
+        is_waiting |= any(ingress.has_backlog or len(ingress.misrouted) for ingress in self.ingresses.values())
+        is_waiting |= any(queue.messages for egress in egresses for queue in egress.queues)
+        if is_waiting or any(egress.store is not None and egress.store.is_redelivering for egress in egresses):
+            return 0.0
+        return _UNCONFIRMED_REST_S if any(egress.unsettled() for egress in egresses) else _IDLE_REST_S
 
     def tick(self) -> None:
-        """Called every `TICK_S`, or less often if the router `is_idle`: does everything that depends on the time."""
+        """Called every `TICK_S`, or after `rest_s`: does everything that depends on the time."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
         is_seldom = now_s >= self._seldom_s
         if is_seldom:

@@ -107,6 +107,11 @@ class UnconfirmedStore:
         return self.is_patient and self._unconfirmed_bytes >= self.max_bytes
 
     @property
+    def is_redelivering(self) -> bool:
+        """Whether lanes have messages here that are to be sent again."""
+        return bool(self._redelivering)
+
+    @property
     def has_unstored(self) -> bool:
         """Whether anything waits for `take_unstored`."""
         return bool(self._unstored or self._open.records or self._returned)

@@ -1,5 +1,6 @@
 """Custody with a journal: what is written at the first flush, what waits for company, and when the next flush is."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,27 @@ def test_nothing_is_looked_at_again_once_everything_has_its_outcome(harness: Cus
     while harness.due:
         assert not flush(harness)
     assert harness.journal.commits == 0
+
+
+async def test_flushes_that_leave_all_for_later_do_not_wake_the_clock(harness: CustodyHarness) -> None:
+    harness.custody.is_awaited = lambda now_s: False
+    turned = asyncio.ensure_future(harness.custody.until_turned(60))
+    await asyncio.sleep(0)
+    harness.settle(harness.accept(message(1)))
+    send(harness, 1)
+    while not flush(harness):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not turned.done()
+    assert await asyncio.wait_for(turned, 10)
+
+
+async def test_a_message_that_is_not_delivered_at_once_wakes_the_clock(harness: CustodyHarness) -> None:
+    turned = asyncio.ensure_future(harness.custody.until_turned(60))
+    await asyncio.sleep(0)
+    harness.accept(message())
+    assert flush(harness)
+    assert await asyncio.wait_for(turned, 10)
 
 
 def test_a_batch_is_written_in_the_next_turn_once_its_source_waits(harness: CustodyHarness) -> None:

@@ -336,25 +336,43 @@ async def test_redrive_goes_on_with_the_ticks(monkeypatch: pytest.MonkeyPatch) -
         assert asked == ["go on"]
 
 
-async def test_whatever_waits_keeps_the_router_from_being_idle() -> None:
+async def test_whatever_waits_keeps_the_router_from_resting() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         router, cloud = harness.router, harness.transports["cloud"]
-        assert router.is_idle
+        assert router.rest_s() == 1.0
         cloud.hold = True
         harness.arrive("vehicle", harness.speed())
-        assert not router.is_idle  # in flight
+        assert router.rest_s() == 0.0  # in flight
         harness.arrive("vehicle", harness.speed())
         cloud.lose_link()
-        assert not router.is_idle  # queued, and in the backlog
+        assert router.rest_s() == 0.0  # queued, and in the backlog
         cloud.hold = False
         await cloud.start()
-        assert router.is_idle
+        assert router.rest_s() == 1.0
         harness.arrive("vehicle", harness.notify(sink=VEHICLE_APP, source=ORDERS))
-        assert not router.is_idle  # a misrouted copy, until its grace is over
+        assert router.rest_s() == 0.0  # a misrouted copy, until its grace is over
         harness.pass_time(1100)
-        assert router.is_idle
+        assert router.rest_s() == 1.0
         router.is_draining = True
-        assert not router.is_idle
+        assert router.rest_s() == 0.0
+
+
+async def test_with_unconfirmed_messages_alone_the_router_looks_up_now_and_then() -> None:
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        router = harness.router
+        harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        assert router.unsettled() == 1
+        assert router.rest_s() == 0.25
+        (lane,) = (lane for queue in router.egresses["vehicle"].queues for lane in queue.lanes.values())
+        store = router.egresses["vehicle"].store
+        assert store is not None
+        store.redeliver(lane, harness.clock.s)
+        assert router.rest_s() == 0.0  # packed in its batch, and to be sent again
+        harness.pass_time(1)
+        assert router.rest_s() == 0.25
+        for _ in range(2):  # the open batch is closed first
+            harness.pass_time(10_000)
+        assert router.rest_s() == 1.0
 
 
 # accounts
