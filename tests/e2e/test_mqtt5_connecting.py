@@ -44,6 +44,36 @@ async def test_up_only_after_every_subscription_is_confirmed(fake: FakeBroker) -
     assert endpoint.states == [LinkState.UP, LinkState.DOWN]
 
 
+async def test_a_broker_of_small_packets_gets_small_subscribes(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        patterns = [f"veh1/8000/A/2/{0x8000 + number:X}" for number in range(9)]
+        for number in range(9):
+            await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, RecordingListener())
+        peer = await fake.peer()
+        await peer.accept(max_packet_size=100)
+        assert [await peer.grant() for _ in range(3)] == [patterns[:4], patterns[4:8], patterns[8:]]
+        await endpoint.up()
+
+
+async def test_a_filter_that_no_packet_of_the_broker_has_room_for_is_a_problem(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        await endpoint.transport.register_listener(TOPIC, None, RecordingListener())
+        peer = await fake.peer()
+        await peer.accept(max_packet_size=28)
+        await endpoint.up()
+        (problem,) = endpoint.transport.problems()
+        assert "'veh1/8000/A/2/8A50'" in problem
+        assert "at most 28 bytes" in problem
+        peer.drop()
+        await until(lambda: not endpoint.is_up, "DOWN")
+        peer = await fake.peer()
+        await peer.accept(max_packet_size=29)
+        assert await peer.grant() == ["veh1/8000/A/2/8A50"]
+        await until(lambda: not endpoint.transport.problems(), "no problem")
+
+
 async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url)
     async with endpoint.running():

@@ -8,7 +8,14 @@ import mqtt5
 
 from streamer.transports.mqtt5.frames import named
 from streamer.transports.mqtt5.session import Session
-from streamer.transports.mqtt5.subscriptions import NO_SHARING, Subscriptions, batches, is_shared, subscribe_to
+from streamer.transports.mqtt5.subscriptions import (
+    NO_SHARING,
+    Subscriptions,
+    batches,
+    is_shared,
+    is_too_long,
+    subscribe_to,
+)
 from streamer.transports.mqtt5.wire import FAILURE
 
 logger = logging.getLogger("ustreamer.mqtt5")
@@ -100,15 +107,19 @@ class Subscribing:
             for pattern in filter(is_shared, patterns):
                 self._refuse(pattern, NO_SHARING)
             patterns = [pattern for pattern in patterns if not is_shared(pattern)]
+        most = self._session.max_packet_bytes
+        for pattern in patterns:
+            if is_too_long(pattern, most):
+                self._refuse(pattern, f"it takes packets of at most {most} bytes, and a SUBSCRIBE for this filter is longer")
         packet_ids = set()
-        for batch in batches(patterns):
+        for batch in batches(patterns, most):
             packet_id = self._session.request(batch)
             packet_ids.add(packet_id)
             self._write(mqtt5.SubscribePacket(packet_id, [subscribe_to(pattern) for pattern in batch]).write())
         return packet_ids
 
     def _unsubscribe(self, patterns: Sequence[str]) -> None:
-        for batch in batches(patterns):
+        for batch in batches(patterns, self._session.max_packet_bytes):
             self._write(mqtt5.UnsubscribePacket(self._session.request(batch), list(batch)).write())
 
     def _refuse(self, pattern: str, reason: str) -> None:

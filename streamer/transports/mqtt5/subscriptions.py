@@ -24,6 +24,7 @@ BATCH = 50
 NO_SHARING = "it has no shared subscriptions; remove share from the options, or use a broker that has them"
 """What is wrong with a broker that cannot do what ``share`` asks for, and what to do."""
 
+_PACKET_BYTES = 1 + 4 + 2 + 1  # of a SUBSCRIBE without any filter, at most: type, length, packet id, no properties
 _SHARE = "$share/"  # no authority contains a $
 _PROBLEMS_AT_MOST = 10
 
@@ -85,10 +86,30 @@ class Subscriptions:
             self._unneeded.pop(pattern, None)
 
 
-def batches(patterns: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The patterns in groups for one packet each."""
-    for start in range(0, len(patterns), BATCH):
-        yield patterns[start : start + BATCH]
+def batches(patterns: Iterable[str], max_packet_bytes: int | None = None) -> Iterator[Sequence[str]]:
+    """The patterns in groups for one packet each, which the broker takes. Without those that are `is_too_long`."""
+    batch: list[str] = []
+    size = _PACKET_BYTES
+    for pattern in patterns:
+        if is_too_long(pattern, max_packet_bytes):
+            continue
+        added = _size(pattern)
+        if len(batch) >= BATCH or (max_packet_bytes is not None and batch and size + added > max_packet_bytes):
+            yield batch
+            batch, size = [], _PACKET_BYTES
+        batch.append(pattern)
+        size += added
+    if batch:
+        yield batch
+
+
+def is_too_long(pattern: str, max_packet_bytes: int | None) -> bool:
+    """Whether no packet that the broker takes has room for this pattern (MQTT-3.2.2-15). None: it takes all."""
+    return max_packet_bytes is not None and _PACKET_BYTES + _size(pattern) > max_packet_bytes
+
+
+def _size(pattern: str) -> int:
+    return len(pattern.encode()) + 3  # its length before it, its options behind it
 
 
 def filters_for(

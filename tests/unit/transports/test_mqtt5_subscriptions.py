@@ -1,9 +1,9 @@
 """Which MQTT topic filters are needed: each as long as it has a user, and unneeded until the broker has removed it."""
 
 import pytest
-from mqtt5 import QoS, RetainHandling
+from mqtt5 import QoS, RetainHandling, SubscribePacket
 
-from streamer.transports.mqtt5.subscriptions import BATCH, Subscriptions, batches, filters_for, subscribe_to
+from streamer.transports.mqtt5.subscriptions import BATCH, Subscriptions, batches, filters_for, is_too_long, subscribe_to
 from streamer.transports.mqtt5.wire import Structure
 from streamer.uprotocol.uri import UUri
 
@@ -39,6 +39,16 @@ def test_every_pattern_is_in_one_packet_and_no_packet_has_too_many() -> None:
     assert list(map(len, batches(patterns))) == [BATCH, BATCH, 1]
     assert [pattern for batch in batches(patterns) for pattern in batch] == patterns
     assert list(batches([])) == []
+
+
+@pytest.mark.parametrize("most", [15, 16, 64, 200, 100_000])
+def test_no_packet_is_larger_than_the_broker_takes(most: int) -> None:
+    patterns = [f"{number}/ä" for number in range(2 * BATCH)]
+    packets = [SubscribePacket(1, [subscribe_to(pattern) for pattern in batch]).write() for batch in batches(patterns, most)]
+    assert max(map(len, packets)) <= most
+    fitting = [pattern for pattern in patterns if not is_too_long(pattern, most)]
+    assert [pattern for batch in batches(patterns, most) for pattern in batch] == fitting
+    assert (fitting == patterns) is (most > 15)
 
 
 def test_a_subscription_is_at_least_once_without_echo_and_without_retained_messages() -> None:
