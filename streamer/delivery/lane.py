@@ -360,10 +360,7 @@ class Lane:
 
     @property
     def is_for_nobody(self) -> bool:
-        """Whether nobody listens to the Publishes that wait here, and nobody did before.
-
-        For a paused lane this is decided once it is resumed.
-        """
+        """Whether nobody listens to the Publishes that wait here, or did before. False while the lane is paused."""
         is_unheard = self.presence is _ABSENT and self.live > 0 and self.is_publish and not self.lost_receiver
         return is_unheard and not self.hold & Hold.PAUSED
 
