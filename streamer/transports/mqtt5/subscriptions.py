@@ -94,7 +94,7 @@ def batches(patterns: Iterable[str], max_packet_bytes: int | None = None) -> Ite
         if is_too_long(pattern, max_packet_bytes):
             continue
         added = _size(pattern)
-        if len(batch) >= BATCH or (max_packet_bytes is not None and batch and size + added > max_packet_bytes):
+        if len(batch) >= BATCH or (max_packet_bytes is not None and size + added > max_packet_bytes):
             yield batch
             batch, size = [], _PACKET_BYTES
         batch.append(pattern)
