@@ -27,6 +27,9 @@ from spark_jobs.tables import Table
 
 TREND_DAYS = 14
 """How many days before a date its trend tables look back on."""
+_LIGHT_ROWS = 100_000
+_LIGHT_BYTES = 4 << 20
+"""Up to so many rows of the roll-up, or bytes of a table's files, queries are `light`, whatever the size of the input."""
 
 
 @dataclass
@@ -43,7 +46,8 @@ class Batch:
     _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
     _asking: RLock = field(default_factory=RLock)
-    """A lock of its own: a query that runs must not keep other jobs from the records."""
+    _counting: RLock = field(default_factory=RLock)
+    """Locks of their own: a query that runs must not keep other jobs from the records."""
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
         """The trace records (`schema.PARTITIONED`) of the dates, and of so many days before and after each of them."""
@@ -69,7 +73,7 @@ class Batch:
     @property
     def rollup(self) -> DataFrame:
         """The dates' records summed up: see `rollup.transform`."""
-        with self._lock:
+        with self._counting:
             return self._rollup
 
     @property
@@ -81,36 +85,52 @@ class Batch:
     @cached_property
     def _rollup(self) -> DataFrame:
         name = f"rollup_{uuid.uuid4().hex}"
-        self.keep(rollup.transform(self.records())).createGlobalTempView(name)
+        with self._lock:
+            kept = self._kept_rollup
+        kept.createGlobalTempView(name)
         self._ends.callback(self.spark.catalog.dropGlobalTempView, name)
-        return self._together(light(self.spark).table(f"global_temp.{name}"))
+        is_light = is_small(self.spark) or kept.count() <= _LIGHT_ROWS
+        return together((light(self.spark) if is_light else self.spark).table(f"global_temp.{name}"))
+
+    @cached_property
+    def _kept_rollup(self) -> DataFrame:
+        return self.keep(rollup.transform(self.records()))
 
     @cached_property
     def _sightings(self) -> list[Sightings]:
+        with self._lock:
+            seen = clocks.alike_in(self._kept_rollup)
         before, after = (min(1, days) for days in self.reach)
-        return clocks.sightings(self.records(before, after))
+        if before or after:
+            near = self.records(before, after).where(~sf.col("date").isin(list(self.dates)))
+            seen = seen.unionByName(clocks.alike(near))
+        return clocks.sightings(seen)
 
     def table(self, table: Table) -> DataFrame:
         """The published rows of a table for these dates."""
-        return self._together(records.read_table(light(self.spark), self.output, table, self.dates))
+        return self._published(table, self.dates)
 
     def past(self, table: Table) -> DataFrame:
         """The published rows of a table for the `TREND_DAYS` days before each date, as `seen_from` gives them."""
-        rows = records.read_table(light(self.spark), self.output, table, around(self.dates, -TREND_DAYS, -1))
-        return seen_from(self._together(rows), self.dates, -TREND_DAYS, -1)
+        return seen_from(self._published(table, around(self.dates, -TREND_DAYS, -1)), self.dates, -TREND_DAYS, -1)
+
+    def _published(self, table: Table, dates: Sequence[dt.date]) -> DataFrame:
+        is_light = is_small(self.spark) or records.table_bytes(self.spark, self.output, table, dates) <= _LIGHT_BYTES
+        return together(records.read_table(light(self.spark) if is_light else self.spark, self.output, table, dates))
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Keep rows that are used more than once, in memory or on disk, until `release`."""
         self._ends.callback(rows.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
-        return self._together(rows)
-
-    def _together(self, rows: DataFrame) -> DataFrame:
-        """Of small input, in one partition: whatever the rows are grouped by, they need not be shuffled any more."""
-        return rows.coalesce(1) if is_small(self.spark) else rows
+        return together(rows)
 
     def release(self) -> None:
         """Let go of all of that, and of the files that were gathered."""
         self._ends.close()
+
+
+def together(rows: DataFrame) -> DataFrame:
+    """Of few rows, in one partition: whatever they are grouped by, they need not be shuffled any more."""
+    return rows.coalesce(1) if is_small(rows.sparkSession) else rows
 
 
 def days(date: dt.date, first: int, last: int) -> list[dt.date]:

@@ -26,6 +26,8 @@ MAX_SIGHTINGS = 200_000
 _SIGHTINGS_PER_PAIR = 100
 _ENOUGH_MESSAGES = 10
 _HOUR_US = 3_600_000_000
+TELLING = "telling_age_us"
+"""The age of a record that says something about clocks; null for all others."""
 
 
 class ClockEstimate(NamedTuple):
@@ -91,43 +93,67 @@ class Sightings(NamedTuple):
         return hour is not None and hour // 24 == number_of(date)
 
 
+_ALIKE = Sightings._fields[: Sightings._fields.index("messages")]
+
+
 def number_of(date: dt.date) -> int:
     """The days since 1970."""
     return (date - dt.date(1970, 1, 1)).days
 
 
-def sightings(records: DataFrame, most: int = MAX_SIGHTINGS) -> list[Sightings]:
-    """Who saw messages of whom in some trace records. Runs a query, and two more if that is too many.
+def sightings(alike: DataFrame, most: int = MAX_SIGHTINGS) -> list[Sightings]:
+    """Who saw messages of whom, from records that are `alike`. Runs a query, and two more if that is too many.
 
     The least age excludes time in queues; the median over the hours excludes single events.
     """
-    found = _alike(records).limit(most + 1).collect()
+    found = alike.limit(most + 1).collect()
     if len(found) > most:
-        found = _alike(crowded_pairs(records, most // _SIGHTINGS_PER_PAIR)).collect()
-    return [Sightings(*row) for row in found]
+        found = _together(crowded_pairs(alike, most // _SIGHTINGS_PER_PAIR)).collect()
+    return [Sightings(*(row[name] for name in Sightings._fields)) for row in found]
 
 
-def _alike(records: DataFrame) -> DataFrame:
-    """The rows of `Sightings`."""
-    telling = sf.expr("msg_ts IS NOT NULL AND age_us IS NOT NULL AND outcome != 'duplicate'")
-    ts_us = sf.unix_micros("ts")
+def alike(records: DataFrame) -> DataFrame:
+    """Trace records → the rows of `Sightings`, with the number of `records` of each."""
+    each = {
+        "records": sf.lit(1),
+        "messages": sf.when(sf.col(TELLING).isNotNull(), 1).otherwise(0),
+        "age_us": sf.col(TELLING),
+        "first_us": sf.unix_micros("ts"),
+        "last_us": sf.unix_micros("ts"),
+    }
+    return _together(with_sightings(records).withColumns(each))
+
+
+def alike_in(rollup: DataFrame) -> DataFrame:
+    """`rollup.transform` → the same, of the records that are in it."""
+    each = {
+        "records": sf.col("messages"),
+        "messages": sf.col("telling"),
+        "age_us": sf.col("least_age_us"),
+        "first_us": sf.unix_micros("first_ts"),
+        "last_us": sf.unix_micros("last_ts"),
+    }
+    return _together(rollup.withColumns(each))
+
+
+def with_sightings(records: DataFrame) -> DataFrame:
+    """With the keys of `Sightings` that are no columns yet, and with `TELLING`."""
     hour = sf.expr(f"unix_micros(msg_ts) div {_HOUR_US}")
     first_hour = sf.unix_date("date") * 24
-    return records.groupBy(
-        "date",
-        "streamer",
-        "src_authority",
-        "sink_authority",
-        sf.expr("msg_type = 'publish'").alias("is_publish"),
-        "ingress",
-        "egress",
-        sf.when(hour.between(first_hour - 24, first_hour + 47), hour).alias("hour_of_message"),
-    ).agg(
-        sf.count_if(telling).alias("messages"),
-        sf.min(sf.when(telling, sf.col("age_us"))).alias("age_us"),
-        sf.min(ts_us).alias("first_us"),
-        sf.max(ts_us).alias("last_us"),
+    tells = sf.expr("msg_ts IS NOT NULL AND age_us IS NOT NULL AND outcome != 'duplicate'")
+    return records.withColumns(
+        {
+            "is_publish": sf.expr("msg_type = 'publish'"),
+            "hour_of_message": sf.when(hour.between(first_hour - 24, first_hour + 47), hour),
+            TELLING: sf.when(tells, sf.col("age_us")),
+        }
     )
+
+
+def _together(rows: DataFrame) -> DataFrame:
+    sums = (sf.sum(name).alias(name) for name in ("messages", "records"))
+    least = (sf.min(name).alias(name) for name in ("age_us", "first_us"))
+    return rows.groupBy(*_ALIKE).agg(*sums, *least, sf.max("last_us").alias("last_us"))
 
 
 def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:

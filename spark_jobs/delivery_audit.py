@@ -178,8 +178,12 @@ def _numbered(of_dates: DataFrame) -> DataFrame:
 
 
 def _ms() -> Column:
-    """The ms of the day in which the message was made."""
-    return sf.pmod(sf.unix_millis("msg_ts"), sf.lit(DAY_MS))
+    """The ms of the day in which the message was made, of records whose `msg_ts` is not null.
+
+    By its form, the result cannot be null either: Spark would ask each record whether its id is, before it looks whether the
+    record is wanted at all.
+    """
+    return sf.coalesce(sf.pmod(sf.unix_millis("msg_ts"), sf.lit(DAY_MS)), sf.lit(0))
 
 
 def _of_messages(of_dates: DataFrame, wanted: DataFrame) -> DataFrame:

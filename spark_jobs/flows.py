@@ -46,14 +46,14 @@ def crowded(apart: DataFrame, flows: Collection[int]) -> DataFrame:
     return marked.withColumn("address", sf.when(~sf.col(CROWDED), sf.col("address"))).drop("way")
 
 
-def crowded_pairs(records: DataFrame, most: int) -> DataFrame:
-    """Any records, with the authorities of source and sink for only so many pairs of them: the others have neither.
+def crowded_pairs(rows: DataFrame, most: int) -> DataFrame:
+    """Sums of `records`, with the authorities of source and sink for only so many pairs of them: the others have neither.
 
     Runs a query, and collects the pairs.
     """
-    counted = records.groupBy(*_ENDS).agg(sf.count("*").alias("of_pair"))
+    counted = rows.groupBy(*_ENDS).agg(sf.sum("records").alias("of_pair"))
     largest = counted.orderBy(sf.desc("of_pair"), *_ENDS).limit(most).select(*_ENDS).collect()
-    return without_crowded_ends(_marked(records, dict.fromkeys(_ENDS, "STRING"), largest)).drop(CROWDED)
+    return without_crowded_ends(_marked(rows, dict.fromkeys(_ENDS, "STRING"), largest)).drop(CROWDED)
 
 
 def without_crowded_ends(marked: DataFrame) -> DataFrame:

@@ -18,6 +18,7 @@ SKETCH_K = 800
 """Size of the KLL sketches: ranks are accurate to about 0.3 %."""
 
 MEASURES = {"latency": "latency_us", "queue_wait": "queue_wait_us"}
+_WAY = ("date", "streamer", "route")
 _SHARES = {"p50_us": 0.5, "p90_us": 0.9, "p95_us": 0.95, "p99_us": 0.99, "p999_us": 0.999}
 
 
@@ -37,15 +38,15 @@ def transform(records: DataFrame) -> DataFrame:
     return sketched.withColumns(percentiles)
 
 
-def transform_daily(records: DataFrame) -> DataFrame:
-    """Trace records → `tables.LATENCY_DAILY`, exact.
+def transform_daily(records: DataFrame, rollup: DataFrame) -> DataFrame:
+    """Trace records, and their `rollup.transform` → `tables.LATENCY_DAILY`, exact.
 
-    Equal values are counted first: in whole µs, a day has far fewer values than messages, whatever its volume.
+    Equal values are counted first: in whole µs, a day has far fewer values than messages, whatever its volume. Until then, a
+    route is a number; its name comes from the roll-up.
     """
-    keys = ("date", "streamer", "route", "measure")
     # Two passes over few columns: to explode each record into its measures takes twice as long.
     counted = reduce(DataFrame.unionByName, (_counted(records, *each) for each in MEASURES.items()))
-    of_route = Window.partitionBy(*keys)
+    of_route = Window.partitionBy("way", "measure")
     running = counted.withColumn("up_to", sf.sum("messages").over(of_route.orderBy("us"))).withColumn(
         "all", sf.sum("messages").over(of_route)
     )
@@ -54,12 +55,13 @@ def transform_daily(records: DataFrame) -> DataFrame:
         name: sf.min(sf.when(sf.col("up_to") * 1000 >= sf.col("all") * round(share * 1000), sf.col("us")))
         for name, share in _SHARES.items()
     }
-    return running.groupBy(*keys).agg(
+    found = running.groupBy("way", "measure").agg(
         sf.sum("messages").alias("messages"),
         sf.min("us").alias("min_us"),
         *(value.alias(name) for name, value in smallest.items()),
         sf.max("us").alias("max_us"),
     )
+    return found.join(sf.broadcast(rollup.select(*_WAY).distinct().withColumn("way", _way())), "way")
 
 
 def _delivered(records: DataFrame) -> DataFrame:
@@ -68,9 +70,14 @@ def _delivered(records: DataFrame) -> DataFrame:
 
 def _counted(records: DataFrame, measure: str, column: str) -> DataFrame:
     """How often each value of a measure occurred on each route."""
-    keys = ("date", "streamer", "route", sf.col(column).alias("us"))
-    counted = _delivered(records).where(sf.col(column).isNotNull()).groupBy(*keys).agg(sf.count("*").alias("messages"))
+    measured = _delivered(records).where(sf.col(column).isNotNull())
+    counted = measured.groupBy(_way().alias("way"), sf.col(column).alias("us")).agg(sf.count("*").alias("messages"))
     return counted.withColumn("measure", sf.lit(measure))
+
+
+def _way() -> Column:
+    """The hash of a date's route: to group by texts would take a quarter longer."""
+    return sf.xxhash64(*_WAY)
 
 
 def _quantile(sketch: str, rank: float) -> Column:
@@ -81,7 +88,7 @@ def _quantile(sketch: str, rank: float) -> Column:
 
 def compute(batch: Batch) -> tuple[DataFrame, ...]:
     records = batch.records()
-    return transform(records), transform_daily(records)
+    return transform(records), transform_daily(records, batch.rollup)
 
 
 JOB = job.Job("latency", (LATENCY, LATENCY_DAILY), compute)

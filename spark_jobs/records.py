@@ -169,14 +169,23 @@ def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:
 def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date] | None = None) -> DataFrame:
     """The rows of a published table on these dates (None: all). No rows for dates on which it was not published."""
     root = f"{output}/{table.name}"
-    storage = Storage(spark)
-    present = _dates(storage, root)
-    asked = present if wanted is None else sorted(set(wanted).intersection(present))
-    if not asked:
+    if not (folders := _table_folders(Storage(spark), root, wanted)):
         return _empty(spark, _schema(table))
     reader = spark.read.schema(_schema(table)).option("basePath", root)
     # Selected, because the date would otherwise be the last column.
-    return reader.parquet(*(f"{root}/date={date}" for date in asked)).select(*table.columns)
+    return reader.parquet(*folders).select(*table.columns)
+
+
+def table_bytes(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date]) -> int:
+    """The size of the files that `read_table` reads."""
+    storage = Storage(spark)
+    return sum(storage.size_bytes(folder) for folder in _table_folders(storage, f"{output}/{table.name}", wanted))
+
+
+def _table_folders(storage: Storage, root: str, wanted: Iterable[dt.date] | None) -> list[str]:
+    present = _dates(storage, root)
+    asked = present if wanted is None else sorted(set(wanted).intersection(present))
+    return [f"{root}/date={date}" for date in asked]
 
 
 def _check_version(path: str) -> None:

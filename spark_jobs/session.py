@@ -39,6 +39,7 @@ _LOCAL = {
     "spark.sql.ui.explainMode": "simple",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # each column would look for its line in the script, for errors
     "spark.sql.shuffle.partitions": "8",  # the default of 200 is for clusters; on a few cores it is all overhead
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read once or twice: not worth it
     "spark.sql.limit.initialNumPartitions": "1000",  # what is collected with a limit is collected at once, not by and by
     "spark.hadoop.fs.permissions.umask-mode": "027",  # Hadoop's own is 022, whatever that of the process: open to everybody
 }
@@ -52,11 +53,12 @@ _SMALL = {
 """The same, for small input only."""
 
 _LIGHT = {
+    **_SMALL,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
 }
-"""For queries of small tables: to compile their code takes longer than to interpret it."""
+"""For queries of few rows: to compile their code takes longer than to interpret it."""
 
 _CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")
 """PySpark asks Java for them again with every column, and Java then looks through all of Spark's jars."""
@@ -116,17 +118,13 @@ def _chosen_collector() -> bool:
 
 
 def is_small(spark: SparkSession) -> bool:
-    """Whether the session was tuned for small input: a single task may then do what would be shared out otherwise."""
+    """Whether the session is tuned for small input: a single task may then do what would be shared out otherwise."""
     return spark.conf.get("spark.ustreamer.small", "false") == "true"
 
 
-def light(spark: SparkSession) -> SparkSession:
-    """The session for queries of tables, not of records. With large input, it is the same one."""
-    return _beside(spark) if is_small(spark) else spark
-
-
 @cache
-def _beside(spark: SparkSession) -> SparkSession:
+def light(spark: SparkSession) -> SparkSession:
+    """The session for queries of few rows."""
     beside = spark.newSession()
     for key, value in _LIGHT.items():
         beside.conf.set(key, value)

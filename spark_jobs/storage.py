@@ -36,6 +36,14 @@ class Storage:
         system, at = self._at(path)
         return bool(system.exists(at))
 
+    def size_bytes(self, path: str) -> int:
+        """The size of a file, or of all files in a folder. Raises OSError if it does not exist."""
+        system, at = self._at(path)
+        try:
+            return int(system.getContentSummary(at).getLength())
+        except Py4JJavaError as error:
+            raise OSError(f"cannot look at {path}: {error.java_exception.getMessage()}") from error
+
     def names(self, pattern: str) -> list[str]:
         """The last components of the paths that match a glob, sorted."""
         system, at = self._at(pattern)

@@ -85,7 +85,7 @@ def test_a_message_that_comes_again_without_end_is_judged_as_one_that_comes_twic
     once = frame(spark, [*first, *aside]).withColumn("n", sf.explode(sf.sequence(sf.lit(1), times))).drop("n")
     with configured(spark, GENERATED):
         rows = once.coalesce(1).cache()
-        audit, detail = delivery_audit.transform(rows, clocks.sightings(rows), [at("10:00").date()], kept)
+        audit, detail = delivery_audit.transform(rows, clocks.sightings(clocks.alike(rows)), [at("10:00").date()], kept)
         (row,) = audit.collect()
         found = {(int.from_bytes(row.msg_id[9:]), row.finding, row.copies) for row in detail.collect()}
     assert (row.status, row.messages, row.copies) == ("delivered", 4, MANY + 1 + 2 + 3 + 1)

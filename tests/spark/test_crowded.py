@@ -28,7 +28,7 @@ def healthy() -> list[Record]:
 def counted(spark: SparkSession, records: Iterable[Record], most: int) -> tuple[dict[Any, int], list[Any]]:
     """Messages by source, sink and status; and the findings."""
     rows = frame(spark, records).coalesce(1).cache()
-    audit, detail = delivery_audit.transform(rows, clocks.sightings(rows), [DATE], kept, most=most)
+    audit, detail = delivery_audit.transform(rows, clocks.sightings(clocks.alike(rows)), [DATE], kept, most=most)
     found = {(row.src_authority, row.sink_authority, row.status): row.messages for row in audit.collect()}
     return found, detail.select(*DELIVERY_AUDIT_DETAIL.columns).collect()
 
@@ -98,9 +98,9 @@ def test_pairs_of_strangers_say_nothing_about_clocks_beyond_a_bound(spark: Spark
         for name, age_us in (("a", 1_000), ("b", 60_000_000))
     ]
     alone, both = (frame(spark, records).coalesce(1).cache() for records in (true, [*true, *strange]))
-    expected = clocks.estimate(clocks.sightings(alone))
+    expected = clocks.estimate(clocks.sightings(clocks.alike(alone)))
     assert expected["b"].skew_us == 3_000_000
-    few = clocks.sightings(both, 200)
+    few = clocks.sightings(clocks.alike(both), 200)
     assert len(few) < 20
     assert sum(each.messages for each in few) == len(true) + len(strange)
     assert clocks.estimate(few)["b"] == expected["b"]
@@ -108,6 +108,6 @@ def test_pairs_of_strangers_say_nothing_about_clocks_beyond_a_bound(spark: Spark
 
 def test_messages_of_other_days_are_no_hours_of_their_own(spark: SparkSession) -> None:
     records = [seen("a", at("10:00") - dt.timedelta(hours=number), number, number * 3_600_000_000) for number in range(1000)]
-    found = clocks.sightings(frame(spark, records).coalesce(1))
+    found = clocks.sightings(clocks.alike(frame(spark, records).coalesce(1)))
     assert sum(each.messages for each in found) == 1000
     assert len(found) == 35 + 1  # 11 hours of the day, 24 of the day before, and all others together

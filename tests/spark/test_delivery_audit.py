@@ -2,14 +2,15 @@
 
 import datetime as dt
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import clocks, delivery_audit, spans
+from spark_jobs import clocks, delivery_audit, records, spans
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
-from tests.spark.traces import DATE, Record, at, frame, record
+from tests.spark.traces import DATE, Record, at, configured, frame, record, write
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 
@@ -22,7 +23,7 @@ def kept(rows: DataFrame) -> DataFrame:
 def audited(spark: SparkSession, records: Iterable[Record], *dates: dt.date) -> tuple[DataFrame, DataFrame]:
     """Both tables of these dates, or of `DATE`."""
     rows = frame(spark, records).coalesce(1).cache()
-    return delivery_audit.transform(rows, clocks.sightings(rows), dates or [DATE], kept)
+    return delivery_audit.transform(rows, clocks.sightings(clocks.alike(rows)), dates or [DATE], kept)
 
 
 def msg_id(made: dt.datetime, number: int) -> bytes:
@@ -149,3 +150,16 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
 
 def records_around(records: Iterable[Record], date: dt.date) -> list[Record]:
     return [each for each in records if abs((each["ts"].date() - date).days) <= spans.REACH_DAYS]
+
+
+def test_records_of_few_messages_are_looked_for_by_time_before_any_hash(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark infers that what is joined on is not null, and would make every hash to find that out."""
+    write(tmp_path, [seen("a", at("10:00"), 1)])
+    of_dates = delivery_audit._of_dates(records.read(spark, str(tmp_path), [DATE]), [DATE])
+    wanted = spark.range(1)
+    with configured(spark, {"spark.sql.maxPlanStringLength": "100000"}):
+        plan: str = delivery_audit._of_messages(of_dates, wanted)._jdf.queryExecution().optimizedPlan().toString()
+    assert "LeftSemi" in plan
+    below = plan[plan.index("LeftSemi") :]
+    assert "Filter" in below
+    assert "xxhash64" not in below

@@ -7,18 +7,21 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import rollup, ttl_margin
 from spark_jobs.rollup import MARGINS
-from tests.spark.traces import frame, record
+from tests.spark.traces import DATE, frame, record
 
 LATEST = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+DAYS = (DATE - dt.date(1970, 1, 1)).days
 FAR_US = 300_000_000_000_000_000
 
 
 @pytest.mark.parametrize("ttl_ms", [pytest.param(1000, id="usual"), pytest.param(2**32 - 1, id="longest")])
 def test_an_id_of_any_year_has_a_margin(spark: SparkSession, ttl_ms: int) -> None:
     rows = [record(msg_ts=LATEST, age_us=age_us, ttl_ms=ttl_ms, latency_us=0) for age_us in (-FAR_US, FAR_US)]
-    (summed,) = rollup.transform(frame(spark, [*rows, record(age_us=FAR_US)])).collect()
-    assert {name: summed[name] for name in MARGINS} == {"late": 1, "under_10": 0, "under_25": 0, "under_50": 0, "over_50": 1}
-    assert summed.least_margin_us == ttl_ms * 1000 - FAR_US
+    summed = rollup.transform(frame(spark, [*rows, record(age_us=FAR_US)])).collect()
+    assert sorted(row.hour_of_message or 0 for row in summed) == [0, DAYS * 24 + 7]
+    counted = {name: sum(row[name] for row in summed) for name in MARGINS}
+    assert counted == {"late": 1, "under_10": 0, "under_25": 0, "under_50": 0, "over_50": 1}
+    assert min(row.least_margin_us for row in summed if row.least_margin_us is not None) == ttl_ms * 1000 - FAR_US
 
 
 def test_classes_begin_at_their_share_and_a_ttl_has_an_end(spark: SparkSession) -> None:

@@ -1,9 +1,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import latency
+from spark_jobs import latency, rollup
 from tests.spark.traces import frame, record
 
 SHARES = {"p50_us": (1, 2), "p90_us": (9, 10), "p95_us": (95, 100), "p99_us": (99, 100), "p999_us": (999, 1000)}
@@ -15,10 +15,14 @@ def percentile(values: list[int], share: tuple[int, int]) -> int:
     return min(value for value in values if sum(other <= value for other in values) * denominator >= numerator * len(values))
 
 
+def daily(records: DataFrame) -> DataFrame:
+    return latency.transform_daily(records, rollup.transform(records))
+
+
 def test_daily_percentiles_are_of_delivered_messages_and_each_measure(spark: SparkSession) -> None:
     records = [record(latency_us=us, queue_wait_us=us // 10) for us in range(10, 1010, 10)]
     records += [record(latency_us=10**9, outcome="expired"), record(latency_us=5, queue_wait_us=None, route="down")]
-    found = {(row.route, row.measure): row for row in latency.transform_daily(frame(spark, records)).collect()}
+    found = {(row.route, row.measure): row for row in daily(frame(spark, records)).collect()}
     assert found.keys() == {("up", "latency"), ("up", "queue_wait"), ("down", "latency")}
     names = ["messages", "min_us", "p50_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us"]
     assert [found["up", "latency"][name] for name in names] == [100, 10, 500, 900, 950, 990, 1000, 1000]
@@ -35,7 +39,7 @@ def test_daily_percentiles_are_of_delivered_messages_and_each_measure(spark: Spa
 def test_exact_percentiles_equal_a_plain_reference(spark: SparkSession, routes: list[list[int]]) -> None:
     # Many routes in one frame: each is an example of its own, for the price of one run.
     records = [record(route=str(number), latency_us=us) for number, values in enumerate(routes) for us in values]
-    found = latency.transform_daily(frame(spark, records)).where("measure = 'latency'").collect()
+    found = daily(frame(spark, records)).where("measure = 'latency'").collect()
     assert {int(row.route): {name: row[name] for name in SHARES} for row in found} == {
         number: {name: percentile(values, share) for name, share in SHARES.items()} for number, values in enumerate(routes)
     }
@@ -44,7 +48,7 @@ def test_exact_percentiles_equal_a_plain_reference(spark: SparkSession, routes: 
 def test_a_thousand_values_have_a_last_but_one_per_mille(spark: SparkSession) -> None:
     """0.999 × 1000 is above 999 in floating point, which would give the maximum."""
     records = [record(latency_us=us) for us in range(1, 1001)]
-    (row,) = latency.transform_daily(frame(spark, records)).where("measure = 'latency'").collect()
+    (row,) = daily(frame(spark, records)).where("measure = 'latency'").collect()
     assert (row.p99_us, row.p999_us, row.max_us) == (990, 999, 1000)
 
 
@@ -83,7 +87,7 @@ def test_merged_sketches_of_many_values_stay_within_their_error(spark: SparkSess
 def test_no_delivered_message_no_row(spark: SparkSession) -> None:
     records = frame(spark, [record(outcome="expired")])
     assert latency.transform(records).collect() == []
-    assert latency.transform_daily(records).collect() == []
+    assert daily(records).collect() == []
 
 
 def test_reference_percentile_by_hand() -> None:

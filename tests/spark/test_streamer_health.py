@@ -53,7 +53,7 @@ def health(spark: SparkSession) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streamer_health, "_BUCKET_BITS", BITS)
         rows = frame(spark, records).coalesce(1).cache()
-        made = streamer_health.transform(rows, clocks.sightings(rows), [DATE])
+        made = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [DATE])
     return {row.streamer: row for row in made.collect()}
 
 
@@ -113,6 +113,9 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
     def made(*wanted: dt.date) -> list[str]:
         reach = {date + dt.timedelta(days=days) for date in wanted for days in range(-2, 2)}
         rows = frame(spark, [each for each in records if each["ts"].date() in reach]).coalesce(1).cache()
-        return sorted(str(row.asDict()) for row in streamer_health.transform(rows, clocks.sightings(rows), wanted).collect())
+        return sorted(
+            str(row.asDict())
+            for row in streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), wanted).collect()
+        )
 
     assert made(*dates) == sorted(row for date in dates for row in made(date))
