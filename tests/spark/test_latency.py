@@ -19,6 +19,10 @@ def daily(records: DataFrame) -> DataFrame:
     return latency.transform_daily(records, rollup.transform(records))
 
 
+def hourly(records: DataFrame) -> DataFrame:
+    return latency.transform(records, rollup.transform(records))
+
+
 def test_daily_percentiles_are_of_delivered_messages_and_each_measure(spark: SparkSession) -> None:
     records = [record(latency_us=us, queue_wait_us=us // 10) for us in range(10, 1010, 10)]
     records += [record(latency_us=10**9, outcome="expired"), record(latency_us=5, queue_wait_us=None, route="down")]
@@ -57,7 +61,7 @@ def test_hourly_sketches_tell_percentiles_and_merge(spark: SparkSession) -> None
     first = [record("07:10", latency_us=us, queue_wait_us=2 * us) for us in range(1, 101)]
     second = [record("08:10", latency_us=us, queue_wait_us=None) for us in range(101, 301)]
     lost = [record("07:20", latency_us=10**9, outcome="expired", queue_wait_us=None)]
-    hours = latency.transform(frame(spark, [*first, *second, *lost])).orderBy("hour")
+    hours = hourly(frame(spark, [*first, *second, *lost])).orderBy("hour")
     columns = ["hour", "messages", "latency_p50_us", "latency_p99_us", "queue_wait_p50_us", "queue_wait_p99_us"]
     assert [tuple(row) for row in hours.select(columns).collect()] == [
         (7, 100, 50, 99, 100, 198),
@@ -86,7 +90,7 @@ def test_merged_sketches_of_many_values_stay_within_their_error(spark: SparkSess
 
 def test_no_delivered_message_no_row(spark: SparkSession) -> None:
     records = frame(spark, [record(outcome="expired")])
-    assert latency.transform(records).collect() == []
+    assert hourly(records).collect() == []
     assert daily(records).collect() == []
 
 
