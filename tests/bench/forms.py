@@ -15,6 +15,8 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 COMPILED_TREE = ROOT / "build/bench/compiled"
+_GATEWAY = Path(__file__).parent / "gateway"
+"""Makes Python find no more than where only the streamer is installed."""
 
 NAMES = {
     "raw": "raw loop",
@@ -44,7 +46,7 @@ class Child:
         self.process = subprocess.Popen(
             [*command, *args],
             cwd=COMPILED_TREE if form == "compiled" else ROOT,  # where Python looks for modules first
-            env=os.environ | {"PYTHONPATH": str(ROOT)},  # and then, for the tests
+            env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{_GATEWAY}"},  # and then, for the tests
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if program else None,
