@@ -40,10 +40,10 @@ def test_sightings_are_those_of_the_records_of_the_dates_and_their_neighbours(
         for each in (
             record(at("07:00", date), age_us=5),
             record(at("07:30", date), age_us=2, sink_authority=None, msg_type="publish"),
-            record(at("08:00", date), age_us=7, outcome="duplicate"),
-            record(at("09:00", date), age_us=None, msg_ts=None, msg_id=uuid.uuid4().bytes),
-            record(at("10:00", date), age_us=9, outcome="expired", ucode="DEADLINE_EXCEEDED"),
-            record(at("10:00", date), age_us=4, msg_ts=at("10:00", DATE) - dt.timedelta(days=100)),
+            record(at("07:40", date), age_us=7, outcome="duplicate"),
+            record(at("07:50", date), age_us=None, msg_ts=None, msg_id=uuid.uuid4().bytes),
+            record(at("07:00", date), age_us=9, msg_ts=at("06:59", date), outcome="expired", ucode="DEADLINE_EXCEEDED"),
+            record(at("07:00", date), age_us=4, msg_ts=at("10:00", DATE) - dt.timedelta(days=100)),
         )
     ]
     write(tmp_path, of_days)
