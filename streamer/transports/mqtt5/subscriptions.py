@@ -18,8 +18,8 @@ from mqtt5 import QoS, RetainHandling, TopicFilter
 from streamer.transports.mqtt5.wire import Structure, topic_filter
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
-BATCH = 50
-"""Filters per SUBSCRIBE or UNSUBSCRIBE: brokers limit the size of packets."""
+BATCH = 8
+"""Filters per SUBSCRIBE or UNSUBSCRIBE: AWS IoT Core takes no more."""
 
 NO_SHARING = "it has no shared subscriptions; remove share from the options, or use a broker that has them"
 """What is wrong with a broker that cannot do what ``share`` asks for, and what to do."""

@@ -393,6 +393,6 @@ def test_filter_opened_again_is_not_unsubscribed() -> None:
     assert subscriptions.unneeded() == []
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (50, [50]), (101, [50, 50, 1])])
-def test_filters_go_in_batches_of_fifty(count: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (8, [8]), (17, [8, 8, 1])])
+def test_filters_go_in_batches_of_eight(count: int, sizes: list[int]) -> None:
     assert [len(batch) for batch in batches([str(number) for number in range(count)])] == sizes
