@@ -138,14 +138,20 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(config: Config, path: Path) -> int:
-    from streamer.daemon import Daemon  # noqa: PLC0415  # its libraries take longer to load than other commands run
+    # Their libraries take longer to load than other commands run.
+    from streamer.cli.memory import keep_giving_back  # noqa: PLC0415
+    from streamer.daemon import Daemon  # noqa: PLC0415
 
     daemon = Daemon(config, path)
     gc.collect()
     gc.freeze()  # what stays is never looked at again
     # The journal's thread needs the interpreter several times per transaction, beside a loop that never rests.
     sys.setswitchinterval(0.0005)
-    return await daemon.run()
+    giving_back = asyncio.create_task(keep_giving_back())
+    try:
+        return await daemon.run()
+    finally:
+        giving_back.cancel()
 
 
 def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

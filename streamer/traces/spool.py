@@ -121,6 +121,7 @@ class SpoolWriter:
     # -- in the thread
 
     def _run(self) -> None:
+        pa.set_memory_pool(pa.system_memory_pool())  # mimalloc would keep 12 MB for a batch of some 100 kB
         self._try(self._prepare)
         while True:
             try:

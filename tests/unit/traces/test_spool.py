@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamer.traces.compact import batches
@@ -89,6 +90,14 @@ def test_a_batch_is_on_the_disk_before_the_file_is_closed(make_spool: Callable[.
     until(lambda: harness.spool.written == 10)
     assert [file.name for file in harness.folders.left_open()] == [f"{RUN_US}-1.arrows.open"]
     assert harness.seqs() == list(range(10))
+
+
+def test_what_a_batch_took_is_free_for_the_process(make_spool: Callable[..., SpoolHarness]) -> None:
+    harness = make_spool()
+    harness.spool.take(noon_buffer(0, 10))
+    harness.end()
+    pool = pa.default_memory_pool()
+    assert (pool.backend_name, pool.bytes_allocated()) == ("system", 0)
 
 
 def test_a_file_ends_at_its_size(make_spool: Callable[..., SpoolHarness]) -> None:
