@@ -389,7 +389,7 @@ class Egress:
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms, now_s):
                 self._expire(delivery)
-            queue.judge_stalled(self.transport.state is LinkState.UP)
+            queue.tick(now_s, self.transport.state is LinkState.UP)
         self._absent.tick(now_s)
         if self.store is not None:
             absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)

@@ -96,14 +96,7 @@ class Delivery:
     )
 
     def __init__(
-        self,
-        received: Received,
-        message: UMessage,
-        lane: "Lane",
-        seq: int,
-        size: int,
-        entered_s: float,
-        entered_ms: int,
+        self, received: Received, message: UMessage, lane: "Lane", seq: int, size: int, entered_s: float, entered_ms: int
     ) -> None:
         self.received = received
         self.message = message
@@ -182,6 +175,7 @@ class Lane:
         "absent_since_s",
         "by_class",
         "bytes",
+        "entered_s",
         "filed",
         "hold",
         "in_flight",
@@ -210,6 +204,7 @@ class Lane:
         self.items: deque[Delivery] = deque()
         self.live = 0
         self.bytes = 0
+        self.entered_s = 0.0  # of the newest message
         self.in_flight = 0
         self.window = 1
         self.max_window = max_window
@@ -261,6 +256,7 @@ class Lane:
     def push(self, delivery: Delivery) -> None:
         """Append the newest delivery."""
         self.items.append(delivery)
+        self.entered_s = delivery.entered_s
         self._count(delivery)
 
     def put_back(self, delivery: Delivery) -> None:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
+from typing import Final
 
 from streamer.config.models import QueuePolicy
 from streamer.delivery.deadlines import Deadlines
@@ -21,6 +23,12 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _MAX_LANES = 4096
+FEW_LANES: Final = 256
+"""So many lanes stay however long they are idle."""
+IDLE_S: Final = 60.0
+"""After which an idle lane goes where there are more."""
+_RETIRED_AT_ONCE = 64  # what the transport knows of a flow goes with its lane, which may take some time
+_RETIRES_EVERY_S = 1.0
 # So many lanes are looked at in each tick, on average, while there are too many and none of them is idle.
 _LOOKED_AT_PER_TICK = 200
 # What a flow costs beside its messages: its lane, and what was decided for it.
@@ -88,6 +96,7 @@ class RouteQueue:
         self._number = number or itertools.count(1).__next__
         self._evictable = policy.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
+        self._retires_s = 0.0
         self._ticks_to_pass = 0
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
         self._deadlines = Deadlines()
@@ -153,12 +162,18 @@ class RouteQueue:
         if hold & Hold.PAUSED:
             self.paused.add(messages, size)
 
+    def tick(self, now_s: float, is_endpoint_up: bool) -> None:
+        """Called by the clock: `judge_stalled`, and of more than `FEW_LANES` retire those that were idle for `IDLE_S`."""
+        self.judge_stalled(is_endpoint_up)
+        if len(self.lanes) > FEW_LANES and self.may_retire and now_s >= self._retires_s:
+            self._retires_s = now_s + _RETIRES_EVERY_S
+            self._retire_old(now_s)
+
     def judge_stalled(self, is_endpoint_up: bool) -> None:
         """Find out how much cannot be sent and is in the journal: it does not count towards the bounds.
 
         That is at most ``stalled_factor`` times the bounds, and nothing more once there are as many flows as the bytes have
-        room for: a flow takes more memory than a message. Once it can be sent, the extra room shrinks with the queue. Called
-        by the clock's tick.
+        room for: a flow takes more memory than a message. Once it can be sent, the extra room shrinks with the queue.
         """
         bounds = self.policy.queue
         if not (self._has_journal and self.is_patient):
@@ -331,6 +346,11 @@ class RouteQueue:
             self.paused_messages,
         )
 
+    def _retire_old(self, now_s: float) -> None:
+        old = (lane for lane in self.lanes.values() if now_s - lane.entered_s >= IDLE_S and lane.is_idle)
+        for lane in list(islice(old, min(len(self.lanes) - FEW_LANES, _RETIRED_AT_ONCE))):
+            self._retire(lane)
+
     def _sweep_ages(self) -> None:
         for level, by_age in enumerate(self._by_age):
             if len(by_age) > self.messages + 1000:
@@ -345,19 +365,20 @@ class RouteQueue:
 
     def _retire_idle_lanes(self) -> None:
         """Retire idle lanes, first those of the party that has most: whoever has few flows keeps them."""
-        parties = self.shares.parties
-        most = max(parties.values(), key=lambda party: party.lanes)
+        most = max(self.shares.parties.values(), key=lambda party: party.lanes)
         before = len(self.lanes)
-        idle = [(key, lane) for key, lane in self.lanes.items() if lane.is_idle]
+        idle = [lane for lane in self.lanes.values() if lane.is_idle]
         for only in (most, None):
-            for key, lane in idle:
+            for lane in idle:
                 if not lane.retired and only in (None, lane.party):
-                    lane.retired = True
-                    lane.party.lanes -= 1
-                    del self.lanes[key]
-                    self.owner.lane_retired(lane)
+                    self._retire(lane)
             if len(self.lanes) <= before // 2:
                 break
-        for authority, party in list(parties.items()):
-            if not party.lanes:
-                del parties[authority]
+
+    def _retire(self, lane: Lane) -> None:
+        lane.retired = True
+        del self.lanes[lane.key]
+        lane.party.lanes -= 1
+        if not lane.party.lanes:
+            del self.shares.parties[lane.key[0].authority]
+        self.owner.lane_retired(lane)

@@ -42,7 +42,7 @@ async def test_nothing_is_lost_of_a_flow_that_gets_its_publisher_while_it_is_ask
         await until_matched(session, "up/veh1/1/0/1/8000/{}/{}/{}/{}/{}")
         control = ControlThread(asyncio.get_running_loop(), "vehicle")
         watch = PresenceWatch()
-        watch.open(asyncio.get_running_loop(), control, session)
+        watch.open(asyncio.get_running_loop(), control, session, lambda key: None)  # as if none were known
         publishers = Publishers(session, "gateway", watch.undeclaring)
         others = [key_for(message(FLOWS + number).attributes, "gateway") for number in range(MAX_KEPT)]
         await control.ask(lambda: watch._ask_blocking(session, others))  # from now on no publisher is kept

@@ -5,9 +5,9 @@ Runs on the event loop, and declares on the control thread. `presence` says what
 A flow is *watched* if there is room for a matching listener. Each of them makes every declaration slower (by 0.7 µs): where
 somebody listens to everything, Zenoh goes through all of them whenever a publisher is declared. Therefore watches are few,
 and nobody can have many made at once. All other flows are *polled* (`_ask`): when they come, when a node comes or is lost,
-and one after the other. That takes 1 µs if their publisher is *kept*. A kept one takes 4 KiB and makes every new flow slower
-(by 0.15 µs), so they have a bound as well; beyond it a publisher is declared for each poll. Undeclaring leaves nothing
-behind, here or in other nodes.
+and one after the other. That takes 1 µs if there is a publisher: what is sent often has one (`sender`), and others are
+*kept*. A kept one takes 4 KiB and makes every new flow slower (by 0.15 µs), so they have a bound as well; beyond it a
+publisher is declared for each poll. Undeclaring leaves nothing behind, here or in other nodes.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice
+from math import ceil
 
 import zenoh
 
@@ -26,12 +27,14 @@ from streamer.transports.zenoh.watch_budget import WatchBudget
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_TURN_S = 0.25
+_TURNS_PER_S = 4
 _AT_ONCE = 64
-"""How many flows are polled together, and how many in each turn."""
+"""How many flows are polled together, and at most how many in each turn. A flow is polled once a second, or less often."""
 
 MAX_KEPT = 128
 """The most publishers that are kept for flows that are not watched."""
+
+Find = Callable[[str], zenoh.Publisher | None]
 
 _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
 
@@ -44,6 +47,7 @@ class PresenceWatch:
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
+        self._sending: Find
         self._flows = Flows()
         self._declared: dict[str, _Declared] = {}  # control thread; of those that are watched
         self._kept: dict[str, zenoh.Publisher] = {}  # control thread; of the others
@@ -61,8 +65,12 @@ class PresenceWatch:
         self._recheck: asyncio.TimerHandle | None = None
         self._has_come = False
 
-    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
-        """The session is open: find out about the flows that are there already."""
+    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session, sending: Find) -> None:
+        """The session is open: find out about the flows that are there already.
+
+        ``sending``: the publisher with which messages are put on a key, if there is one. Called on the control thread.
+        """
+        self._sending = sending
         self._loop = loop
         self._control = control
         self._session = session
@@ -108,6 +116,14 @@ class PresenceWatch:
         self._control.post(lambda: self._declare_blocking(session, key))
         return True
 
+    def _watch_failed(self, key: str) -> None:
+        """A flow could not be watched: its turn will come again."""
+        if key in self._flows.by_key and self._session is not None:
+            self._budget.forget(key)
+            self._without_status.discard(key)
+            self._unwatched[key] = None
+            self._set_turn()
+
     def nodes(self, are_there: bool) -> None:
         """Whether there is any other node."""
         self._flows.nodes(are_there)
@@ -116,14 +132,14 @@ class PresenceWatch:
 
     def _set_turn(self) -> None:
         if self._unwatched and self._turn is None and self._session is not None:
-            self._turn = self._loop.call_later(_TURN_S, self._take_turn)
+            self._turn = self._loop.call_later(1 / _TURNS_PER_S, self._take_turn)
 
     def _take_turn(self) -> None:
         """Watch the next flows as far as there is room, and poll the others."""
         self._turn = None
         if self._session is None:
             return
-        for key in list(islice(self._unwatched, _AT_ONCE)):
+        for key in list(islice(self._unwatched, min(_AT_ONCE, ceil(len(self._unwatched) / _TURNS_PER_S)))):
             del self._unwatched[key]
             if not self._watch(self._session, key):
                 self._unwatched[key] = None
@@ -234,10 +250,15 @@ class PresenceWatch:
     def _declare_blocking(self, session: zenoh.Session, key: str) -> None:
         if key in self._declared:
             return
-        publisher = self._kept.pop(key, None) or _publisher(session, key)
         # Zenoh would start a thread for a plain function.
         callback = zenoh.handlers.Callback(self._listener(key), indirect=False)
-        self._declared[key] = (publisher, publisher.declare_matching_listener(callback))
+        try:
+            publisher = self._kept.pop(key, None) or _publisher(session, key)
+            self._declared[key] = (publisher, publisher.declare_matching_listener(callback))
+        except zenoh.ZError as exc:
+            logger.warning("zenoh_call_failed error=%s", exc)
+            tell_loop(self._loop, self._watch_failed, key)
+            return
         # The listener is not called while there is no match.
         tell_loop(self._loop, self._first_status, key, is_matching(publisher))
 
@@ -260,7 +281,7 @@ class PresenceWatch:
         answers = []
         for key in keys:
             try:
-                known = self._declared[key][0] if key in self._declared else self._kept.get(key)
+                known = self._declared[key][0] if key in self._declared else self._kept.get(key) or self._sending(key)
                 if known is None and len(self._kept) < MAX_KEPT:
                     known = self._kept[key] = _publisher(session, key)
                 answers.append((key, is_matching(known) if known else self._is_matching_now(session, key)))

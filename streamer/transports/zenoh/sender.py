@@ -60,6 +60,7 @@ class Publishers:
         self._session = session
         self._own_authority = own_authority
         self._undeclaring = undeclaring
+        self.declared: dict[str, zenoh.Publisher] = {}  # by key; of one of its priorities
         self._puts: dict[Attributes, _Put] = {}
         self._publishers: dict[tuple[str, int], _Put] = {}
         self._counts: dict[tuple[str, int], int] = {}  # of those without a publisher
@@ -110,8 +111,8 @@ class Publishers:
             publisher = self._session.declare_publisher(text, priority=_ZENOH_PRIORITIES[level], **_HOW)
         finally:
             self._undeclaring.release()
-        put: _Put = publisher.put
-        self._publishers[text, level] = put
+        self.declared[text] = publisher
+        put = self._publishers[text, level] = publisher.put
         return put
 
 

@@ -153,9 +153,10 @@ class ZenohTransport(ListeningTransport):
         text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
         logger.info(text, self.context.name, session.zid(), self._mode, extra={"state": state})
         queues = SendQueues()
+        publishers = Publishers(session, self.context.authority, self._presence_watch.undeclaring)
         self._sender = Sender(
             self._loop,
-            Publishers(session, self.context.authority, self._presence_watch.undeclaring).put,
+            publishers.put,
             self.context.name,
             success=UNCONFIRMED if self.options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
@@ -176,7 +177,7 @@ class ZenohTransport(ListeningTransport):
         # All this after the subscriptions: the link is not called up before we listen.
         await self._control.ask(lambda: nodes.watch(session))
         await self._control.ask(lambda: queues.watch(session, control))
-        self._presence_watch.open(self._loop, self._control, session)
+        self._presence_watch.open(self._loop, self._control, session, publishers.declared.get)
         if self._receipt_key is not None:
             self._receipts.open(self._loop, self._control, session, self._receipt_key)
         self._update_link()

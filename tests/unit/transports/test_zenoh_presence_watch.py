@@ -37,8 +37,11 @@ class CountingSession:
         self.asked: list[str] = []
         self.watched: list[str] = []
         self.unmatched: set[str] = set()
+        self.failing: set[str] = set()
 
     def declare_publisher(self, key: str, **how: object) -> Any:
+        if key in self.failing:
+            raise zenoh.ZError("no")
         self.publishers[key] += 1
         self.declared += 1
         return _Publisher(self, key)
@@ -83,11 +86,17 @@ def clock() -> list[float]:
 
 
 @pytest.fixture
-async def watch(session: CountingSession, clock: list[float]) -> PresenceWatch:
+def sending() -> dict[str, Any]:
+    """The publishers with which messages are sent."""
+    return {}
+
+
+@pytest.fixture
+async def watch(session: CountingSession, clock: list[float], sending: dict[str, Any]) -> PresenceWatch:
     watch = PresenceWatch(lambda: clock[0])
     control: Any = DirectControl()
     counting: Any = session
-    watch.open(asyncio.get_running_loop(), control, counting)
+    watch.open(asyncio.get_running_loop(), control, counting, sending.get)
     watch.nodes(True)
     return watch
 
@@ -121,6 +130,22 @@ async def test_flood_of_invented_authorities_is_watched_no_more_than_the_burst_o
         watch.add(source(number), ignore)
     await settled(watch)
     assert len(session.watched) == BURST
+    watch.close()
+
+
+async def test_what_is_sent_often_is_asked_about_by_its_own_publisher(
+    watch: PresenceWatch, session: CountingSession, sending: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_set_turn", lambda: None)
+    told: dict[str, list[Presence]] = {topic(number): [] for number in range(3000)}
+    senders = CountingSession()
+    sending.update({key: _Publisher(senders, key) for key in told})
+    for key, presences in told.items():
+        watch.add(key, presences.append)
+    await settled(watch)
+    assert sorted(senders.asked) == sorted(key for key in told if key not in session.watched)
+    assert session.declared == len(session.watched)
+    assert all(presences == [Presence.PRESENT] for presences in told.values())
     watch.close()
 
 
@@ -159,13 +184,58 @@ async def test_flow_is_watched_through_the_publisher_that_was_kept_for_it(
     watch.close()
 
 
+@pytest.mark.parametrize("count", [40, 200, 1000])
+async def test_a_flow_is_polled_once_a_second_at_most(
+    count: int, watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    monkeypatch.setattr(watch, "_set_turn", lambda: None)
+    for number in range(count):
+        watch.add(to_sink(number), ignore)
+    await settled(watch)
+    session.asked.clear()
+    for _ in range(4):
+        watch._take_turn()
+        await settled(watch)
+    assert len(session.asked) == len(set(session.asked)) == min(count, 4 * _AT_ONCE)
+    watch.close()
+
+
+async def test_a_flow_that_cannot_be_watched_is_watched_later(
+    watch: PresenceWatch, session: CountingSession, clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Presence] = []
+    session.failing.add(to_sink(1))
+    watch.add(to_sink(1), told.append)
+    watch.add(to_sink(2), ignore)
+    await until(lambda: to_sink(1) in watch._unwatched, "that it failed")
+    assert (told, session.watched) == ([], [to_sink(2)])
+    session.failing.clear()
+    clock[0] += 10.0
+    watch._take_turn()
+    await until(lambda: told == [Presence.PRESENT], "what it is")
+    assert session.watched == [to_sink(2), to_sink(1)]
+    assert "zenoh_call_failed" in caplog.text
+    watch.close()
+
+
+async def test_a_flow_that_cannot_be_watched_and_goes_is_forgotten(watch: PresenceWatch, session: CountingSession) -> None:
+    session.failing.add(to_sink(1))
+    watch.add(to_sink(1), ignore)
+    watch.remove(to_sink(1), ignore)
+    watch.add(to_sink(2), ignore)
+    await until(lambda: watch._flows.by_key[to_sink(2)].matched is True, "another flow's answer")
+    assert (watch._unwatched, watch._flows.by_key.keys()) == ({}, {to_sink(2)})
+    watch.close()
+
+
 async def test_questions_wait_for_each_other(session: CountingSession) -> None:
     """So that what is declared for others comes in between."""
     posted: list[Callable[[], None]] = []
     control: Any = SimpleNamespace(post=posted.append)
     counting: Any = session
     watch = PresenceWatch(lambda: 100.0)
-    watch.open(asyncio.get_running_loop(), control, counting)
+    watch.open(asyncio.get_running_loop(), control, counting, lambda key: None)
     for number in range(BURST, 3000):
         watch.add(to_sink(number), ignore)
     await until(lambda: len(posted) > BURST_PER_AUTHORITY, "the first question")
