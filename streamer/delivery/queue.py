@@ -23,7 +23,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _MAX_LANES = 4096
-FEW_LANES: Final = 256
+FEW_LANES: Final = 128
 """So many lanes stay however long they are idle."""
 IDLE_S: Final = 60.0
 """After which an idle lane goes where there are more."""
