@@ -20,6 +20,8 @@ from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
 
+_GONE = 64  # entries in a heap of what waits no more, beside as many as wait
+
 
 class _Waiting:
     __slots__ = ("queue", "received", "size", "source", "turn")
@@ -77,7 +79,10 @@ class Backlog:
             turn = self._turns
         waiting = self._waiting[key] = _Waiting(received, queue, turn)
         self.bytes += waiting.size
-        heapq.heappush(self._by_queue.setdefault(queue, []), (turn, key))
+        heap = self._by_queue.setdefault(queue, [])
+        heapq.heappush(heap, (turn, key))
+        if len(heap) > 2 * len(self._waiting) + _GONE:  # what has gone is behind something that waits long
+            heap[:] = sorted({entry for entry in heap if self._is_there(queue, *entry)})
         self._by_source.setdefault(waiting.source, {})[key] = None
         return None
 
@@ -153,9 +158,12 @@ class Backlog:
             return None
         while heap:
             turn, key = heap[0]
-            waiting = self._waiting.get(key)
-            if waiting is not None and waiting.turn == turn and waiting.queue is queue:
+            if self._is_there(queue, turn, key):
                 return turn
             heapq.heappop(heap)
         del self._by_queue[queue]
         return None
+
+    def _is_there(self, queue: RouteQueue, turn: int, key: bytes) -> bool:
+        waiting = self._waiting.get(key)
+        return waiting is not None and waiting.turn == turn and waiting.queue is queue

@@ -257,3 +257,38 @@ def test_what_comes_from_some_sources_is_taken_in_turn_and_what_is_taken_is_list
     assert backlog.take_if([source], lambda attributes, queue: True) == [second]
     assert backlog.take_if([source], lambda attributes, queue: True) == []
     assert len(backlog) == backlog.bytes == 0
+
+
+# entries of what has gone
+
+
+def listed(backlog: Backlog) -> int:
+    return sum(map(len, backlog._by_queue.values()))
+
+
+def test_what_goes_from_behind_one_that_waits_long_leaves_nothing_and_the_order_stays() -> None:
+    backlog, queue = Backlog(), full_queue()
+    first = arrived()
+    wait(backlog, queue, first)
+    for _ in range(50):
+        gone = [arrived() for _ in range(100)]
+        wait(backlog, queue, *gone)
+        backlog.remove(lambda received: received is not first)  # they expire
+    assert listed(backlog) <= 200
+    later = [arrived() for _ in range(300)]
+    wait(backlog, queue, *later)
+    make_room(queue)
+    for received in (first, *later):
+        assert backlog.take(queue) == [received]
+
+
+def test_what_waits_for_two_queues_in_turn_leaves_nothing_in_either() -> None:
+    backlog, one, other = Backlog(), full_queue("one"), full_queue("other")
+    received = [arrived() for _ in range(10)]
+    wait(backlog, one, *received)
+    for number in range(200):
+        taken = backlog.take_all()
+        assert taken == received
+        wait(backlog, (one, other)[number % 2], *taken)
+    assert listed(backlog) <= 300
+    assert backlog.take_all() == received
