@@ -36,17 +36,17 @@ class ControlThread:
         threading.Thread(target=self._run, name=f"{name}-control", daemon=True).start()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run ``call`` without waiting. Errors of Zenoh are logged."""
+        """Run ``call`` without waiting. Errors are logged."""
         self._calls.put(call)
 
     def ask(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run ``call``. The future has its result, or its `zenoh.ZError`."""
+        """Run ``call``. The future has its result, or its exception."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def answer() -> None:
             try:
                 result = call()
-            except zenoh.ZError as exc:
+            except BaseException as exc:  # noqa: BLE001  # whoever asked is told; a panic in Zenoh is no Exception
                 tell_loop(self._loop, _fail, future, exc)
             else:
                 tell_loop(self._loop, _succeed, future, result)
@@ -64,6 +64,8 @@ class ControlThread:
                 call()
             except zenoh.ZError as exc:
                 logger.warning("zenoh_call_failed error=%s", exc)
+            except BaseException:  # the thread has to go on for all other calls
+                logger.exception("zenoh_call_failed")
 
 
 def _succeed(future: "asyncio.Future[T]", result: T) -> None:
@@ -71,6 +73,6 @@ def _succeed(future: "asyncio.Future[T]", result: T) -> None:
         future.set_result(result)
 
 
-def _fail(future: "asyncio.Future[T]", error: Exception) -> None:
+def _fail(future: "asyncio.Future[T]", error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)

@@ -10,6 +10,7 @@ as that helps.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -27,6 +28,8 @@ from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for
 from streamer.uprotocol.message import OVERHEAD_BYTES, Attributes, UMessage
 from streamer.uprotocol.status import UCode
+
+logger = logging.getLogger("ustreamer.zenoh")
 
 _LEND_S = 0.002
 _LEND_AGAIN_S = 0.001  # while puts make progress
@@ -48,7 +51,7 @@ _HOW: dict[str, Any] = {
 
 
 class Publishers:
-    """Puts single messages. For the sender's thread only.
+    """Puts single messages. On the loop or on the sender's thread, never on both at once.
 
     A pair of key and priority that comes for the `_OFTEN`th time gets a publisher: a put takes a fifth of the time then, and
     sends a number instead of the key's text. Publishers are never undeclared: that could overtake messages that still carry
@@ -67,6 +70,13 @@ class Publishers:
 
     def put(self, message: UMessage) -> SendError | None:
         """Hand one message to Zenoh, or return why not. Can block while a receiver takes nothing."""
+        try:
+            return self._try_to_put(message)
+        except BaseException as exc:  # a panic in Zenoh is no Exception; the thread has to go on for the other messages
+            logger.exception("zenoh_put_failed")
+            return RefusedError(UCode.INTERNAL, f"Zenoh: {type(exc).__name__}")
+
+    def _try_to_put(self, message: UMessage) -> SendError | None:
         attributes = message.attributes.shared
         try:
             put = self._puts.get(attributes) or self._find_put(attributes)

@@ -45,6 +45,27 @@ async def test_an_error_of_zenoh_is_the_answer_and_the_thread_goes_on(caplog: py
     control.end()
 
 
+class Panic(BaseException):
+    """What a panic in Zenoh becomes is no Exception."""
+
+
+@pytest.mark.parametrize("error", [ValueError, Panic])
+async def test_whatever_a_call_raises_is_the_answer_and_the_thread_goes_on(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    control = ControlThread(asyncio.get_running_loop(), "test")
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(error):
+        await asyncio.wait_for(control.ask(fail), 10)
+    control.post(fail)
+    assert await asyncio.wait_for(control.ask(lambda: 7), 10) == 7
+    assert [record.getMessage() for record in caplog.records] == ["zenoh_call_failed"]
+    control.end()
+
+
 async def test_an_answer_that_nobody_waits_for_any_more_is_dropped() -> None:
     control = ControlThread(asyncio.get_running_loop(), "test")
     faults: list[dict[str, Any]] = []

@@ -276,3 +276,48 @@ def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         publishers.put(publish(1, UUri("veh1", number % 5 + 1, 1, 0x8000)))
     assert len(session.declared) == 2
     assert session.put_as_text == 50 - 2 * 7
+
+
+class Panic(BaseException):
+    """What a panic in Zenoh becomes is no Exception."""
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), Panic("secret")])
+async def test_whatever_zenoh_raises_the_message_is_refused_and_the_next_one_goes(error: BaseException) -> None:
+    session: Any = CountingSession()
+    put = session.put
+
+    def put_or_fail(key: object, payload: bytes, **how: object) -> None:
+        if payload == b"bad":
+            raise error
+        put(key, payload, **how)
+
+    session.put = put_or_fail
+    publishers = Publishers(session, "gateway", threading.Lock())
+    outcomes = Outcomes()
+    sender = Sender(
+        asyncio.get_running_loop(),
+        publishers.put,
+        "test",
+        success=UNCONFIRMED,
+        slow_s=math.inf,
+        was_slow=lambda: None,
+        has_room=lambda: False,
+        now_ms=lambda: 0,
+    )
+    sender.resume()
+    sender.submit(parcels(b"good", b"bad", b"better"), outcomes.done)
+    await until(lambda: len(outcomes.reported) == 3, "every result")
+    refusals = [result for _, result in outcomes.reported if isinstance(result, RefusedError)]
+    assert [str(refusal) for refusal in refusals] == [f"Zenoh: {type(error).__name__}"]
+    assert session.put_as_text == 2
+    sender.stop()
+
+
+def test_a_publisher_that_cannot_be_declared_refuses_its_message() -> None:
+    session: Any = CountingSession()
+    session.declare_publisher = Panic
+    publishers = Publishers(session, "gateway", threading.Lock())
+    results = [publishers.put(publish(1, TOPIC)) for _ in range(4)]
+    assert results[:3] == [None] * 3
+    assert isinstance(results[3], RefusedError)
