@@ -309,7 +309,7 @@ async def test_whatever_zenoh_raises_the_message_is_refused_and_the_next_one_goe
     sender.submit(parcels(b"good", b"bad", b"better"), outcomes.done)
     await until(lambda: len(outcomes.reported) == 3, "every result")
     refusals = [result for _, result in outcomes.reported if isinstance(result, RefusedError)]
-    assert [str(refusal) for refusal in refusals] == [f"Zenoh: {type(error).__name__}"]
+    assert [str(refusal) for refusal in refusals] == [f"INTERNAL: Zenoh: {type(error).__name__}"]
     assert session.put_as_text == 2
     sender.stop()
 
