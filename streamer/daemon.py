@@ -24,7 +24,7 @@ from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
 from streamer.config.stores import TraceConfig
 from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.leaving import attempt
+from streamer.delivery.leaving import stop_all
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
@@ -159,8 +159,7 @@ class Daemon:
                     task.cancel()
             return left
         finally:
-            for name, transport in self.transports.items():
-                await attempt(transport.stop, "stop", name)
+            await stop_all(self.transports)
             if self.journal is not None:
                 await self._close_journal(self.journal)
             await asyncio.to_thread(self.service_host.close)

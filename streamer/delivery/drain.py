@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import QUEUED, Delivery
-from streamer.delivery.leaving import Parts, attempt, movable, stop_receiving, unpack_all
+from streamer.delivery.leaving import Parts, movable, stop_all, stop_receiving, unpack_all
 from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
@@ -52,9 +52,8 @@ class Drain:
             self._ingresses[LOCAL_ENDPOINT].close()
         left = self._unfinished()
         if left:
-            for name, egress in self._egresses.items():
-                if egress.in_flight:
-                    await attempt(self._transports[name].stop, "stop", name)  # gives back what is unconfirmed
+            sending = [name for name, egress in self._egresses.items() if egress.in_flight]
+            await stop_all({name: self._transports[name] for name in sending})  # gives back what is unconfirmed
         if self._journal is not None:
             for ingress in self._ingresses.values():
                 ingress.admit_all()

@@ -78,6 +78,11 @@ async def attempt(call: Callable[[], Awaitable[None]], what: str, endpoint: str)
         logger.exception(what + "_failed endpoint=%s", endpoint)
 
 
+async def stop_all(transports: Mapping[str, UTransport]) -> None:
+    """Stop transports at once: a link that takes long to close holds up no other."""
+    await asyncio.gather(*(attempt(transport.stop, "stop", name) for name, transport in transports.items()))
+
+
 async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds: bool) -> None:
     """Take what has arrived, and nothing more. ``beyond_bounds``: with a journal, whatever the bounds of the queues say."""
     if transport.keeps_unacknowledged:
