@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,24 +102,16 @@ async def test_a_transport_that_has_not_confirmed_gives_its_messages_back() -> N
         assert harness.router.egresses["cloud"].in_flight == 0
 
 
-async def test_transports_that_have_not_confirmed_are_stopped_at_once() -> None:
+async def test_transports_that_have_not_confirmed_are_stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
         meeting = asyncio.Barrier(2)
-        for name, transport in harness.transports.items():
-            transport.hold = True
-            stop = transport.stop
-
-            async def stop_together(stop: Callable[[], Awaitable[None]] = stop) -> None:
-                await meeting.wait()
-                await stop()
-
-            transport.stop = stop_together  # type: ignore[method-assign]
-            harness.arrive(
-                name, harness.speed() if name == "vehicle" else harness.notify(b"", sink=VEHICLE_APP, source=ORDERS)
-            )
-        assert await asyncio.wait_for(harness.router.drain(0), 10) == 2
         for transport in harness.transports.values():
-            del transport.stop
+            transport.hold = True
+            monkeypatch.setattr(transport, "stop", meeting.wait)
+        harness.arrive("vehicle", harness.speed())
+        harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
+        assert await asyncio.wait_for(harness.router.drain(0), 10) == 2
+        monkeypatch.undo()
 
 
 async def test_without_a_journal_messages_in_our_custody_become_dead_letters_and_the_others_stay_with_their_source() -> None:
