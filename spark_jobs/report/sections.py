@@ -14,7 +14,6 @@ from spark_jobs.schema import FAILURES, OUTCOMES
 from spark_jobs.tables import FINDINGS, STATUSES
 
 Figures = dict[str, Any]
-HOURS = range(24)
 
 
 def total(rows: Rows, *names: str) -> int:

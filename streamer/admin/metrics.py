@@ -155,7 +155,7 @@ class RouterCollector:
 
     def _dead_letters(self, router: RouterAccount) -> Iterable[Metric]:
         letters = CounterMetricFamily(
-            "ustreamer_dead_letters", "Failures reported on the dead letter topic.", labels=("route", "code")
+            "ustreamer_dead_letters", "Failures that became dead letters, reported or not.", labels=("route", "code")
         )
         for (route, code), number in router.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
@@ -255,10 +255,10 @@ class RouterCollector:
 
     def _latencies(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         end_to_end = HistogramMetricFamily(
-            "ustreamer_end_to_end_latency_seconds", "From the message's id to the confirmation.", labels=_ROUTE
+            "ustreamer_end_to_end_latency_seconds", "From the message's id to the confirmation or the put.", labels=_ROUTE
         )
         in_daemon = HistogramMetricFamily(
-            "ustreamer_in_daemon_latency_seconds", "From reception to the confirmation.", labels=_ROUTE
+            "ustreamer_in_daemon_latency_seconds", "From reception to the confirmation or the put.", labels=_ROUTE
         )
         for account in accounts:
             if account.target and any(account.stats.in_daemon.counts):

@@ -331,7 +331,7 @@ class Lane:
         self.window = 1
 
     def returned(self) -> None:
-        """One delivery of this lane came back because the link was lost."""
+        """One delivery of this lane is no longer in flight."""
         self.in_flight -= 1
         if self.unconfirmed_in_flight:
             self.unconfirmed_in_flight -= 1

@@ -108,6 +108,7 @@ class OpenBatch:
         self.bytes = 0
 
     def add(self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None) -> int:
+        """Pack deliveries that were sent; how many bytes the batch has grown by is returned."""
         before = self.bytes
         latest, records, shares, came = self._latest, self.records, self.shares, self.received
         for delivery in deliveries:

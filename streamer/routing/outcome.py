@@ -9,7 +9,7 @@ from streamer.uprotocol.status import UCode
 class Outcome(StrEnum):
     """How a message ended. Every message that was received ends in exactly one of these per route."""
 
-    DELIVERED = "delivered"  # the destination confirmed it
+    DELIVERED = "delivered"  # the destination confirmed it, or it was unconfirmed for long without a sign of loss
     EXPIRED = "expired"  # its TTL passed before it was sent
     REJECTED = "rejected"  # it was never accepted: invalid, not allowed, or no room
     DEAD_LETTERED = "dead_lettered"  # it was accepted, but the destination would not take it, or it was evicted

@@ -153,8 +153,8 @@ class WireOptions(TransportOptions):
 class UTransport(ABC):
     """One connection to one network of uEntities.
 
-    All operations raise `UStatusError`s. `authenticate` comes first; without it every other operation raises
-    UNAUTHENTICATED.
+    Operations of uProtocol raise `UStatusError`s. `authenticate` comes first; without it `send`, `receive`,
+    `register_listener` and `unregister_listener` raise UNAUTHENTICATED. What the router calls does not check it.
     """
 
     kind: ClassVar[str]

@@ -1,10 +1,10 @@
 """The Zenoh transport: one session, its subscriptions and its sender (`up-l1/zenoh.adoc`).
 
-Everything here runs on the event loop. Three kinds of thread do what can block:
+All runs on the event loop but what is named ``blocking``. Three kinds of thread do what can block:
 
-    control   open, declare, undeclare, close       (`control`)
-    watchers  one per filter, waiting in recv       (`fifo_subscription`)
-    sender    put, while that would have to wait    (`sender`)
+    control   open, declare, undeclare, close                          (`control`)
+    watchers  one per filter with much traffic, waiting in recv        (`fifo_subscription`)
+    sender    put, while that would have to wait                       (`sender`)
 
 Three signs tell what became of a message that was put: whether anybody listens to its key (`presence_watch`, `presence`),
 which nodes are there (`nodes`), and the receipt of another streamer (`receipts`, `ledger`).
