@@ -105,7 +105,7 @@ class WaitingSources:
             self._seen.release(received)
 
     def tick(self, now_s: float) -> None:
-        """The clock's work: once the oldest has waited too long, or the journal cannot be written, acknowledge all that wait."""
+        """The clock's work: acknowledge all that wait, once they have waited too long or the journal cannot be written."""
         if self._waiting or self._in_transaction:
             is_ok = self._journal is not None and self._journal.state is JournalState.OK
             if not is_ok or now_s - self._since_s > _LONGEST_S:

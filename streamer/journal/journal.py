@@ -36,8 +36,8 @@ class JournalState(Enum):
 
 
 class Journal:
-    """What survives the process. All methods but `stop`, which blocks, are for the event loop's thread; callbacks are posted to
-    it.
+    """What survives the process. All methods but `stop`, which blocks, are for the event loop's thread, and callbacks are
+    posted to it.
 
     ``problem`` says in words why ``state`` is FAILING, ``is_newer`` that it is the file's version.
     ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
