@@ -113,8 +113,9 @@ class Custody:
         ]
 
     def add_store(self, store: UnconfirmedStore) -> None:
-        """Store the batches of one more endpoint."""
+        """Store the batches of one more endpoint. In the journal all of them have half of its bytes, in equal parts."""
         self._stores.append(store)
+        self._divide()
 
     def remove_store(self, store: UnconfirmedStore) -> None:
         """The endpoint is gone, and all that was sent has its outcome. Sources that were not told so yet will be."""
@@ -125,6 +126,13 @@ class Custody:
         for store in [store for store in self._removed if not store.has_unstored]:
             self._removed.remove(store)
             self._stores.remove(store)
+            self._divide()
+
+    def _divide(self) -> None:
+        stores = [store for store in self._stores if store.unconfirmed_s]
+        for store in stores:
+            if self.journal is not None:
+                store.max_bytes = self.journal.max_bytes // 2 // len(stores)
 
     # -- what happens to messages
 

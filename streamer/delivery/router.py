@@ -45,7 +45,6 @@ logger = logging.getLogger("ustreamer.router")
 TICK_S = 0.05
 _UNCONFIRMED_REST_S = 0.25  # a tick between two messages costs more than a message
 _IDLE_REST_S = 1.0
-_UNCONFIRMED_SHARE = 2  # the part of the journal for unconfirmed messages
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024  # without a journal
 _FEW = 2000
 _SELDOM_S = 0.5  # of an idle daemon: with its next tick
@@ -101,7 +100,7 @@ class Router:
     def add_endpoint(self, name: str, transport: UTransport, config: Config) -> None:
         """Add an endpoint. No route leads there before the next table."""
         self.transports[name] = transport
-        store = self._new_store(name, transport, config)
+        store = self._new_store(name, transport)
         egress = self.egresses[name] = Egress(
             name, transport, self.settler, self.custody, self.clock, self._random, self.pump, store, self.pause_rules
         )
@@ -117,7 +116,7 @@ class Router:
         """Use another transport for an endpoint from now on. The earlier one has stopped."""
         self.transports[name] = transport
         egress = self.egresses[name]
-        egress.use_transport(transport, egress.store or self._new_store(name, transport, config))
+        egress.use_transport(transport, egress.store or self._new_store(name, transport))
         self.ingresses[name].reopen(transport)
 
     def remove_endpoint(self, name: str) -> None:
@@ -133,13 +132,14 @@ class Router:
         self._retired = [queue for queue in self._retired if queue.target != name]
         del self.transports[name]
 
-    def _new_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
+    def _new_store(self, name: str, transport: UTransport) -> UnconfirmedStore | None:
         """The store for unconfirmed messages, also of an earlier process; None without a journal if the network confirms."""
         if not transport.unconfirmed_s and self.journal is None:
             return None
-        max_bytes = _UNCONFIRMED_BYTES if config.journal is None else config.journal.max_bytes // _UNCONFIRMED_SHARE
         is_patient = self.journal is not None
-        store = UnconfirmedStore(name, transport.unconfirmed_s, max_bytes, self.custody, self.seen, self._tracer, is_patient)
+        store = UnconfirmedStore(
+            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, self._tracer, is_patient
+        )
         self.custody.add_store(store)
         return store
 
