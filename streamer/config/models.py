@@ -40,6 +40,7 @@ from streamer.config.types import (
     expected,
     too_small,
 )
+from streamer.transports.base import LARGEST_FACTOR, LONGEST_S
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
@@ -84,7 +85,7 @@ class RetryConfig(Section):
 
     initial_ms: Count = 500
     """The first wait."""
-    factor: Annotated[float, Field(ge=1)] = 2.0
+    factor: Annotated[float, Field(ge=1, le=LARGEST_FACTOR)] = 2.0
     """How much longer each wait is than the one before."""
     max_ms: Annotated[Count, Field(validate_default=True)] = 10_000
     """The longest wait."""
@@ -230,7 +231,7 @@ class LogConfig(Section):
 class ShutdownConfig(Section):
     """How the daemon stops."""
 
-    drain_s: Annotated[float, Field(ge=0)] = 20
+    drain_s: Annotated[float, Field(ge=0, le=LONGEST_S)] = 20
     """How long a stop waits for queued messages to be delivered; with a journal, not for receivers that are away."""
 
 

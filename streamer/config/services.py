@@ -21,6 +21,7 @@ from streamer.config.types import (
     at_least_one,
     expected,
 )
+from streamer.transports.base import LONGEST_S
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTIONS
 
@@ -47,7 +48,7 @@ class ExternalUsubscriptionConfig(Section):
     """Topics whose subscribers are followed."""
     subscribers: list[Entity] = []
     """Subscribers whose topics are followed."""
-    refresh_s: Annotated[float, Field(gt=0)] = 60
+    refresh_s: Annotated[float, Field(gt=0, le=LONGEST_S)] = 60
     """How often everything is fetched again, in addition to the notifications of changes."""
 
 
@@ -66,7 +67,7 @@ class UsubscriptionConfig(Section):
     local: list[SingleAuthority] | None = None
     """The authorities, besides its own, for which the streamer is the uSubscription service: their topics are local. None:
     those that are listed at endpoints whose network does not connect devices."""
-    remote_timeout_s: Annotated[float, Field(ge=300)] = 300
+    remote_timeout_s: Annotated[float, Field(ge=300, le=LONGEST_S)] = 300
     """How long a Subscribe or Unsubscribe to another device waits for the answer before it is sent again."""
     page: Count = 1000
     """The most entries in one answer to a FetchSubscribers or FetchSubscriptions that names an offset."""

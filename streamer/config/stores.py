@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from streamer.config.checks import check_can_trace
 from streamer.config.types import GIB, MIB, Count, FilePath, Section, Size, too_small
+from streamer.transports.base import LONGEST_S
 
 _LETTERS_SHARE = 4  # dead letters take at most this part of the journal
 
@@ -65,7 +66,7 @@ class TraceConfig(Section):
 
     path: Annotated[FilePath, AfterValidator(check_can_trace)]
     """A folder."""
-    rotate_s: Annotated[float, Field(gt=0)] = 300
+    rotate_s: Annotated[float, Field(gt=0, le=LONGEST_S)] = 300
     """A file is closed after so many seconds."""
     rotate_bytes: Size = 64 * MIB
     """A file is closed at this size."""

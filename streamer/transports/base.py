@@ -89,6 +89,13 @@ class TransportContext:
     now_ms: Callable[[], int] = _WALL_MS
 
 
+LONGEST_S = 30 * 86_400
+"""The longest time that an option may have. In milliseconds it fits into a TTL (32 bits), and any library takes it."""
+
+LARGEST_FACTOR = 1000.0
+"""The largest factor by which a wait may grow: its powers are still finite (`streamer.backoff`)."""
+
+
 class ListenerOptions(Described):
     """Limits on listeners (uP-L1: the transport declares them, and answers RESOURCE_EXHAUSTED beyond)."""
 

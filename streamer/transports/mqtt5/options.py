@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from streamer.described import Described
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import ListenerOptions, WireOptions
+from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions, WireOptions
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
@@ -50,11 +50,11 @@ class ReconnectOptions(Described):
 
     model_config = _STRICT_KEYS
 
-    initial_ms: int = Field(default=500, ge=1)
+    initial_ms: int = Field(default=500, ge=1, le=LONGEST_S * 1000)
     """The first wait."""
-    factor: float = Field(default=2, ge=1)
+    factor: float = Field(default=2, ge=1, le=LARGEST_FACTOR)
     """How much longer each wait is than the one before."""
-    max_ms: int = Field(default=10_000, ge=1)
+    max_ms: int = Field(default=10_000, ge=1, le=LONGEST_S * 1000)
     """The longest wait."""
     jitter: float = Field(default=0.2, ge=0, le=1)
     """The random part of a wait: 0.2 means 20 % less to 20 % more."""
@@ -83,9 +83,9 @@ class Mqtt5Options(WireOptions):
     """Messages that may be unconfirmed. The broker and ``queue_policy.window`` may lower it."""
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
     """The longest silence before a ping."""
-    ack_timeout_s: float = Field(default=20, gt=0)
+    ack_timeout_s: float = Field(default=20, gt=0, le=LONGEST_S)
     """After so many seconds without an acknowledgement, the connection counts as lost."""
-    connect_timeout_s: float = Field(default=10, gt=0)
+    connect_timeout_s: float = Field(default=10, gt=0, le=LONGEST_S)
     """The longest wait for a connection."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_vali
 
 from streamer.described import Described
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import ListenerOptions, WireOptions
+from streamer.transports.base import LONGEST_S, ListenerOptions, WireOptions
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
@@ -110,13 +110,13 @@ class ZenohOptions(WireOptions):
     """Samples that each subscription buffers before Zenoh holds the sender back."""
     window: int = Field(default=1000, ge=1)
     """Messages that may be unconfirmed. ``queue_policy.window`` may lower it."""
-    uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0)
+    uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0, le=LONGEST_S)
     """For how long a message that Zenoh has taken may still turn out to be lost: the receiver's lease (10 s unless
     configured there) and the time that Zenoh takes to notice. 0 switches that off: what Zenoh has taken is delivered."""
-    lease_ms: int | None = Field(default=None, ge=100)
+    lease_ms: int | None = Field(default=None, ge=100, le=LONGEST_S * 1000)
     """Our own lease: others drop their link to us after so long without a sign of life. None: Zenoh's 10000, or that of
     ``config_file``."""
-    wait_before_close_ms: int | None = Field(default=None, ge=50)
+    wait_before_close_ms: int | None = Field(default=None, ge=50, le=LONGEST_S * 1000)
     """How long a stalled receiver can block our puts before Zenoh closes the link to it. If that is shorter than a router's
     own, a stalled receiver behind the router costs us the link to the router. None: 1000; for a client, Zenoh's 5000; with
     ``config_file``, what it says."""

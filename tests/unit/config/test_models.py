@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from streamer.backoff import wait_s
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import (
     Config,
@@ -14,9 +15,11 @@ from streamer.config.models import (
     QueuePolicy,
     RetryConfig,
     RouteConfig,
+    ShutdownConfig,
 )
-from streamer.config.services import MulticastConfig
+from streamer.config.services import ExternalUsubscriptionConfig, MulticastConfig, UsubscriptionConfig
 from streamer.config.stores import JournalConfig, TraceConfig
+from streamer.transports.base import LARGEST_FACTOR, LONGEST_S
 from streamer.transports.memory import MemoryOptions
 from streamer.uprotocol.uri import UUri
 
@@ -204,6 +207,30 @@ def test_a_number_is_not_guessed_from_something_else(value: object) -> None:
 def test_numbers_are_finite(value: float) -> None:
     with pytest.raises(ValidationError, match="finite"):
         RetryConfig(factor=value)
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        (UsubscriptionConfig, {"remote_timeout_s": 1e308}),
+        (ExternalUsubscriptionConfig, {"service": "//cloud/0/3/0", "refresh_s": 1e308}),
+        (ShutdownConfig, {"drain_s": 1e308}),
+        (TraceConfig, {"path": "traces", "rotate_s": 1e308}),
+        (RetryConfig, {"factor": 1e308}),
+    ],
+)
+def test_a_number_that_cannot_be_used_later_is_refused(section: type[BaseModel], values: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="less than or equal"):
+        section.model_validate(values)
+
+
+def test_the_longest_time_fits_into_a_ttl() -> None:
+    assert round(UsubscriptionConfig(remote_timeout_s=LONGEST_S).remote_timeout_s * 1000) < 1 << 32
+
+
+def test_waits_that_grow_as_fast_as_they_may_stay_within_their_bound() -> None:
+    retry = RetryConfig(factor=LARGEST_FACTOR, initial_ms=10_000, jitter=0)
+    assert {wait_s(retry, failures, 0.5) for failures in range(1, 1000)} == {10.0}
 
 
 def test_mistakes_inside_and_between_the_parts_come_together() -> None:

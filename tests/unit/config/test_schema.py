@@ -45,6 +45,22 @@ def test_the_options_of_transports_and_verifiers_are_among_them() -> None:
     assert ".$defs.mqtt5.TlsOptions" in places
 
 
+ONLY_COMPARED = {"absent_s", "burst_s", "interval_s", "repeat_s", "unconfirmed_s"}
+"""Times that are compared with a clock and nothing else: any number will do."""
+
+
+def test_every_time_has_a_largest_value() -> None:
+    found = [
+        f"{location}.{key}"
+        for location, node in nodes(json_schema())
+        for key, about in node["properties"].items()
+        if key.endswith(("_s", "_ms")) and key not in ONLY_COMPARED
+        for number in about.get("anyOf", [about])
+        if number.get("type") in ("number", "integer") and "maximum" not in number
+    ]
+    assert found == []
+
+
 def test_a_key_that_says_nothing_is_found() -> None:
     class Silent(TransportOptions):
         level: int = 0
