@@ -3,14 +3,24 @@
 A call such as ``logger.info("link_lost endpoint=%s after_s=%.1f", name, age)`` is one event. The format string identifies
 the event: the names of the fields are taken from it.
 
-Values come from the network: whatever they contain, an event stays one line, and no control character reaches a terminal.
+Values come from the network: whatever they contain, an event stays one line that is not long, and no control character
+reaches a terminal.
 """
 
+import copy
 import json
 import logging
 import re
 import time
 from collections.abc import Callable
+
+MAX_TEXT = 1024
+"""Characters of a value in any line, and of a line of a traceback."""
+
+MAX_VALUE = 256
+"""Characters of a value that comes from the network, in a line that has its own limit."""
+
+_TRACEBACK_ENDS = 100  # lines at the beginning and at the end of a long traceback
 
 _FIELD = re.compile(r"(\w+)=(%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z])")
 
@@ -37,7 +47,7 @@ class HumanFormatter(logging.Formatter):
         if left_out := getattr(record, "left_out", 0):
             line += f" left_out={left_out}"
         if record.exc_info:
-            line += "".join(f"\n  | {escaped(part)}" for part in self.formatException(record.exc_info).split("\n"))
+            line += "".join(f"\n  | {escaped(part)}" for part in _bounded_lines(self.formatException(record.exc_info)))
         return line
 
 
@@ -63,7 +73,7 @@ class JsonFormatter(logging.Formatter):
         if left_out := getattr(record, "left_out", 0):
             line["left_out"] = left_out
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = "\n".join(_bounded_lines(self.formatException(record.exc_info)))
         return escaped(json.dumps(line, ensure_ascii=False), _as_json)
 
 
@@ -79,13 +89,33 @@ def _value(form: str, arg: object) -> object:
     return form % (arg,)
 
 
-MAX_VALUE = 256
-"""Characters of a value that comes from the network, in a line that has its own limit."""
-
-
-def bounded(value: object) -> object:
+def bounded(value: object, most: int = MAX_VALUE) -> object:
     """A field's value as it may stand in a line: a number, None, or a text that is not long."""
-    if value is None or isinstance(value, int | float):
-        return value
-    text = str(value)
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
+    return value if value is None or isinstance(value, int | float) else _cut(str(value), most)
+
+
+def shortened(record: logging.LogRecord) -> logging.LogRecord:
+    """The same event with no text longer than `MAX_TEXT`: the record itself if it has none."""
+    args = record.args if isinstance(record.args, tuple) and _is_short(record.msg) else ()
+    text = record.msg if args else record.getMessage()
+    if _is_short(text) and all(map(_is_short, args)):
+        return record
+    short = copy.copy(record)
+    short.msg = _cut(str(text), MAX_TEXT)
+    short.args = tuple(arg if _is_short(arg) else bounded(arg, MAX_TEXT) for arg in args)
+    return short
+
+
+def _is_short(value: object) -> bool:
+    return value is None or isinstance(value, int | float) or len(str(value)) <= MAX_TEXT
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _bounded_lines(traceback: str) -> list[str]:
+    lines = traceback.split("\n")
+    if len(lines) > 2 * _TRACEBACK_ENDS:
+        lines[_TRACEBACK_ENDS:-_TRACEBACK_ENDS] = ["…"]
+    return [_cut(line, MAX_TEXT) for line in lines]

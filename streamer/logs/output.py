@@ -8,6 +8,7 @@ The law of this file:
   the last line about a subject is true.
 - Some lines are never suppressed here: critical ones, those of the audit log, and those with a number of lines suppressed
   before them (``extra={"left_out": n}``), which have been limited elsewhere.
+- No line is long: its values, and the lines of its traceback, are cut before anything else is done with them.
 - What is kept of a suppressed line is bounded: its text, not the objects that it was made of.
 """
 
@@ -25,7 +26,7 @@ from typing import TextIO
 
 from streamer.logs.audit import NAME, write_denied_again
 from streamer.logs.limit import Limit
-from streamer.logs.lines import HumanFormatter, JsonFormatter
+from streamer.logs.lines import HumanFormatter, JsonFormatter, shortened
 
 _AUDIT_MODE = 0o640  # who reads it is a matter of its group
 
@@ -61,6 +62,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         with self._own_lock():
             self.write_left_out()
             try:
+                record = shortened(record)
                 if self._is_limited(record) and not self._has_line(record):
                     return False
             except Exception:  # noqa: BLE001  # an argument that cannot be shown: what `emit` does as well

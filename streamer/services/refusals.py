@@ -9,8 +9,12 @@ logger = logging.getLogger("ustreamer.services")
 
 
 def log_refusal(message: UMessage, error: UStatusError) -> None:
-    """Say who asked for what, and why it was refused. Of one requester the lines are limited like all that repeat."""
+    """Say who asked for what, and why it was refused.
+
+    The authority comes first: of one authority the lines are limited like all that repeat, whatever uEntities it invents.
+    """
     if error.code is not UCode.PERMISSION_DENIED:
         attributes = message.attributes
-        text = "request_refused source=%s sink=%s code=%s reason=%s"
-        logger.warning(text, attributes.source, attributes.sink, error.code.name, error.message)
+        source, sink = attributes.source, attributes.sink
+        text = "request_refused authority=%s source=%s sink=%s code=%s reason=%s"
+        logger.warning(text, source.authority, source, sink, error.code.name, error.message)

@@ -23,6 +23,7 @@ LAST_METHOD = 0x7FFF
 
 MAX_AUTHORITY_LENGTH = 128
 _SCHEME = "up:"
+_SHOWN = 64  # characters of a text that is too long
 _LONGEST_TEXT = 256  # twice what a URI needs; leading zeros may be as many as their sender likes
 
 _NAME = re.compile(r"[a-z0-9\-._~]+")
@@ -68,8 +69,8 @@ class UUri(NamedTuple):
         """Return self if every field is in range, else raise `UriError`."""
         if self.authority and not is_authority(self.authority):
             raise UriError(
-                f"authority {self.authority!r}: expected at most {MAX_AUTHORITY_LENGTH} lower-case letters, digits "
-                "and -._~, or an IP literal in brackets, or *"
+                f"authority {_quoted(self.authority, MAX_AUTHORITY_LENGTH)}: expected at most {MAX_AUTHORITY_LENGTH} "
+                "lower-case letters, digits and -._~, or an IP literal in brackets, or *"
             )
         for name, value, bits in (
             ("ue_id", self.ue_id, 32),
@@ -142,10 +143,15 @@ def everything_at(authority: str) -> UUri:
     return UUri(authority, ANY_UE_ID, ANY_VERSION, ANY_RESOURCE)
 
 
+def _quoted(text: str, longest: int) -> str:
+    """The text for an error: only how it begins if it is longer than any that is valid."""
+    return repr(text) if len(text) <= longest else f"{text[:_SHOWN]!r}..."
+
+
 @lru_cache(maxsize=8192)
 def _parse(text: str) -> UUri:
     if len(text) > _LONGEST_TEXT:
-        raise UriError(f"{text[:64]!r}...: expected at most {_LONGEST_TEXT} characters")
+        raise UriError(f"{_quoted(text, _LONGEST_TEXT)}: expected at most {_LONGEST_TEXT} characters")
     rest = text[len(_SCHEME) :] if text[: len(_SCHEME)].lower() == _SCHEME else text
     if rest.startswith("//"):  # an empty authority is none: up:///3BA/3/9876, as in the examples of mqtt_5.adoc
         authority, _, path = rest[2:].partition("/")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from streamer.logs.audit import NAME
-from streamer.logs.lines import HumanFormatter, JsonFormatter
+from streamer.logs.lines import MAX_TEXT, HumanFormatter, JsonFormatter, shortened
 from streamer.logs.output import CHANGES, KINDS, LineHandler
 
 
@@ -270,6 +270,61 @@ def test_what_waits_to_be_written_is_bounded_in_bytes() -> None:
     written = out.lines()
     assert len(written) == 4  # of one kind are "bad" lines, and lines whose first 500 characters are the same
     assert max(map(len, written)) < 2000
+
+
+@pytest.mark.parametrize("repeat_s", [0, 10], ids=["each line is written", "a line that was left out"])
+@pytest.mark.parametrize("formatter", [HumanFormatter(), JsonFormatter()], ids=["human", "json"])
+@pytest.mark.parametrize(
+    ("message", "args"),
+    [
+        ("refused source=%s reason=%s", ("//veh1/1/1/0", "x" * 10**6)),
+        ("refused source=%s reason=%r", ("//veh1/1/1/0", ValueError("\0" * 10**6))),
+        ("refused source=%s", ("x" * 10**6,)),
+        ("refused %(why)s", ({"why": "x" * 10**6},)),
+        ("x" * 10**6, ()),
+        ("x" * 10**6 + " of %s", ("cloud",)),
+    ],
+)
+def test_no_line_is_long_whatever_it_is_made_of(
+    message: str, args: tuple[object, ...], formatter: logging.Formatter, repeat_s: float
+) -> None:
+    out = Output(repeat_s)
+    out.handler.setFormatter(formatter)
+    for _ in range(2):
+        out.log(message, *args, level=logging.WARNING, name=NAME if repeat_s == 0 else "ustreamer.x")
+    out.at(10)
+    lines = out.stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) < 8 * MAX_TEXT  # a control character takes up to six
+
+
+def deep(calls: int) -> None:
+    if calls:
+        return deeper(calls)
+    raise ValueError("x" * 10**6 + "\n" * 10**4 + "the end")
+
+
+def deeper(calls: int) -> None:
+    deep(calls - 1)
+
+
+@pytest.mark.parametrize("formatter", [HumanFormatter(), JsonFormatter()], ids=["human", "json"])
+def test_no_traceback_is_long_and_its_ends_are_kept(formatter: logging.Formatter) -> None:
+    out = Output()
+    out.handler.setFormatter(formatter)
+    try:
+        deep(200)
+    except ValueError:
+        out.log("failed endpoint=%s", "cloud", exc_info=sys.exc_info())
+    text = out.stream.getvalue()
+    assert "Traceback (most recent call last)" in text
+    assert "the end" in text
+    assert len(text) < 50 * MAX_TEXT
+
+
+def test_a_line_that_is_not_long_is_not_touched() -> None:
+    made = logging.LogRecord("ustreamer.x", logging.INFO, __file__, 1, "told of=%s n=%d", ("x" * MAX_TEXT, 1), None)
+    assert shortened(made) is made
 
 
 def test_an_exception_that_was_left_out_keeps_no_frames_alive() -> None:

@@ -1,6 +1,8 @@
 """RPC to one of our uEntities: payload forms, failures, and when a Request is done."""
 
 import asyncio
+import io
+import logging
 from typing import Any, TypeVar
 
 import pytest
@@ -8,6 +10,8 @@ from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
+from streamer.logs.lines import HumanFormatter
+from streamer.logs.output import LineHandler
 from streamer.services.rpc import Method, RpcService
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, notification, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -48,13 +52,15 @@ class RpcHarness:
     def take(self, message: UMessage) -> None:
         self.rpc.take(message, lambda: self.done.put_nowait(message.id))
 
-    async def call(self, payload: bytes | None, form: UPayloadFormat = PROTOBUF, method: int = DOUBLE) -> UMessage:
+    async def call(
+        self, payload: bytes | None, form: UPayloadFormat = PROTOBUF, method: int = DOUBLE, caller: UUri = CALLER
+    ) -> UMessage:
         """The response to one request."""
-        message = request(NOW_MS, CALLER, USTREAMER.at("gw1", method), 5000, payload, Options(payload_format=form))
+        message = request(NOW_MS, caller, USTREAMER.at("gw1", method), 5000, payload, Options(payload_format=form))
         self.take(message)
         assert await asyncio.wait_for(self.done.get(), 10) == message.id
         (answer,) = [said.check() for said in self.transport.said if said.attributes.reqid == message.id]
-        assert (answer.attributes.source, answer.attributes.sink) == (message.attributes.sink, CALLER)
+        assert (answer.attributes.source, answer.attributes.sink) == (message.attributes.sink, caller)
         return answer
 
 
@@ -154,8 +160,25 @@ async def test_a_request_is_done_only_once_its_response_is_safe() -> None:
     await calling
 
 
+async def test_one_authority_has_one_line_however_many_uentities_it_invents() -> None:
+    harness, written = RpcHarness(), io.StringIO()
+    handler = LineHandler(HumanFormatter(), 10, lambda: 0.0)
+    handler.setStream(written)
+    logger = logging.getLogger("ustreamer.services")
+    logger.addHandler(handler)
+    try:
+        for number in range(20):
+            await harness.call(b"\xff", caller=CALLER._replace(ue_id=number + 1))
+        await harness.call(b"\xff", caller=CALLER._replace(authority="veh2"))
+    finally:
+        logger.removeHandler(handler)
+    assert written.getvalue().count("request_refused") == 2
+    handler.close()
+    assert "left_out=18" in written.getvalue()
+
+
 async def test_a_refusal_has_a_log_line_with_who_asked_and_why(caplog: pytest.LogCaptureFixture) -> None:
     await RpcHarness().call(Int32Value(value=-1).SerializeToString())
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("request_refused")]
-    asked = f"source={CALLER} sink={USTREAMER.at('gw1', DOUBLE)}"
+    asked = f"authority=veh1 source={CALLER} sink={USTREAMER.at('gw1', DOUBLE)}"
     assert line == f"request_refused {asked} code=OUT_OF_RANGE reason={CALLER} asked for -1"

@@ -272,6 +272,15 @@ def test_illegal_authority_is_recognised(text: str) -> None:
     assert not is_authority(text)
 
 
+@pytest.mark.parametrize("letter", ["a", "A", "\x01", "[", "\U000e0001"])
+@pytest.mark.parametrize("length", [129, 10**6])
+def test_an_authority_that_is_too_long_is_not_repeated(letter: str, length: int) -> None:
+    with pytest.raises(UriError, match="at most 128") as caught:
+        UUri(letter * length, 1, 1, 1).check()
+    assert len(str(caught.value)) < 1000
+    assert f"{letter * 64!r}..." in str(caught.value)
+
+
 def test_text_of_any_length_is_refused_before_it_is_remembered() -> None:
     assert UUri.parse(f"//veh1/{'1'.rjust(240, '0')}/1/1") == UUri("veh1", 1, 1, 1)
     for n in range(3):
