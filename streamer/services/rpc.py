@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import DecodeError, Message
 
+from streamer.services.payload import payload_of
 from streamer.services.refusals import log_refusal
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
@@ -23,6 +24,7 @@ from streamer.uprotocol.well_known import EntityId
 logger = logging.getLogger("ustreamer.rpc")
 
 _FORMATS = (UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF, UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+_SHOWN = 128  # characters of a type that was not expected
 
 
 class Method(NamedTuple):
@@ -90,7 +92,7 @@ def _encoded(message: Message, form: UPayloadFormat) -> bytes:
 
 def _decoded(message: UMessage, kind: type[Message]) -> Message:
     """The payload. An absent one is an empty message."""
-    form, payload = message.attributes.payload_format, message.payload or b""
+    form, payload = message.attributes.payload_format, payload_of(message)
     name = kind.DESCRIPTOR.full_name
     if form not in _FORMATS:
         raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: expected {name} as PROTOBUF or PROTOBUF_WRAPPED_IN_ANY")
@@ -102,4 +104,5 @@ def _decoded(message: UMessage, kind: type[Message]) -> Message:
             return found
     except DecodeError as exc:
         raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: cannot be parsed as {name}") from exc
-    raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: expected {name} in the Any, found {wrapped.type_url or 'nothing'}")
+    text = f"payload: expected {name} in the Any, found {wrapped.type_url[:_SHOWN] or 'nothing'}"
+    raise UStatusError(UCode.INVALID_ARGUMENT, text)

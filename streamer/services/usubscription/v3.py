@@ -238,7 +238,7 @@ def query_request(query: Query) -> pb.FetchSubscriptionsRequest:
 
 def page(message: UMessage) -> Page:
     """What the Response to it lists. Raises `UStatusError`."""
-    proto = wire.read(message, pb.FetchSubscriptionsResponse)
+    proto = wire.read(message, pb.FetchSubscriptionsResponse, max_bytes=None)
     found: dict[Relation, int] = {}
     for entry in proto.subscriptions:
         if entry.status.state in _COUNTS:

@@ -12,6 +12,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from streamer.services.payload import MAX_BYTES, payload_of
 from streamer.services.usubscription.entries import Command, CommandResponse, SubscriptionState, Update
 from streamer.uprotocol.message import (
     Attributes,
@@ -42,14 +43,14 @@ _PLAIN = Options(payload_format=UPayloadFormat.PROTOBUF)
 Proto = TypeVar("Proto", bound=Message)
 
 
-def read(message: UMessage, kind: type[Proto]) -> Proto:
+def read(message: UMessage, kind: type[Proto], max_bytes: int | None = MAX_BYTES) -> Proto:
     """The payload as a message of this kind. Raises `UStatusError` (INVALID_ARGUMENT) with what was expected."""
-    payload, form = message.payload or b"", message.attributes.payload_format
+    payload, form = payload_of(message, max_bytes), message.attributes.payload_format
     name = kind.DESCRIPTOR.full_name
     if form not in (_WRAPPED, UPayloadFormat.PROTOBUF, UPayloadFormat.UNSPECIFIED):
         raise invalid(f"payload format: expected PROTOBUF or PROTOBUF_WRAPPED_IN_ANY, found {form.name}")
     try:
-        if _is_wrapped(message):
+        if _is_wrapped(message, max_bytes):
             wrapped = Any.FromString(payload)
             if wrapped.type_url.rpartition("/")[2] != name:
                 raise invalid(f"payload: expected a {name}, found a {wrapped.type_url[:128]!r}")
@@ -154,13 +155,13 @@ def invalid(text: str) -> UStatusError:
     return UStatusError(UCode.INVALID_ARGUMENT, text)
 
 
-def _is_wrapped(message: UMessage) -> bool:
+def _is_wrapped(message: UMessage, max_bytes: int | None = MAX_BYTES) -> bool:
     form = message.attributes.payload_format
     if form is not UPayloadFormat.UNSPECIFIED or message.payload is None:
         return form is _WRAPPED
     try:
-        return "/uprotocol." in Any.FromString(message.payload).type_url
-    except DecodeError:
+        return "/uprotocol." in Any.FromString(payload_of(message, max_bytes)).type_url
+    except (DecodeError, UStatusError):
         return False
 
 

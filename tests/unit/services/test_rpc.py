@@ -12,6 +12,7 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from streamer.logs.lines import HumanFormatter
 from streamer.logs.output import LineHandler
+from streamer.services.payload import MAX_BYTES
 from streamer.services.rpc import Method, RpcService
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, notification, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -127,6 +128,24 @@ async def test_a_refusal_has_its_code_and_text_in_the_form_of_the_request(form: 
 )
 async def test_a_bad_payload_is_answered_with_what_was_expected(payload: bytes, form: UPayloadFormat, expected: str) -> None:
     assert status_of(await RpcHarness().call(payload, form)) == (UCode.INVALID_ARGUMENT, 3, expected)
+
+
+@pytest.mark.parametrize("form", [UPayloadFormat.UNSPECIFIED, PROTOBUF, IN_ANY])
+async def test_a_payload_that_is_too_long_is_refused_before_it_is_parsed(form: UPayloadFormat) -> None:
+    answer = await RpcHarness().call(b"\xff" * (MAX_BYTES + 1), form)  # garbage: parsing it would fail
+    text = f"payload: expected at most {MAX_BYTES} bytes, found {MAX_BYTES + 1}"
+    assert status_of(answer) == (UCode.INVALID_ARGUMENT, 3, text)
+
+
+async def test_a_payload_as_long_as_it_may_be_is_parsed() -> None:
+    unknown = b"\xf8\x07\x00" * ((MAX_BYTES - 2) // 3)  # fields that nobody knows
+    answer = await RpcHarness().call(Int32Value(value=21).SerializeToString() + unknown)
+    assert Int32Value.FromString(answer.payload or b"").value == 42
+
+
+async def test_the_name_of_an_unexpected_type_is_not_repeated_if_it_is_long() -> None:
+    answer = await RpcHarness().call(AnyProto(type_url="x" * 4000).SerializeToString(), IN_ANY)
+    assert status_of(answer)[2].endswith(f"found {'x' * 128}")
 
 
 async def test_an_unknown_method_is_unimplemented() -> None:

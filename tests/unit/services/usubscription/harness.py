@@ -129,7 +129,7 @@ class UsubscriptionHarness:
         """The response to a request that has to succeed."""
         answer = await self.ask(self.request(method, proto, source, at))
         assert answer.attributes.commstatus is UCode.OK, answer
-        return wire.read(answer, ANSWERS[method])
+        return wire.read(answer, ANSWERS[method], max_bytes=None)
 
     async def refused(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> UCode:
         """The code of a request that has to fail."""

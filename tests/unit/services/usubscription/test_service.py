@@ -117,7 +117,7 @@ async def test_a_list_ends_the_turn_and_what_came_after_it_keeps_its_order(harne
         await until(lambda: len(harness.done) == len(asked))
     assert harness.done == [each.id for each in asked]
     answers = {each.attributes.reqid: each for each in harness.messages(UMessageType.RESPONSE)}
-    listed = [wire.read(answers[each.id], pb.FetchSubscriptionsResponse).subscriptions for each in lists]
+    listed = [wire.read(answers[each.id], pb.FetchSubscriptionsResponse, None).subscriptions for each in lists]
     assert [len(each) for each in listed] == [1, 1, 2]
 
 

@@ -1,6 +1,7 @@
 """Reading payloads in their three forms, and writing responses in the same form."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from google.protobuf.any_pb2 import Any
@@ -9,14 +10,17 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.services.usubscription import v3, wire
+from streamer.services.payload import MAX_BYTES
+from streamer.services.usubscription import v3, v4, wire
 from streamer.services.usubscription.entries import Command, SubscribeAttributes, Subscription, SubscriptionState, Update
-from streamer.services.usubscription.requests import Subscribed
-from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
+from streamer.services.usubscription.requests import Subscribe, Subscribed
+from streamer.services.usubscription.versions import Version
+from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request, response
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import MAX_AUTHORITY_LENGTH, UUri
 from streamer.uprotocol.uuid import new_id
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.harness import APP, LOCAL, REMOTE
@@ -67,6 +71,84 @@ def test_an_answer_has_the_form_of_the_request(form: str) -> None:
         assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
         assert pb.SubscriptionResponse.FromString(answer.payload or b"").status.state == pb.SubscriptionStatus.SUBSCRIBED
         assert v1.UStatus.FromString(failure.payload or b"") == status_to_proto(UCode.INTERNAL, "why")
+
+
+class Parsed:
+    """Stands for a class of messages, and counts how many bytes it is given to parse."""
+
+    DESCRIPTOR = Any.DESCRIPTOR
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def FromString(self, payload: bytes) -> Any:  # noqa: N802  # protobuf's name
+        self.bytes += len(payload)
+        return Any.FromString(payload)
+
+
+@pytest.mark.parametrize("form", [0, 1, 2], ids=["unspecified", "any", "protobuf"])
+@pytest.mark.parametrize(
+    "content", [b"\x12\x00", b"\x0a\x00", b"\xf8\x07\x00\xf8\x07\x00"], ids=["values", "types", "unknown"]
+)
+def test_a_payload_that_is_too_long_is_refused_before_it_is_parsed(
+    form: int, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = Parsed()
+    monkeypatch.setattr(wire, "Any", parsed)
+    message = _request(content * MAX_BYTES, UPayloadFormat(form))
+    with pytest.raises(
+        UStatusError, match=f"expected at most {MAX_BYTES} bytes, found {len(content) * MAX_BYTES}"
+    ) as caught:
+        wire.read(message, cast(type[Message], parsed))
+    assert caught.value.code is UCode.INVALID_ARGUMENT
+    assert parsed.bytes == 0
+
+
+def test_the_answer_to_a_payload_that_is_too_long_costs_no_more_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = Parsed()
+    monkeypatch.setattr(wire, "Any", parsed)
+    message = _request(b"\x0a\x00" * MAX_BYTES, UPayloadFormat.UNSPECIFIED)
+    answer = wire.refused(NOW_MS, message, UCode.INVALID_ARGUMENT, "too long")
+    assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
+    assert parsed.bytes == 0
+
+
+def test_the_largest_request_that_keeps_the_bounds_is_read() -> None:
+    topic = UUri("a" * MAX_AUTHORITY_LENGTH, 0xFFFE_FFFE, 0xFE, 0xFFFE)
+    proto = pb.SubscriptionRequest(topic=uri_to_proto(topic))
+    proto.attributes.expire.seconds, proto.attributes.expire.nanos = 253_402_300_799, 999_999_999
+    proto.attributes.sample_period_ms = 0xFFFF_FFFF
+    proto.attributes.details.add(type_url="x", value=bytes(v3.MAX_DETAILS_BYTES - 9))
+    message = _request(_any(proto), UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+    found = v3.METHODS[v3.SUBSCRIBE].read(message, APP)
+    assert isinstance(found, Subscribe)
+    assert (found.topic, len(found.attributes.details)) == (topic, v3.MAX_DETAILS_BYTES)
+
+
+UNKNOWN = b"\xfa\x7f\x00" * MAX_BYTES
+"""Fields that nobody knows: a payload with them is valid, and too long."""
+
+
+def test_what_another_service_answers_is_not_parsed_if_it_is_too_long() -> None:
+    command = Command(new_id(NOW_MS), REMOTE, True, 0, 300_000)
+    asked = v3.command_message("gw1", command)
+    for unknown, text in ((b"", "why"), (UNKNOWN, "")):
+        payload = status_to_proto(UCode.PERMISSION_DENIED, "why").SerializeToString() + unknown
+        refusal = response(NOW_MS, asked, payload, UCode.PERMISSION_DENIED, UPayloadFormat.PROTOBUF)
+        assert v3.command_response(refusal)[1:4] == (UCode.PERMISSION_DENIED, None, text)
+    for unknown, state in ((b"", SubscriptionState.SUBSCRIBED), (UNKNOWN, None)):
+        proto = v3.subscription_response(Subscribed(REMOTE, SubscriptionState.SUBSCRIBED))
+        consent = response(NOW_MS, asked, proto.SerializeToString() + unknown, None, UPayloadFormat.PROTOBUF)
+        assert v3.command_response(consent)[1:4] == (UCode.OK, state, "")
+
+
+@pytest.mark.parametrize("version", [v3, v4])
+def test_an_update_of_another_service_is_not_parsed_if_it_is_too_long(version: Version) -> None:
+    sink = USUBSCRIPTION.at("gw1")
+    about = Update(sink, "dev2", REMOTE, sink, SubscriptionState.UNSUBSCRIBED, "", SubscribeAttributes())
+    update = version.update_message(NOW_MS, about)
+    assert version.received_update(update, sink) is not None
+    assert version.received_update(replace(update, payload=(update.payload or b"") + UNKNOWN), sink) is None
 
 
 def test_another_message_in_any_is_refused() -> None:

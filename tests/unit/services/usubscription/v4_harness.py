@@ -66,7 +66,7 @@ class V4:
         answer = await self.harness.ask(self.request(method, proto, source, at))
         assert answer.attributes.commstatus is UCode.OK, answer
         assert answer.attributes.source == USUBSCRIPTION_4.at(at, method)
-        return wire.read(answer, ANSWERS[method])
+        return wire.read(answer, ANSWERS[method], max_bytes=None)
 
     async def refused(self, method: int, proto: Message, source: UUri = APP) -> UCode:
         """The code of a request that has to fail."""
