@@ -72,7 +72,7 @@ class Outbox:
 
     def _add(self, number: int, message: UMessage) -> None:
         self._waiting.append((number, message))
-        self._bytes += _size_of(message)
+        self._bytes += size_of(message)
 
     def _give_up_oldest(self) -> None:
         """Give up Updates that are the first to be handed over."""
@@ -81,7 +81,7 @@ class Outbox:
         count = 0
         for number, message in waiting:
             if self._bytes > enough and message.attributes.type is not UMessageType.REQUEST:
-                self._bytes -= _size_of(message)
+                self._bytes -= size_of(message)
                 self._safe.append(number)
                 count += 1
             else:
@@ -95,7 +95,7 @@ class Outbox:
         try:
             while self._waiting and self._open < self._at_once:
                 number, message = self._waiting.popleft()
-                self._bytes -= _size_of(message)
+                self._bytes -= size_of(message)
                 if message.is_expired(now_ms):
                     self._safe.append(number)
                     continue
@@ -110,5 +110,6 @@ class Outbox:
         self._go_on(now_ms)
 
 
-def _size_of(message: UMessage) -> int:
+def size_of(message: UMessage) -> int:
+    """What a message that waits counts against the bound, in bytes."""
     return _OVERHEAD_BYTES + len(message.payload or b"")

@@ -12,7 +12,7 @@ report, and stay there until they are safe with the router.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import rows, wire
 from streamer.services.usubscription.entries import Change, ToldSubscription, Update
 from streamer.services.usubscription.methods import Methods
-from streamer.services.usubscription.outbox import Entry, Outbox
+from streamer.services.usubscription.outbox import Entry, Outbox, size_of
 from streamer.services.usubscription.quotas import Limits
 from streamer.services.usubscription.registry import SubscriptionRegistry
 from streamer.services.usubscription.versions import VERSIONS
@@ -68,8 +68,10 @@ class Turn:
     observed: dict[tuple[UUri | None, int, UUri, UUri], Update] = field(default_factory=dict)
     """What observers are told, and (None) what is published, by observer, version, topic and subscriber: of many changes in
     one turn, the last one."""
+    bytes: int = 0
+    """Of ``kept``, as the outbox counts them."""
     left_out: int = 0
-    """What is not told to them, because too much changed in one turn."""
+    """What nobody is told, because too much changed in one turn."""
 
 
 class USubscription:
@@ -227,13 +229,11 @@ class USubscription:
         turn.statements += rows.statements(change, self._registry.remotes.get)
         turn.topics.update(dict.fromkeys(sorted(change.topics)))
         turn.messages.append((response, done))
-        kept = []
         for update in change.updates:
-            version = VERSIONS[update.version]
-            if not version.tells(update):
+            if not VERSIONS[update.version].tells(update):
                 continue
             if not update.is_observed:
-                kept.append(version.update_message(now_ms, update))
+                self._tell(turn, now_ms, update)
                 continue
             key = update.sink, update.version, update.topic, update.subscriber
             if turn.observed.pop(key, None) is None and len(turn.observed) >= _OBSERVED_AT_ONCE:
@@ -242,23 +242,30 @@ class USubscription:
                 turn.observed[key] = update
         commands = [VERSIONS[each.version].command_message(self._authority, each) for each in change.commands]
         if change.is_flushed:
-            kept += commands  # nothing else remembers them
+            for command in commands:  # nothing else remembers them
+                self._keep(turn, command)
         elif commands:
             turn.messages.append((commands, _nothing))
-        self._keep(turn, kept)
 
-    def _keep(self, turn: Turn, messages: Iterable[UMessage]) -> None:
-        for message in messages:
-            number = self._outbox.number()
-            turn.statements.append(rows.keep_message(number, message_to_proto(message).SerializeToString()))
-            turn.kept.append((number, message))
+    def _tell(self, turn: Turn, now_ms: int, update: Update) -> None:
+        """Keep an Update, unless the turn has made as much as the outbox may keep."""
+        if turn.bytes >= self._outbox.max_bytes:
+            turn.left_out += 1
+        else:
+            self._keep(turn, VERSIONS[update.version].update_message(now_ms, update))
+
+    def _keep(self, turn: Turn, message: UMessage) -> None:
+        number = self._outbox.number()
+        turn.statements.append(rows.keep_message(number, message_to_proto(message).SerializeToString()))
+        turn.kept.append((number, message))
+        turn.bytes += size_of(message)
 
     async def _finish(self, turn: Turn) -> None:
-        observed = turn.observed.values()
-        self._keep(turn, [VERSIONS[update.version].update_message(self._last_ms, update) for update in observed])
+        for update in turn.observed.values():
+            self._tell(turn, self._last_ms, update)
         if turn.left_out:
             text = "usubscription_updates_given_up count=%d consequence=%s"
-            logger.warning(text, turn.left_out, "observers miss some of the changes that came together")
+            logger.warning(text, turn.left_out, "subscribers and observers miss some of the changes that came together")
         await self._write(turn.statements)
         for topic in turn.topics:
             self._router.set_interest(topic, self._registry.interested(topic), OWNER)

@@ -218,7 +218,7 @@ def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None
     is_from_its_service = message.attributes.source == ENTITY.at(name.authority, CHANGES)
     if not is_from_its_service or uri_from_proto(proto.subscriber.uri) != ourselves or not proto.HasField("status"):
         return None
-    return ReceivedUpdate(name, state, proto.status.message, created_ms(message.id))
+    return ReceivedUpdate(name, state, wire.passed_on(proto.status.message), created_ms(message.id))
 
 
 # A service that is followed

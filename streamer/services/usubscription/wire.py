@@ -32,6 +32,9 @@ from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_TYPE, FIRST_TOPIC, LAST_TO
 from streamer.uprotocol.uuid import created_ms
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION, EntityId
 
+MAX_TEXT = 256
+"""Characters of another service's text that are passed on, to each subscriber."""
+
 _ANY_PREFIX = "type.googleapis.com/"
 _TIMES_S = range(-62_135_596_800, 253_402_300_800)  # of a Timestamp: years 1 to 9999
 _LAST_MS = _TIMES_S.stop * 1000 - 1
@@ -146,8 +149,13 @@ def command_response(message: UMessage, state: SubscriptionState | None = None, 
     if code is not UCode.OK:
         with contextlib.suppress(UStatusError):  # the code says enough
             text = read(message, v1.UStatus).message
-    source = message.attributes.source
-    return CommandResponse(message.attributes.reqid or b"", code, state, text, created_ms(message.id), source.version)
+    source, reqid = message.attributes.source, message.attributes.reqid or b""
+    return CommandResponse(reqid, code, state, passed_on(text), created_ms(message.id), source.version)
+
+
+def passed_on(text: str) -> str:
+    """A text of another service, as far as it is passed on."""
+    return text[:MAX_TEXT]
 
 
 def invalid(text: str) -> UStatusError:
