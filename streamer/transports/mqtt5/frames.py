@@ -33,13 +33,21 @@ _STUB_BYTES = 5 + 2 + 0xFFFF + 2
 """The longest that fixed header, topic and packet id of a PUBLISH can be."""
 
 
-_FIXED_PROPERTIES = {0x01: 1, 0x02: 4, 0x23: 2}
-"""The lengths of the properties of a PUBLISH that are numbers (MQTT 5, 2.2.2.2)."""
+_BEFORE_PROPERTIES: Final = {0x20: 2, 0x40: 3, 0x50: 3, 0x60: 3, 0x70: 3, 0x90: 2, 0xB0: 2, 0xE0: 1, 0xF0: 1}
+"""By packet type: how many bytes precede the properties, in packets other than PUBLISH that have any."""
 
-_TEXT_PROPERTIES = (0x03, 0x08)
-"""Content type and response topic (MQTT 5, 3.3.2.3)."""
+_FIXED_PROPERTIES: Final = (
+    dict.fromkeys((0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), 1)
+    | dict.fromkeys((0x13, 0x21, 0x22, 0x23), 2)
+    | dict.fromkeys((0x02, 0x11, 0x18, 0x27), 4)
+)
+"""The lengths of the properties that are numbers (MQTT 5, 2.2.2.2)."""
 
-_SUBSCRIPTION_ID, _USER_PROPERTY = 0x0B, 0x26
+_BINARY_PROPERTIES: Final = (0x09, 0x16)
+"""Correlation data and authentication data. All others that are no numbers are text."""
+
+_SUBSCRIPTION_ID: Final = 0x0B
+_USER_PROPERTY: Final = 0x26
 _TOKEN = b"\x26\x00\x0210"
 """How a token begins, a user property."""
 
@@ -187,8 +195,7 @@ def check_header(frame: bytes, max_bytes: int) -> None:
 def read(frame: bytes) -> Any:
     """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
     try:
-        if frame[0] & KIND == PUBLISH:
-            _check_text(frame)
+        _check_text(frame)
         packet, _ = _decode(memoryview(frame))
     except UnicodeDecodeError:
         raise MalformedPacketError(Malformed.PACKET, _NOT_TEXT) from None
@@ -205,31 +212,48 @@ def read(frame: bytes) -> Any:
 
 
 def _check_text(frame: bytes) -> None:
-    """Raise UnicodeDecodeError for a PUBLISH with text that is not UTF-8, and IndexError if it ends too early.
+    """Raise UnicodeDecodeError for text that is not UTF-8, and IndexError for a property beyond the end of the properties.
 
-    The codec panics then, which ten lines on stderr tell, for each of the packets that anybody can send. A panic for another
-    packet ends the connection, so there are few.
+    The codec panics over such text, which ten lines on stderr tell, for each of the packets that anybody can send. It reads
+    a property to its end, wherever the properties end, so what follows them would be text, too.
     """
-    start = _body_of(frame)
-    properties = start + 2 + int.from_bytes(frame[start : start + 2], "big")
-    topic = frame[start + 2 : properties]
-    if frame[0] & QOS:
-        properties += 2
-    size, used = variable_int(frame, properties)
-    at = properties + used
-    end = min(at + size, len(frame))
-    if topic.isascii() and frame[at:end].isascii():  # nearly always
+    kind = frame[0] & KIND
+    at = _body_of(frame)
+    if kind == PUBLISH:
+        topic_at = at + 2
+        at = topic_at + int.from_bytes(frame[at:topic_at], "big")
+        topic = frame[topic_at:at]
+        if not topic.isascii():
+            topic.decode()
+        if frame[0] & QOS:
+            at += 2
+    elif kind in _BEFORE_PROPERTIES:
+        at += _BEFORE_PROPERTIES[kind]
+        if at >= len(frame):  # they can be left out
+            return
+    else:
         return
-    topic.decode()
+    size, used = variable_int(frame, at)
+    at += used
+    end = min(at + size, len(frame))
+    is_plain = frame[at:end].isascii()  # nearly always
     while at < end:
         after = _after_property(frame, at)
-        if frame[at] in _TEXT_PROPERTIES:
-            frame[at + 3 : after].decode()
-        elif frame[at] == _USER_PROPERTY:
-            value = at + 3 + int.from_bytes(frame[at + 1 : at + 3], "big")
-            frame[at + 3 : value].decode()
-            frame[value + 2 : after].decode()
+        if after > end:
+            raise IndexError(f"a property that ends {after - end} bytes after the properties")
+        if not is_plain:
+            _check_property(frame, at, after)
         at = after
+
+
+def _check_property(frame: bytes, at: int, after: int) -> None:
+    kind = frame[at]
+    if kind == _USER_PROPERTY:
+        value = _after_text(frame, at + 1)
+        frame[at + 3 : value].decode()
+        frame[value + 2 : after].decode()
+    elif kind != _SUBSCRIPTION_ID and kind not in _FIXED_PROPERTIES and kind not in _BINARY_PROPERTIES:
+        frame[at + 3 : after].decode()
 
 
 def cut(frame: bytes, max_header_bytes: int, max_payload_bytes: int) -> tuple[bytes, int, bool]:
@@ -260,16 +284,22 @@ def cut(frame: bytes, max_header_bytes: int, max_payload_bytes: int) -> tuple[by
 
 
 def _after_property(frame: bytes, position: int) -> int:
-    """Where the property that begins here ends. What is no property of a PUBLISH is taken for text: `read` finds out."""
+    """Where the property that begins here ends. What is no property at all is taken for text: the codec refuses it."""
     kind = frame[position]
     position += 1
-    if kind in _FIXED_PROPERTIES:
+    if kind == _USER_PROPERTY:  # most of them
+        position = _after_text(frame, position)
+    elif kind in _FIXED_PROPERTIES:
         return position + _FIXED_PROPERTIES[kind]
-    if kind == _SUBSCRIPTION_ID:
+    elif kind == _SUBSCRIPTION_ID:
         return position + variable_int(frame, position)[1]
-    for _ in range(2 if kind == _USER_PROPERTY else 1):
-        position += 2 + int.from_bytes(frame[position : position + 2], "big")
-    return position
+    return _after_text(frame, position)
+
+
+def _after_text(frame: bytes, position: int) -> int:
+    """Where the text, or the binary data, that begins here ends; behind the frame if that has no room for its length."""
+    end = position + 2
+    return end if end > len(frame) else end + (frame[position] << 8 | frame[position + 1])
 
 
 def _announced_bytes(frame: bytes) -> int:

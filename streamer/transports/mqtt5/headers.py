@@ -59,15 +59,13 @@ class KnownHeaders:
     def learn(self, frame: bytes, packet: PublishPacket, message: UMessage) -> None:
         """Remember the header of a packet that was decoded, unless the message carries something of its own.
 
-        Nor if the packet is odd. The codec reads some that are no good: properties that end within one of them. And a text
-        may look like the id. Then the ids would not be where they seem to be, or more than them would not be compared.
+        Nor if a text looks like the id: the id would not be where it seems to be, or more than it would not be compared.
         """
         attributes = message.attributes
         if attributes is not attributes.shared:
             return
-        same, _, id_text, end = _header(frame)
-        ends_there = len(frame) - end == len(packet.payload)
-        if not same or not ends_there or same.count(ID_PROPERTY) != 1:
+        same, _, id_text, _ = _header(frame)
+        if not same or same.count(ID_PROPERTY) != 1:
             return
         try:
             is_its_id = parse_id(id_text) == message.id

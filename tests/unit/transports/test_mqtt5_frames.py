@@ -3,6 +3,7 @@
 import tracemalloc
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import mqtt5
 import pytest
@@ -148,15 +149,56 @@ def test_text_that_is_not_utf8_is_refused_without_a_word_from_the_codec(
     assert capfd.readouterr().err == ""
 
 
-def test_whatever_is_changed_in_a_publish_the_codec_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    whole = mqtt5.PublishPacket(
+@pytest.mark.parametrize("qos", [mqtt5.QoS.AT_MOST_ONCE, QOS_1])
+def test_property_that_ends_in_the_payload_is_refused_without_a_word_from_the_codec(
+    qos: mqtt5.QoS, capfd: pytest.CaptureFixture[str]
+) -> None:
+    packet_id = None if qos == mqtt5.QoS.AT_MOST_ONCE else 5
+    frame = mqtt5.PublishPacket("a", b"\xf4" * 9, qos=qos, packet_id=packet_id, user_properties=[("uP", "")]).write()
+    overrun = frame.replace(b"uP\x00\x00", b"uP\x00\x04")
+    with pytest.raises(MalformedPacketError, match="a property that ends 4 bytes after the properties"):
+        frames.read(overrun)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("property_id", [0x12, 0x15, 0x1A, 0x1C, 0x1F])
+@pytest.mark.parametrize("before", [b"\x20\x00\x00", b"\x90\x00\x05", b"\xb0\x00\x05", b"\xe0\x8b", b"\xf0\x18"])
+def test_text_of_a_control_packet_is_refused_without_a_word_from_the_codec(
+    before: bytes, property_id: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = before[1:] + bytes((5, property_id, 0, 2)) + b"\xff\xfe" + b"\x00"
+    with pytest.raises(MalformedPacketError, match="text that is not UTF-8"):
+        frames.read(bytes((before[0], len(body))) + body)
+    assert capfd.readouterr().err == ""
+
+
+ANY: dict[str, Any] = {"reason_str": "\u00e4", "user_properties": [("k", "\u00e4\u20ac"), ("key", "value")]}
+EVERY_KIND: list[Any] = [
+    mqtt5.PublishPacket(
         "a/\u00e4", b"\xff", qos=QOS_1, packet_id=9, content_type="\u00e4", response_topic="r", correlation_data=b"\xff",
-        message_expiry_interval=0xFFFF, user_properties=[("k", "\u00e4\u20ac"), ("key", "value")],
-    ).write()  # fmt: skip
-    assert frames.read(whole).user_properties == [("k", "\u00e4\u20ac"), ("key", "value")]
+        message_expiry_interval=0xFFFF, subscription_ids=[300], user_properties=ANY["user_properties"],
+    ),
+    mqtt5.ConnAckPacket(
+        assigned_client_id="\u00e4", server_reference="r", authentication_data=b"\xff", server_keep_alive=9, **ANY
+    ),
+    mqtt5.PubAckPacket(5, reason_code=mqtt5.PubAckReasonCode.NOT_AUTHORIZED, **ANY),
+    mqtt5.PubRecPacket(5, reason_code=mqtt5.PubRecReasonCode.NOT_AUTHORIZED, **ANY),
+    mqtt5.PubRelPacket(5, reason_code=mqtt5.PubRelReasonCode.PACKET_ID_NOT_FOUND, **ANY),
+    mqtt5.PubCompPacket(5, reason_code=mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND, **ANY),
+    mqtt5.SubAckPacket(5, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED] * 3, **ANY),
+    mqtt5.UnsubAckPacket(5, [mqtt5.UnsubAckReasonCode.NOT_AUTHORIZED] * 3, **ANY),
+    mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SERVER_BUSY, server_reference="\u00e4", **ANY),
+    mqtt5.AuthPacket(authentication_method="\u00e4", authentication_data=b"\xff", **ANY),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("packet", EVERY_KIND, ids=lambda packet: type(packet).__name__)
+def test_whatever_is_changed_in_a_packet_the_codec_says_nothing(packet: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    whole = packet.write()
+    assert frames.read(whole).user_properties == ANY["user_properties"]
     read = 0
     for at in range(2, len(whole)):
-        for value in (0x00, 0x03, 0x26, 0x7F, 0x80, 0xC3, 0xFF):
+        for value in (*range(0x30), 0x7F, 0x80, 0xC3, 0xFF):
             changed = bytearray(whole)
             changed[at] = value
             try:
@@ -166,6 +208,12 @@ def test_whatever_is_changed_in_a_publish_the_codec_says_nothing(capfd: pytest.C
             read += 1
     assert read > 50
     assert capfd.readouterr().err == ""
+
+
+@given(st.binary(max_size=40), st.sampled_from([packet.write()[0] for packet in EVERY_KIND]))
+def test_reading_raises_nothing_but_malformed(rest: bytes, first: int) -> None:
+    with suppress(MalformedPacketError):
+        frames.read(bytes((first, len(rest))) + rest)
 
 
 @pytest.mark.parametrize("frame", [b"\x32\x04\x00\xffab", b"\x32\x04\x00\x02ab", b"\x32\x06\x00\x02ab\x00\x00"])
