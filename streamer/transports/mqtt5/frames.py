@@ -354,12 +354,12 @@ def publish_packet_id(frame: bytes) -> int:
 
 def puback(frame: bytes) -> tuple[int, int]:
     """Packet id and reason code of a PUBACK; the codec refuses unknown reasons. Raises `ProtocolError`."""
-    if len(frame) == 4:
+    if len(frame) == 4 and frame[1] == 2:  # nearly always
         return frame[2] << 8 | frame[3], 0
-    if len(frame) < 5 or (frame[1] > 0x7F and len(frame) < 6):
-        raise _malformed(f"a PUBACK of {len(frame)} bytes")
-    start = _body_of(frame)  # a reason string can make it long
-    return frame[start] << 8 | frame[start + 1], frame[start + 2]
+    start = _body_of(frame)
+    if len(frame) < start + 2:
+        raise _malformed(f"a PUBACK of {len(frame)} bytes without packet id")
+    return frame[start] << 8 | frame[start + 1], frame[start + 2] if len(frame) > start + 2 else 0
 
 
 def named(reason: IntEnum) -> str:

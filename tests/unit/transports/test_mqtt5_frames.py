@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import frames
+from streamer.transports.mqtt5.headers import KnownHeaders
 
 QOS_1 = mqtt5.QoS.AT_LEAST_ONCE
 LARGE = mqtt5.PublishPacket("a/b", b"x" * 20_000, qos=QOS_1, packet_id=3).write()
@@ -228,6 +229,9 @@ def test_publish_without_packet_id_ends_the_connection(frame: bytes) -> None:
         (b"\x40\x02\x01\x02", (0x102, 0)),
         (b"\x40\x03\x01\x02\x10", (0x102, 0x10)),
         (b"\x40\x03\x01\x02\x96", (0x102, 0x96)),
+        (b"\x40\x82\x00\x01\x02", (0x102, 0)),  # lengths in more bytes than needed
+        (b"\x40\x82\x80\x00\x01\x02", (0x102, 0)),
+        (b"\x40\x83\x80\x80\x00\x01\x02\x10", (0x102, 0x10)),
         (mqtt5.PubAckPacket(5, reason_code=mqtt5.PubAckReasonCode.NOT_AUTHORIZED, reason_str="r" * 300).write(), (5, 0x87)),
     ],
 )
@@ -235,10 +239,29 @@ def test_puback(frame: bytes, expected: tuple[int, int]) -> None:
     assert frames.puback(frame) == expected
 
 
-@pytest.mark.parametrize("frame", [b"\x40\x00", b"\x40\x01\x00"])
-def test_short_puback_ends_the_connection(frame: bytes) -> None:
-    with pytest.raises(frames.ProtocolError):
-        frames.puback(frame)
+@pytest.mark.parametrize("length", [0, 1])
+@pytest.mark.parametrize("length_bytes", [1, 2, 3, 4])
+def test_short_puback_ends_the_connection(length: int, length_bytes: int) -> None:
+    with pytest.raises(frames.ProtocolError, match="without packet id"):
+        frames.puback(b"\x40" + in_bytes(length, length_bytes) + bytes(length))
+
+
+def in_bytes(length: int, count: int) -> bytes:
+    """A length in so many bytes, be it more than needed (MQTT 5, 1.5.5)."""
+    return bytes((length | 0x80, *(0x80,) * (count - 2), 0)) if count > 1 else bytes((length,))
+
+
+@given(st.binary(max_size=12), st.integers(1, 4), st.sampled_from([0x30, 0x32, 0x3A, 0x40]))
+def test_what_is_read_without_the_codec_may_be_as_short_as_it_likes(body: bytes, length_bytes: int, first: int) -> None:
+    (frame,), error = frames.FrameReader(1024).feed(bytes((first,)) + in_bytes(len(body), length_bytes) + body)
+    assert error is None
+    with suppress(frames.ProtocolError):
+        (frames.puback if first == frames.PUBACK else frames.publish_packet_id)(frame)
+    with suppress(MalformedPacketError):
+        frames.check_header(frame, 1)
+    with suppress(IndexError):
+        frames.cut(frame, 8, 8)
+    assert KnownHeaders().read(frame) is None
 
 
 def with_properties(count: int, qos: mqtt5.QoS = QOS_1) -> bytes:
