@@ -17,6 +17,7 @@ from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions, WireOptions
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
+from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
@@ -79,7 +80,7 @@ class Mqtt5Options(WireOptions):
     """Unacknowledged messages that the broker may send."""
     receive_excess_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     """Memory for messages of a broker that exceeds twice `receive_maximum`."""
-    window: int = Field(default=1000, ge=1, le=65_535)
+    window: int = Field(default=1000, ge=1, le=MAX_UNCONFIRMED)
     """Messages that may be unconfirmed. The broker and ``queue_policy.window`` may lower it."""
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
     """The longest silence before a ping."""

@@ -36,7 +36,9 @@ Sent = tuple[Parcel, Done]
 """A parcel, and the function that is told its result."""
 
 MAX_PACKET_ID: Final = 65_535
-MAX_UNCONFIRMED = 50_000  # leaves packet ids for subscriptions
+MAX_UNCONFIRMED: Final = 50_000
+"""The largest window: it leaves packet ids for subscriptions."""
+
 _PUBACK: Final = 0x4002_0000  # the whole packet with its packet id: success has no reason code
 
 
@@ -84,8 +86,8 @@ class UnkeptReceived(MqttReceived):
 
 
 class Session:
-    """Both directions of one session. ``window`` is our own limit for unconfirmed messages; ``is_kept``: the broker keeps
-    the session while we are away.
+    """Both directions of one session. ``window`` is our own limit for unconfirmed messages, `MAX_UNCONFIRMED` at most;
+    ``is_kept``: the broker keeps the session while we are away.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Session:
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
-        self._window = min(window, MAX_UNCONFIRMED)
+        self._window = window
         self._quota = self._window  # the send quota: the smaller of our window and the broker's receive maximum
         self.limit = self._quota  # 1 during a search
         self.search = Search()

@@ -7,8 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from streamer.backoff import RECONNECT_STEPS, wait_s
+from streamer.transports.base import TransportContext
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.options import Mqtt5Options, ReconnectOptions
+from streamer.transports.mqtt5.transport import Mqtt5Transport
 from tests.certificates import write_certificates
 
 
@@ -58,7 +60,7 @@ def test_user_info_in_the_url_is_refused_without_repeating_it() -> None:
     [
         {"keep_alive_s": 0},
         {"receive_maximum": 0},
-        {"window": 65_536},
+        {"window": 0},
         {"colour": "red"},
         {"username": "a", "username_file": "b"},
         {"tls": {"ca_file": "ca.pem"}},
@@ -68,6 +70,19 @@ def test_user_info_in_the_url_is_refused_without_repeating_it() -> None:
 def test_options_that_cannot_work_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         options(**given)
+
+
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [("window", 50_000), ("receive_maximum", 65_535), ("keep_alive_s", 65_535), ("session_expiry_s", 2**32 - 1)],
+)
+def test_the_largest_value_is_used_as_it_is(key: str, most: int) -> None:
+    context = TransportContext("cloud", "gateway")
+    transport = Mqtt5Transport(context, options(**{key: most}))
+    assert getattr(transport.options, key) == most
+    assert transport.capacity == transport.options.window
+    with pytest.raises(ValidationError, match=f"less than or equal to {most}"):
+        options(**{key: most + 1})
 
 
 def test_reconnect_ladder_is_that_of_the_specification() -> None:
