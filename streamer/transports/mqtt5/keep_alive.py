@@ -16,7 +16,7 @@ class KeepAlive:
 
     def __init__(self, connection: Connection, session: Session, options: Mqtt5Options, now_s: float) -> None:
         self.keep_alive_s = options.keep_alive_s
-        self.is_up = False
+        self._is_up = False
         self._connection = connection
         self._session = session
         self._options = options
@@ -33,13 +33,18 @@ class KeepAlive:
         tick_s = min(_TICK_S, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
         return min(tick_s, self.keep_alive_s / 4 or tick_s)
 
+    def answered(self, now_s: float, is_up: bool) -> None:
+        """A CONNACK, SUBACK or UNSUBACK came: the next may take as long again. ``is_up``: there is none to wait for."""
+        self._is_up |= is_up
+        self._deadline_s = now_s + self._options.connect_timeout_s
+
     def check(self, now_s: float) -> None:
         """End the connection if it is stuck; send a PINGREQ if it is due."""
         connection, options = self._connection, self._options
         if not connection.is_open:
             if now_s - connection.last_write_s > FAREWELL_S:
                 connection.abort("the DISCONNECT was not read")
-        elif not self.is_up and now_s > self._deadline_s:
+        elif not self._is_up and now_s > self._deadline_s:
             connection.abort(f"no CONNACK or SUBACK within {options.connect_timeout_s:g} s")
         elif self._is_stuck(now_s):
             connection.abort(f"no PUBACK within {options.ack_timeout_s:g} s")

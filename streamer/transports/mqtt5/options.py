@@ -87,7 +87,7 @@ class Mqtt5Options(WireOptions):
     ack_timeout_s: float = Field(default=20, gt=0, le=LONGEST_S)
     """After so many seconds without an acknowledgement, the connection counts as lost."""
     connect_timeout_s: float = Field(default=10, gt=0, le=LONGEST_S)
-    """The longest wait for a connection."""
+    """The longest wait for a connection, then for each answer until the link is up."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)

@@ -39,6 +39,9 @@ MAX_PACKET_ID: Final = 65_535
 MAX_UNCONFIRMED: Final = 50_000
 """The largest window: it leaves packet ids for subscriptions."""
 
+_MAX_REQUESTS: Final = 100
+"""SUBSCRIBEs and UNSUBSCRIBEs without an answer."""
+
 _PUBACK: Final = 0x4002_0000  # the whole packet with its packet id: success has no reason code
 
 
@@ -296,16 +299,17 @@ class Session:
 
     def _next_id(self) -> int:
         packet_id = self._last_id
-        while True:
+        for _ in range(MAX_PACKET_ID):
             packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
             if packet_id not in self._unconfirmed and packet_id not in self._in_use:
                 self._last_id = packet_id
                 return packet_id
+        raise AssertionError("every packet id is in use: the window and the requests leave some")
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def request(self, patterns: Sequence[str]) -> int:
-        """The packet id for a SUBSCRIBE or UNSUBSCRIBE of these filters. `answered` frees it."""
+        """The packet id for a SUBSCRIBE or UNSUBSCRIBE of these filters, if `may_request`. `answered` frees it."""
         packet_id = self._next_id()
         self._requests[packet_id] = list(patterns)
         self._in_use.add(packet_id)
@@ -317,6 +321,11 @@ class Session:
         if patterns is not None:
             self._in_use.discard(packet_id)
         return patterns
+
+    @property
+    def may_request(self) -> bool:
+        """Whether few enough answers are outstanding for another `request`."""
+        return len(self._requests) < _MAX_REQUESTS
 
     @property
     def has_requests(self) -> bool:

@@ -1,8 +1,12 @@
-"""Subscribes to the needed filters at the broker: sends SUBSCRIBE and UNSUBSCRIBE, and handles the broker's answers."""
+"""Subscribes to the needed filters at the broker: sends SUBSCRIBE and UNSUBSCRIBE, and handles the broker's answers.
+
+Only so many of them are without an answer at a time. The next goes out with each answer.
+"""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 
 import mqtt5
 
@@ -35,9 +39,10 @@ class Subscribing:
         self._session = session
         self._write = write
         self._subscriptions = Subscriptions()
-        self._awaited: set[int] = set()  # packet ids of the SUBSCRIBEs whose confirmation makes us UP
+        self._waiting: OrderedDict[str, bool] = OrderedDict()  # filters that are not yet asked for. True: to subscribe
+        self._awaited: set[str] = set()  # filters whose confirmation makes us UP
         self._can_share = True  # the broker has shared subscriptions
-        self._is_first = True  # the next session is the first of this process
+        self._is_first = True  # no session of this process is brought up to date yet
         self._is_leaving = False  # nothing more is subscribed to
 
     def problems(self) -> list[str]:
@@ -60,19 +65,20 @@ class Subscribing:
         """A CONNACK came. True if nothing has to be waited for, else `confirmed` says when that is so."""
         self._can_share = can_share
         # Also if the broker has the session: filters may have changed meanwhile, and subscribing twice is harmless.
-        self._awaited = self._subscribe(self._subscriptions.needed())
+        needed, unneeded = self._subscriptions.needed(), self._subscriptions.unneeded()
         if session_present:
-            self._unsubscribe(self._subscriptions.unneeded())
+            self._subscribe(needed)
+            self._unsubscribe(unneeded)
             if self._is_first and can_share:
                 self._unsubscribe(self._subscriptions.unshared())
-            self._awaited = set()
         else:
-            self._subscriptions.removed(self._subscriptions.unneeded())
-        self._is_first = False
+            self._subscriptions.removed(unneeded)
+            self._subscribe(needed, self._awaited)
         return not self._awaited
 
     def disconnected(self) -> None:
         """The connection is lost."""
+        self._waiting.clear()
         self._awaited.clear()
 
     def leave(self) -> None:
@@ -83,7 +89,7 @@ class Subscribing:
 
     def confirmed(self, packet: mqtt5.SubAckPacket) -> bool:
         """A SUBACK came. True if it was the last that had to be waited for."""
-        patterns = self._session.answered(packet.packet_id) or ()
+        patterns = self._session.answered(packet.packet_id) or []
         for pattern, reason in zip_longest(patterns, packet.reason_codes[: len(patterns)]):
             if reason is None:
                 self._refuse(pattern, "the broker's SUBACK has no answer for it")
@@ -91,18 +97,26 @@ class Subscribing:
                 self._refuse(pattern, named(reason) + (f": {NO_SHARING}" if int(reason) == _CANNOT_SHARE else ""))
             else:
                 self._subscriptions.granted(pattern)
-        if packet.packet_id not in self._awaited:
-            return False
-        self._awaited.discard(packet.packet_id)
-        return not self._awaited
+        return self._answered(patterns)
 
-    def removed(self, packet: mqtt5.UnsubAckPacket) -> None:
-        """An UNSUBACK came."""
-        self._subscriptions.removed(self._session.answered(packet.packet_id) or ())
+    def removed(self, packet: mqtt5.UnsubAckPacket) -> bool:
+        """An UNSUBACK came. True if it was the last answer that had to be waited for."""
+        patterns = self._session.answered(packet.packet_id) or []
+        self._subscriptions.removed(patterns)
+        return self._answered(patterns)
 
-    def _subscribe(self, patterns: Sequence[str]) -> set[int]:
+    def _answered(self, patterns: Sequence[str]) -> bool:
+        self._go_on()
+        if not self._session.has_requests:
+            self._is_first = False
+        was_awaited = len(self._awaited) > 0
+        self._awaited.difference_update(patterns)
+        return was_awaited and not self._awaited
+
+    def _subscribe(self, patterns: Sequence[str], awaited: set[str] | None = None) -> None:
+        """Ask for these filters. Those that the broker can be asked for are added to ``awaited``."""
         if self._is_leaving:
-            return set()
+            return
         if not self._can_share:
             for pattern in filter(is_shared, patterns):
                 self._refuse(pattern, NO_SHARING)
@@ -111,16 +125,41 @@ class Subscribing:
         for pattern in patterns:
             if is_too_long(pattern, most):
                 self._refuse(pattern, f"it takes packets of at most {most} bytes, and a SUBSCRIBE for this filter is longer")
-        packet_ids = set()
-        for batch in batches(patterns, most):
-            packet_id = self._session.request(batch)
-            packet_ids.add(packet_id)
-            self._write(mqtt5.SubscribePacket(packet_id, [subscribe_to(pattern) for pattern in batch]).write())
-        return packet_ids
+            else:
+                self._wait(pattern, True)
+                if awaited is not None:
+                    awaited.add(pattern)
+        self._go_on()
 
     def _unsubscribe(self, patterns: Sequence[str]) -> None:
-        for batch in batches(patterns, self._session.max_packet_bytes):
-            self._write(mqtt5.UnsubscribePacket(self._session.request(batch), list(batch)).write())
+        for pattern in patterns:
+            if not is_too_long(pattern, self._session.max_packet_bytes):
+                self._wait(pattern, False)
+        self._go_on()
+
+    def _wait(self, pattern: str, is_wanted: bool) -> None:
+        self._waiting[pattern] = is_wanted  # instead of what was to be asked before
+        self._waiting.move_to_end(pattern)
+
+    def _go_on(self) -> None:
+        """Send what waits, as far as the broker's answers to earlier packets have come."""
+        session, waiting = self._session, self._waiting
+        while waiting and session.may_request:
+            is_wanted = next(iter(waiting.values()))
+            batch = self._take_batch(is_wanted)
+            packet_id = session.request(batch)
+            if is_wanted:
+                self._write(mqtt5.SubscribePacket(packet_id, [subscribe_to(pattern) for pattern in batch]).write())
+            else:
+                self._write(mqtt5.UnsubscribePacket(packet_id, list(batch)).write())
+
+    def _take_batch(self, is_wanted: bool) -> Sequence[str]:
+        """The first filters that wait, as far as they are to be asked for alike and fit into one packet."""
+        alike = (pattern for pattern, _ in takewhile(lambda item: item[1] is is_wanted, self._waiting.items()))
+        batch = next(batches(alike, self._session.max_packet_bytes))
+        for pattern in batch:
+            del self._waiting[pattern]
+        return batch
 
     def _refuse(self, pattern: str, reason: str) -> None:
         self.refused += 1

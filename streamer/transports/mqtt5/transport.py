@@ -234,10 +234,9 @@ class Mqtt5Transport(ListeningTransport):
             case mqtt5.ConnAckPacket() if not self._session.is_connected:
                 self._on_connack(connection, packet)
             case mqtt5.SubAckPacket():
-                if self.subscribing.confirmed(packet):
-                    self._become_up()
+                self._answered(self.subscribing.confirmed(packet))
             case mqtt5.UnsubAckPacket():
-                self.subscribing.removed(packet)
+                self._answered(self.subscribing.removed(packet))
             case mqtt5.PingRespPacket():
                 pass
             case mqtt5.DisconnectPacket():
@@ -272,8 +271,7 @@ class Mqtt5Transport(ListeningTransport):
             self.capacity,
             extra={"state": (f"link {self.context.name}", "up")},
         )
-        if self.subscribing.connected(packet.session_present, packet.shared_subscription_available):
-            self._become_up()
+        self._answered(self.subscribing.connected(packet.session_present, packet.shared_subscription_available))
 
     def _heed_expiry(self, expiry_s: int | None) -> None:
         """The broker may keep the session for less time than it was asked to: MQTT 5, 3.2.2.3.2. None: as long as asked."""
@@ -282,11 +280,14 @@ class Mqtt5Transport(ListeningTransport):
         if expiry_s is not None and expiry_s < asked_s:
             logger.warning("session_expiry_lowered endpoint=%s asked_s=%d given_s=%d", self.context.name, asked_s, expiry_s)
 
-    def _become_up(self) -> None:
+    def _answered(self, is_up: bool) -> None:
+        """An answer came that we may have waited for while connecting, perhaps the last."""
+        now_s = asyncio.get_running_loop().time()
         if self._keep_alive is not None:
-            self._keep_alive.is_up = True
-        self._up_since_s = asyncio.get_running_loop().time()
-        self.set_state(LinkState.UP)
+            self._keep_alive.answered(now_s, is_up)
+        if is_up:
+            self._up_since_s = now_s
+            self.set_state(LinkState.UP)
 
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code

@@ -47,7 +47,7 @@ def keep_alive(connection: FakeConnection) -> KeepAlive:
     letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""))
     session.submit([cast(Any, letter)], lambda parcels, error: None)
     keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
-    keep_alive.is_up = True
+    keep_alive.answered(0.0, is_up=True)
     keep_alive.check(0.0)
     return keep_alive
 
@@ -82,10 +82,35 @@ def test_the_broker_hears_from_us_while_we_read_nothing(connection: FakeConnecti
     session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
     keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
-    keep_alive.is_up = True
+    keep_alive.answered(0.0, is_up=True)
     connection.is_reading = False
     for now_s in range(100):
         connection.now_s = now_s
         keep_alive.check(now_s)
     assert connection.pings_s == [15, 30, 45, 60, 75, 90]  # half of keep_alive_s, 30
     assert connection.aborted == []  # no answer can have been read
+
+
+def connecting(connection: FakeConnection) -> KeepAlive:
+    session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
+    session.connected(False, 10, None)
+    return KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+
+
+def test_while_connecting_each_answer_has_its_time(connection: FakeConnection) -> None:
+    keep_alive = connecting(connection)
+    for now_s in range(9, 100, 9):
+        listen(keep_alive, connection, now_s - 8, now_s)
+        keep_alive.answered(now_s, is_up=False)
+    listen(keep_alive, connection, 100, 109)
+    assert connection.aborted == []
+    listen(keep_alive, connection, 110, 110)
+    assert connection.aborted == ["no CONNACK or SUBACK within 10 s"]
+
+
+def test_after_the_last_answer_none_is_waited_for_whatever_else_is_answered(connection: FakeConnection) -> None:
+    keep_alive = connecting(connection)
+    keep_alive.answered(1, is_up=True)
+    keep_alive.answered(2, is_up=False)  # a filter that was opened later
+    listen(keep_alive, connection, 3, 100)
+    assert connection.aborted == []
