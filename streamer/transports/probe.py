@@ -1,8 +1,8 @@
 """What a transport can try out before the streamer runs (``streamer check --probe``), and the steps for it.
 
-A probe disturbs nobody: it takes over no session, sends no message and keeps no port. Its text repeats no secret. Whoever
-runs it gives it only so much time, so it can be cancelled wherever it waits. What may block runs in a thread that nobody
-waits for: a dead file server or resolver would hold up the end of the command for minutes.
+A probe costs nobody a message: it asks for no session that others have, sends nothing to receivers and keeps no port. Its
+text repeats no secret. Whoever runs it gives it only so much time, so it can be cancelled wherever it waits. What may block
+runs in a thread that nobody waits for: a dead file server or resolver would hold up the end of the command for minutes.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """``streamer check --probe`` against real brokers, a scripted one, and next to a streamer that runs."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from streamer.transports.base import LinkState
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.probe import Answer, Verdict
+from streamer.uprotocol.uri import UUri
 from tests.brokers import BROKERS, Mosquitto, TlsFiles, any_broker, broker
 from tests.certificates import write_certificates
+from tests.e2e.mqtt_connection import OTHER
 from tests.e2e.mqtt_messages import TOPIC, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import DEADLINE_S, BrokerConnection, Endpoint, FakeBroker
@@ -50,6 +53,95 @@ async def test_the_session_of_the_running_streamer_goes_on(kind: str) -> None:
     where = server.url.removeprefix("mqtt://")
     assert found == [Answer(Verdict.OK, f"{where}: the broker accepts a client without credentials")] * 5
     assert inbox.payloads == texts(100)
+
+
+async def is_kept(server: Mosquitto, client_id: str, user: str | None = None) -> bool:
+    """Whether the broker has a session for this client."""
+    reader, writer = await asyncio.open_connection(HOST, server.port)
+    word = None if user is None else user.encode()
+    writer.write(mqtt5.ConnectPacket(client_id, username=user, password=word, session_expiry_interval=3600).write())
+    peer = BrokerConnection(reader, writer)
+    connack = await peer.next(mqtt5.ConnAckPacket)
+    peer.drop()
+    return connack.session_present
+
+
+def tied(**more: Any) -> Mosquitto:
+    """A broker that makes the client id of the user name."""
+    users = {name: name for name in ("gateway", "veh1")}
+    return Mosquitto(users=users, extra=("use_username_as_clientid true",), **more)
+
+
+def user(server: Mosquitto, name: str, folder: Path, **options: Any) -> Endpoint:
+    word_file = folder / name
+    word_file.write_text(name)
+    return Endpoint(server.url, name, username=name, password_file=word_file, **options)
+
+
+async def subscribed_to(endpoint: Endpoint, topic: UUri, inbox: RecordingListener) -> None:
+    await endpoint.transport.register_listener(topic, None, inbox)
+    await endpoint.up()
+    await until(lambda: not endpoint.transport._session.has_requests, "the subscription")
+
+
+@pytest.mark.mosquitto
+async def test_no_session_of_the_probe_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("streamer.transports.mqtt5.probe.new_client_id", lambda: "check0")
+    with Mosquitto() as plain, tied() as other:
+        assert (await answer(plain.url)).verdict is Verdict.OK
+        assert not await is_kept(plain, "check0")
+        found = await try_broker(user(other, "gateway", tmp_path).transport.options)
+        assert found == Answer(Verdict.OK, f"{HOST}:{other.port}: the broker accepts the credentials")
+        assert not await is_kept(other, "any", "gateway")
+
+
+GIVEN = (
+    "the broker accepts the credentials; it gives the session of whoever has these credentials to the probe, so a streamer "
+    "that runs was disconnected for a moment (no message is lost)"
+)
+
+
+@pytest.mark.mosquitto
+async def test_a_stopped_streamer_gets_what_waits_for_it_if_the_probe_was_given_its_session(tmp_path: Path) -> None:
+    inbox = RecordingListener()
+    with tied() as server:
+        async with user(server, "gateway", tmp_path).running() as before:
+            await subscribed_to(before, TOPIC, RecordingListener())
+        async with user(server, "veh1", tmp_path).running() as car:
+            await car.up()
+            car.submit(numbered(100))
+            await until(lambda: len(car.confirmed) == 100)
+        for _ in range(3):
+            found = await try_broker(before.transport.options)
+            assert found == Answer(Verdict.OK, f"{HOST}:{server.port}: {GIVEN}")
+        assert await is_kept(server, "any", "gateway")
+        async with user(server, "gateway", tmp_path).running() as after:
+            await after.transport.register_listener(TOPIC, None, inbox)
+            await until(lambda: len(inbox.received) == 100)
+    assert inbox.payloads == texts(100)
+
+
+@pytest.mark.mosquitto
+async def test_a_running_streamer_loses_nothing_if_the_probe_was_given_its_session(tmp_path: Path) -> None:
+    inbox, in_car = RecordingListener(), RecordingListener()
+    answers = [replace(each, attributes=replace(each.attributes, source=OTHER)) for each in numbered(500)]
+    with tied() as server:
+        endpoint, car = user(server, "gateway", tmp_path), user(server, "veh1", tmp_path)
+        async with endpoint.running(), car.running():
+            await subscribed_to(endpoint, TOPIC, inbox)
+            await subscribed_to(car, OTHER, in_car)
+            for turn in range(5):
+                await endpoint.up()
+                car.submit(numbered(1000)[200 * turn :][:200])
+                endpoint.submit(answers[100 * turn :][:100])
+                found = await try_broker(endpoint.transport.options)
+                assert found == Answer(Verdict.OK, f"{HOST}:{server.port}: {GIVEN}")
+            await until(lambda: set(inbox.payloads) == set(texts(1000)))
+            await until(lambda: set(in_car.payloads) == set(texts(500)))
+            await until(lambda: endpoint.confirmed == texts(500))
+    assert endpoint.states.count(LinkState.DOWN) > 1  # it was disconnected
+    assert list(dict.fromkeys(inbox.payloads)) == texts(1000)
+    assert endpoint.refused == []
 
 
 @pytest.mark.mosquitto
@@ -100,13 +192,33 @@ async def test_nobody_there_is_a_problem() -> None:
 # a scripted broker
 
 
+@pytest.mark.parametrize(("session_present", "expiry_s"), [(False, 0), (True, None)])
+async def test_a_session_is_ended_only_if_it_is_new(fake: FakeBroker, session_present: bool, expiry_s: int | None) -> None:
+    task = tried(fake.url, max_packet_bytes=5000)
+    peer = await fake.peer()
+    connect = await peer.accept(session_present=session_present)
+    peer.write(mqtt5.PublishPacket("a", b"", qos=mqtt5.QoS.AT_LEAST_ONCE, packet_id=1))
+    assert (await peer.next(mqtt5.DisconnectPacket)).session_expiry_interval == expiry_s  # and no PUBACK
+    assert (connect.receive_max, connect.max_packet_size) == (1, 5000)
+    assert ("disconnected for a moment" in (await task).text) is session_present
+
+
+async def test_what_answers_wrongly_is_left_without_a_word_about_its_session(fake: FakeBroker) -> None:
+    task = tried(fake.url)
+    peer = await fake.peer()
+    await peer.next(mqtt5.ConnectPacket)
+    peer.write(mqtt5.PingRespPacket())
+    assert (await peer.next(mqtt5.DisconnectPacket)).session_expiry_interval is None
+    assert (await task).verdict is Verdict.PROBLEM
+
+
 async def test_it_comes_as_a_stranger_and_leaves_nothing(fake: FakeBroker) -> None:
     task = tried(fake.url, client_id="gateway", clean_start=False, session_expiry_s=3600)
     peer = await fake.peer()
     connect = await peer.accept()
     await peer.next(mqtt5.DisconnectPacket)
     assert (await task).verdict is Verdict.OK
-    assert (connect.clean_start, connect.session_expiry_interval, connect.will) == (True, 0, None)
+    assert (connect.clean_start, connect.session_expiry_interval, connect.will) == (False, 3600, None)
     assert connect.client_id.startswith("check")
     other = tried(fake.url, client_id="gateway")
     again = await fake.peer()

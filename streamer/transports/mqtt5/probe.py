@@ -1,4 +1,8 @@
-"""Tests whether a broker accepts a connection: TCP, TLS, credentials. It uses a session of its own, which ends with it."""
+"""Tests whether a broker accepts a connection: TCP, TLS, credentials.
+
+It asks for a session of its own, and ends that. A broker that ties client ids to users gives it the streamer's instead: that
+is left as it was found, with all messages in it.
+"""
 
 import asyncio
 import secrets
@@ -7,7 +11,7 @@ import ssl
 from typing import Any
 
 import mqtt5
-from mqtt5 import DisconnectReasonCode, QoS
+from mqtt5 import QoS
 
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.mqtt5.connection import Connection
@@ -19,6 +23,10 @@ from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, 
 
 _ID_NOT_VALID = 0x85
 _NOT_AUTHORIZED = 0x87
+_NOT_ITS_OWN = (
+    "; it gives the session of whoever has these credentials to the probe, so a streamer that runs was disconnected for a "
+    "moment (no message is lost)"
+)
 _NO_TLS = "; does it speak TLS there, or plain MQTT (mqtt://)?"
 
 
@@ -67,18 +75,23 @@ async def try_broker(options: Mqtt5Options) -> Answer:
                 new_client_id(),
                 username=username,
                 password=password,
-                clean_start=True,
+                clean_start=False,
                 keep_alive=options.keep_alive_s,
-                session_expiry_interval=0,
+                session_expiry_interval=options.session_expiry_s,
+                receive_max=1,  # nothing is acknowledged: it stays in the session
+                max_packet_size=options.max_packet_bytes,
             ).write()
         )
         await asyncio.wait((answer, connection.lost), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             return problem(f"{where}: no answer to CONNECT: {connection.reason}{_doubt(options)}")
-        found = _judged(where, answer.result(), tls is not None, username is not None or password is not None)
-        if found.verdict is Verdict.OK and options.share is not None and not answer.result().shared_subscription_available:
+        packet = answer.result()
+        found = _judged(where, packet, tls is not None, username is not None or password is not None)
+        if found.verdict is Verdict.OK and options.share is not None and not packet.shared_subscription_available:
             found = problem(f"{where}: {NO_SHARING}")
-        connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried")
+        is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # nobody else has had its client id
+        connection.write(mqtt5.DisconnectPacket(session_expiry_interval=0 if is_own else None).write())
+        connection.close("tried")
         await connection.wait_lost(FAREWELL_S)
         return found
     finally:
@@ -97,7 +110,8 @@ def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) 
     if packet.max_qos == QoS.AT_MOST_ONCE:
         return problem(f"{where}: the broker does not accept messages with QoS 1")
     accepted = [*(["TLS"] if is_encrypted else []), "the credentials" if has_credentials else "a client without credentials"]
-    return ok(f"{where}: the broker accepts {' and '.join(accepted)}")
+    whose = _NOT_ITS_OWN if packet.session_present else ""
+    return ok(f"{where}: the broker accepts {' and '.join(accepted)}{whose}")
 
 
 def _doubt(options: Mqtt5Options) -> str:
