@@ -7,6 +7,7 @@ has arrived is taken, and receiving ends before anything is waited for, so that 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
 from streamer.clock import Clock
@@ -104,6 +105,13 @@ def may_exclude(transport: UTransport, others: Iterable[UTransport]) -> bool:
     return any(claim.may_exclude(other) for claim in transport.options.claims(authority) for other in held)
 
 
+def excludes(transport: UTransport, others: Iterable[UTransport]) -> bool:
+    """Whether one of the others has the port or the session of a transport."""
+    authority = transport.context.authority
+    held = [claim for other in others for claim in other.options.claims(authority)]
+    return any(claim.excludes(other) for claim in transport.options.claims(authority) for other in held)
+
+
 def movable(egress: Egress) -> int:
     """How many messages for an endpoint can leave now, or have left and are not confirmed."""
     if egress.transport.state is not LinkState.UP:
@@ -134,6 +142,7 @@ class Leaving:
     """Disconnects one endpoint while the others go on. Does not wait any more once the daemon is about to end."""
 
     def __init__(self, name: str, parts: Parts, within_s: float) -> None:
+        self._transport = parts.transports[name]
         self._ingress = parts.ingresses[name]
         self._egress = parts.egresses[name]
         self._parts = parts
@@ -162,6 +171,18 @@ class Leaving:
         """After `pause`: stop the transport. Unconfirmed messages return to their lanes and wait there with the others."""
         await stop_receiving(self._ingress, self._egress.transport, self._has_journal)
         await self._stop()
+
+    async def end_session(self, successor: UTransport) -> None:
+        """After `leave`, with the successor started: take what the network keeps for the earlier transport only."""
+        name = self._egress.name
+        if excludes(self._transport, (other for each, other in self._parts.transports.items() if each != name)):
+            return  # another endpoint has its session now
+        call = partial(self._transport.end_session, successor)
+        task = asyncio.create_task(attempt(call, "end_session", name), name=f"end-session-{name}")
+        task.add_done_callback(lambda task: self._parts.pump.settled(self._egress))
+        await self._until(task.done)
+        task.cancel()
+        await asyncio.wait((task,))
 
     async def deliver(self) -> None:
         """Deliver what can be delivered, and stop the transport."""

@@ -81,6 +81,7 @@ class Reload:
             logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left, extra={"state": state})
         for name in later:
             await self._start(name)
+        await asyncio.gather(*(leaving[name].end_session(self._transports[name]) for name in self._changed))
 
     async def _prepare(self, table: RoutingTable) -> None:
         """Register what a table needs. Raises `UStatusError`; then nothing has changed."""

@@ -258,6 +258,13 @@ class UTransport(ABC):
     async def stop(self) -> None:
         """Send what has to be sent (acknowledgements, a farewell), then close. Idempotent."""
 
+    async def end_session(self, successor: "UTransport") -> None:
+        """A reload has put ``successor`` in the place of this transport, which was stopped, and its successor started.
+
+        For networks that keep messages for an absent receiver: unless the successor goes on with what they keep, come back
+        for a few seconds, deliver it, and have them keep nothing more. By default there is nothing to do.
+        """
+
     async def authenticate(self, entity: UUri) -> None:
         """Confirm that ``entity`` may use this transport (uP-L1 authenticate). Idempotent.
 

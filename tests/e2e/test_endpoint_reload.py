@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.brokers import Mosquitto
+from tests.e2e.mqtt_sessions import is_kept
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide, is_matched, zenoh_key
@@ -139,6 +140,36 @@ async def test_a_broker_moves_while_the_vehicle_sends(tmp_path: Path) -> None:
             orders = [down(number) for number in range(50)]
             await after.send(orders)
             await until_all(orders, vehicle)
+            assert daemon.total("ustreamer_dead_letters_total") == 0
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["another client id", "another broker"])
+async def test_what_the_old_session_keeps_is_delivered_and_the_session_ends(tmp_path: Path, moves: bool) -> None:
+    at = free_endpoint()
+    with Mosquitto() as old, Mosquitto() as new:
+        changed = config(tmp_path, at, new if moves else old)
+        if not moves:
+            changed["endpoints"]["cloud"]["options"]["client_id"] = "other"
+        async with (
+            MqttSide(old.port, "in-vehicle", TOPICS) as cloud,
+            ZenohSide(listen=[at]) as vehicle,
+            StreamerProcess(tmp_path, config(tmp_path, at, old)) as daemon,
+        ):
+            await daemon.until_up()
+            sent = [down(number) for number in range(SENT)]
+            async with sending(cloud, sent) as half:
+                await half.wait()
+                await reload(daemon, changed)
+            if not moves:
+                await until_all(sent, vehicle)
+
+            def has_all_before_the_end() -> bool:
+                numbers = {int(each.payload) for each in vehicle.arrived}
+                return len(numbers) > SENT // 2 and numbers == set(range(len(numbers)))
+
+            await until(has_all_before_the_end, "what the session kept until its end")
+            assert not await is_kept(old, "gw")
+            assert "session_ended" in daemon.log
             assert daemon.total("ustreamer_dead_letters_total") == 0
 
 

@@ -12,11 +12,11 @@ from streamer.transports.base import LinkState
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.probe import Answer, Verdict
-from streamer.uprotocol.uri import UUri
 from tests.brokers import BROKERS, Mosquitto, TlsFiles, any_broker, broker
 from tests.certificates import write_certificates
 from tests.e2e.mqtt_connection import OTHER
 from tests.e2e.mqtt_messages import TOPIC, numbered, texts
+from tests.e2e.mqtt_sessions import is_kept, subscribed_to, tied, user
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import DEADLINE_S, BrokerConnection, Endpoint, FakeBroker
 from tests.ports import HOST, free_port
@@ -53,35 +53,6 @@ async def test_the_session_of_the_running_streamer_goes_on(kind: str) -> None:
     where = server.url.removeprefix("mqtt://")
     assert found == [Answer(Verdict.OK, f"{where}: the broker accepts a client without credentials")] * 5
     assert inbox.payloads == texts(100)
-
-
-async def is_kept(server: Mosquitto, client_id: str, user: str | None = None) -> bool:
-    """Whether the broker has a session for this client."""
-    reader, writer = await asyncio.open_connection(HOST, server.port)
-    word = None if user is None else user.encode()
-    writer.write(mqtt5.ConnectPacket(client_id, username=user, password=word, session_expiry_interval=3600).write())
-    peer = BrokerConnection(reader, writer)
-    connack = await peer.next(mqtt5.ConnAckPacket)
-    peer.drop()
-    return connack.session_present
-
-
-def tied(**more: Any) -> Mosquitto:
-    """A broker that makes the client id of the user name."""
-    users = {name: name for name in ("gateway", "veh1")}
-    return Mosquitto(users=users, extra=("use_username_as_clientid true",), **more)
-
-
-def user(server: Mosquitto, name: str, folder: Path, **options: Any) -> Endpoint:
-    word_file = folder / name
-    word_file.write_text(name)
-    return Endpoint(server.url, name, username=name, password_file=word_file, **options)
-
-
-async def subscribed_to(endpoint: Endpoint, topic: UUri, inbox: RecordingListener) -> None:
-    await endpoint.transport.register_listener(topic, None, inbox)
-    await endpoint.up()
-    await until(lambda: not endpoint.transport._session.has_requests, "the subscription")
 
 
 @pytest.mark.mosquitto

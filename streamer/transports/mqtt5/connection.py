@@ -152,9 +152,9 @@ class Connection:
             self.last_write_s = self.now_s()
             self._transport.write(data)
 
-    def disconnect(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
-        """Send DISCONNECT with a reason, and close once it is written."""
-        self.write(mqtt5.DisconnectPacket(reason_code=code).write())
+    def disconnect(self, code: mqtt5.DisconnectReasonCode, reason: str, session_expiry_s: int | None = None) -> None:
+        """Send DISCONNECT with a reason, and close once it is written. ``session_expiry_s``: None leaves it as it is."""
+        self.write(mqtt5.DisconnectPacket(reason_code=code, session_expiry_interval=session_expiry_s).write())
         self.close(reason)
 
     def disconnect_gently(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:

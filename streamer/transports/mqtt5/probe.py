@@ -11,7 +11,7 @@ import ssl
 from typing import Any
 
 import mqtt5
-from mqtt5 import QoS
+from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.mqtt5.connection import Connection
@@ -90,8 +90,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
         if found.verdict is Verdict.OK and options.share is not None and not packet.shared_subscription_available:
             found = problem(f"{where}: {NO_SHARING}")
         is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # nobody else has had its client id
-        connection.write(mqtt5.DisconnectPacket(session_expiry_interval=0 if is_own else None).write())
-        connection.close("tried")
+        connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried", 0 if is_own else None)
         await connection.wait_lost(FAREWELL_S)
         return found
     finally:

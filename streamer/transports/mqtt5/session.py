@@ -119,6 +119,7 @@ class Session:
         self.max_packet_bytes: int | None = None
         self.receipts: deque[MqttReceived | Skipped] = deque()
         self.owed_bytes = 0  # memory that the messages of `receipts` take
+        self.acknowledged = 0  # how many ever were
         self.on_acknowledgeable = on_acknowledgeable
         self._encode = encode
         self._unconfirmed: dict[int, Sent] = {}  # in the order of sending
@@ -360,4 +361,5 @@ class Session:
             size += receipt.size
             packets.append(_PUBACK | receipt.packet_id)
         self.owed_bytes -= size
+        self.acknowledged += len(packets)
         return struct.pack(f">{len(packets)}I", *packets)

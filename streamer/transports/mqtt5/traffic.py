@@ -41,6 +41,7 @@ class Traffic:
     ) -> None:
         self.connection: Connection | None = None
         self.is_relieved = False
+        self.ping_answers = 0
         self._name = name
         self._session = session
         self._intake = intake

@@ -7,18 +7,20 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.backoff import RECONNECT_STEPS, wait_s
-from streamer.transports.base import Done, LinkState, Parcel, TransportContext
+from streamer.transports.base import Done, LinkState, Parcel, TransportContext, TransportEvents, UTransport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
+from streamer.transports.mqtt5.ending import END_S, Ending, is_kept_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
@@ -74,7 +76,10 @@ class Mqtt5Transport(ListeningTransport):
         )
         self.subscribing = Subscribing(context.name, self._session, self._traffic.write)
         self._task: asyncio.Task[None] | None = None
+        self._ending = Ending(self._session, self._traffic, self.subscribing)
+        self._is_at_its_end = False  # of the session, too
         self._connections = 0
+        self._has_resumed = False  # the first connection found a session
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._connected_s = 0.0
@@ -135,10 +140,55 @@ class Mqtt5Transport(ListeningTransport):
             if self._session.receipts and not self.keeps_unacknowledged:
                 count = len(self._session.receipts)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
-            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped")
+            expiry_s = 0 if self._is_at_its_end else None
+            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN)
+
+    async def end_session(self, successor: UTransport) -> None:
+        """Take what the broker still keeps for this client, then end the session, unless the successor goes on with it."""
+        if not self.keeps_unacknowledged or not self._connections:
+            return
+        until_s = asyncio.get_running_loop().time() + END_S
+        later = successor if isinstance(successor, Mqtt5Transport) else None
+        if later is not None and self._is_kept_by(later):
+            return
+        if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
+            problem = "the new connection is not up"  # until then messages would be lost
+        elif later is not None and self._is_kept_by(later):
+            return
+        else:
+            problem = await self._end(later, until_s)
+        where = f"{self.options.host}:{self.options.port}"
+        if problem:
+            text = "session_left endpoint=%s broker=%s client_id=%s reason=%s consequence=%s"
+            consequence = f"the broker keeps it for {self.options.session_expiry_s} s, with the messages in it"
+            logger.warning(text, successor.context.name, where, self._client_id, problem, consequence)
+        else:
+            logger.info("session_ended endpoint=%s broker=%s client_id=%s", successor.context.name, where, self._client_id)
+
+    def _is_kept_by(self, later: "Mqtt5Transport") -> bool:
+        return is_kept_by(self.options, self.context.authority, later.options, later._has_resumed)
+
+    async def _end(self, later: "Mqtt5Transport | None", until_s: float) -> str:
+        """Connect once more to take the rest; why that was not possible. The endpoint's state is that of its successor."""
+        self.context = replace(self.context, name=f"{self.context.name}:earlier", events=TransportEvents())
+        epoch = 0 if later is None else later._session.epoch
+        self.subscribing.leave()
+        try:
+            await self.start()
+            if not await until(lambda: self._session.is_connected, until_s):
+                return "no connection"
+            # With one session for both, the broker has ended the successor's connection, and that one comes back.
+            if not await self._ending.is_answered(until_s) or (later is not None and later._session.epoch != epoch):
+                return "the broker has ended a connection over it"
+            self._is_at_its_end = await self._ending.take_rest(until_s)
+            return "" if self._is_at_its_end else f"not everything could be taken within {END_S:g} s"
+        except ConfigurationError as exc:
+            return f"{exc.key}: {exc}"
+        finally:
+            await self.stop()
 
     async def _keep_connected(self) -> None:
         failures = 0
@@ -238,7 +288,7 @@ class Mqtt5Transport(ListeningTransport):
             case mqtt5.UnsubAckPacket():
                 self._answered(self.subscribing.removed(packet))
             case mqtt5.PingRespPacket():
-                pass
+                self._traffic.ping_answers += 1
             case mqtt5.DisconnectPacket():
                 self._on_disconnect(connection, packet)
             case _:
@@ -258,6 +308,8 @@ class Mqtt5Transport(ListeningTransport):
         self._heed_expiry(packet.session_expiry_interval)
         if self._connections:
             self.context.events.reconnected()
+        else:
+            self._has_resumed = packet.session_present
         self._connections += 1
         self._connected_s = asyncio.get_running_loop().time()
         self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
