@@ -13,6 +13,7 @@ from streamer.admin.answers import API, RequestQuery, one_of, pattern
 from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.running import RunningStreamer
 from streamer.admin.status import lanes_of
+from streamer.admin.turns import in_turn
 from streamer.delivery.lane import QUEUED, Hold, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.uprotocol.uri import UUri
@@ -56,7 +57,7 @@ class FlowPages:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get(f"{API}/flows", self._list)]
+        return [web.get(f"{API}/flows", in_turn(self._list))]
 
     async def _list(self, request: web.Request) -> web.Response:
         query = RequestQuery(request, ("route", "endpoint", "source", "sink", "state", "limit", "after"))

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from streamer.admin.rates import books, outcomes
+from streamer.admin.turns import in_turn
 from streamer.delivery.router import Router
 
 INTERVAL_S = 10
@@ -53,7 +54,7 @@ class History:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get("/api/v1/history", self._show)]
+        return [web.get("/api/v1/history", in_turn(self._show))]
 
     def tick(self, now_s: float) -> None:
         """Take a sample if it is time. After a long pause (suspend) the samples in between are missing."""

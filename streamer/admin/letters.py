@@ -1,12 +1,14 @@
 """The pages for dead letters: list, show, redrive, purge.
 
 The journal's file is read and changed on a thread, over a connection of its own, as by the command line without a daemon.
+The threads are for these pages only, and each page works for one request at a time: nothing else waits for them.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from threading import Event
 from typing import Any, TypeVar
 from uuid import UUID
@@ -16,6 +18,7 @@ from aiohttp import web
 from streamer.admin.access import caller_of, refused, shows_payloads
 from streamer.admin.answers import API, MAX_LIMIT, PROLONG, RequestQuery, bad, body_of, one_of, pattern, whole
 from streamer.admin.running import RunningStreamer
+from streamer.admin.turns import Turns, in_turn
 from streamer.journal.entries import JournalError
 from streamer.journal.letter_acts import MAX_TTL_MS, Redriven, UnreadableLetterError, message_of, purge, redrive
 from streamer.journal.letter_facts import content, facts
@@ -35,6 +38,8 @@ _LAST = (1 << 63) - 1  # and below 0 are those that were there before the file w
 
 _ACT_S = 3600.0  # a hundred thousand letters take a while; who asks is trusted
 
+_THREADS = 3  # one for the list, one for a single letter, one for changes
+
 T = TypeVar("T")
 
 
@@ -43,12 +48,14 @@ class LetterPages:
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
+        self._acts = Turns()
+        self._threads = ThreadPoolExecutor(_THREADS, "dead-letters")
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
         return [
-            web.get(f"{API}/dead-letters", self._list),
-            web.get(f"{API}/dead-letters/{{number}}", self._show),
+            web.get(f"{API}/dead-letters", in_turn(self._list)),
+            web.get(f"{API}/dead-letters/{{number}}", in_turn(self._show)),
             web.post(f"{API}/dead-letters/redrive", self._redrive),
             web.post(f"{API}/dead-letters/purge", self._purge),
         ]
@@ -114,7 +121,7 @@ class LetterPages:
                 audit("redriven", **by._asdict(), letters=done.going)
             return done
 
-        with self._prolonged(request) as go_on:
+        async with self._act_turn(request) as go_on:
             done = await self._on_thread(act)
         return web.json_response(
             {
@@ -143,19 +150,20 @@ class LetterPages:
                 audit("purged", **by._asdict(), letters=purged)
             return purged
 
-        with self._prolonged(request) as go_on:
+        async with self._act_turn(request) as go_on:
             purged = await self._on_thread(act)
         return web.json_response({"purged": purged})
 
-    @contextmanager
-    def _prolonged(self, request: web.Request) -> Iterator[Callable[[], bool]]:
-        """Time for many letters. What is given says whether anybody still waits for the page."""
+    @asynccontextmanager
+    async def _act_turn(self, request: web.Request) -> AsyncIterator[Callable[[], bool]]:
+        """The turn of a change, with time for many letters. What is given says whether anybody still waits for the page."""
         request.app[PROLONG](request, _ACT_S)
         is_over = Event()
-        try:
-            yield lambda: not is_over.is_set()
-        finally:
-            is_over.set()
+        async with self._acts.of(request):
+            try:
+                yield lambda: not is_over.is_set()
+            finally:
+                is_over.set()
 
     async def _on_thread(self, work: Callable[[LetterFile], T]) -> T:
         journal = self._running.router.journal
@@ -167,7 +175,7 @@ class LetterPages:
                 return work(file)
 
         try:
-            return await asyncio.to_thread(run)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
         except (JournalError, CorruptFileError) as exc:
             text = f"the journal cannot be used now: {journal.problem or exc}"
             raise refused(text, web.HTTPServiceUnavailable, {"Retry-After": "1"}) from exc

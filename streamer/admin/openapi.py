@@ -8,6 +8,7 @@ import yaml
 from aiohttp import web
 
 from streamer.admin.answers import API
+from streamer.admin.turns import in_turn
 
 
 class OpenApiPages:
@@ -18,7 +19,7 @@ class OpenApiPages:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get(f"{API}/openapi.json", self._show)]
+        return [web.get(f"{API}/openapi.json", in_turn(self._show))]
 
     async def _show(self, request: web.Request) -> web.Response:
         self._text = self._text or await asyncio.to_thread(_read)

@@ -12,6 +12,7 @@ from streamer.admin.access import PROVEN, access, is_proven
 from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
+from streamer.admin.turns import is_gone
 from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.delivery.router import Router
@@ -115,7 +116,10 @@ class AdminServer:
             self._listener.prolong(request.transport, by_s)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        answer = web.Response(body=await self._exposition.scrape(), headers={"Content-Type": CONTENT_TYPE})
+        text = await self._exposition.scrape()
+        if is_gone(request):  # compressing takes time on the event loop
+            return web.Response()
+        answer = web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
         answer.enable_compression()
         return answer
 

@@ -15,6 +15,7 @@ from streamer import __version__
 from streamer.admin.answers import API
 from streamer.admin.running import RunningStreamer
 from streamer.admin.server import unready
+from streamer.admin.turns import in_turn
 from streamer.config.shown import fingerprint
 from streamer.delivery.lane import CLASSES, Hold, Lane
 from streamer.delivery.queue import RouteQueue
@@ -40,10 +41,10 @@ class StatusPages:
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
         return [
-            web.get(API, self._self),
+            web.get(API, in_turn(self._self)),
             web.get(f"{API}/endpoints", self._endpoints),
-            web.get(f"{API}/routes", self._routes),
-            web.get(f"{API}/queues", self._queues),
+            web.get(f"{API}/routes", in_turn(self._routes)),
+            web.get(f"{API}/queues", in_turn(self._queues)),
         ]
 
     async def _self(self, request: web.Request) -> web.Response:

@@ -8,6 +8,7 @@ from aiohttp import web
 from streamer.admin.answers import API, RequestQuery, pattern
 from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.running import RunningStreamer
+from streamer.admin.turns import in_turn
 from streamer.journal.moments import as_moment
 from streamer.services.usubscription.entries import ToldSubscription
 from streamer.uprotocol.uri import UUri
@@ -24,7 +25,7 @@ class SubscriptionPages:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get(f"{API}/subscriptions", self._list)]
+        return [web.get(f"{API}/subscriptions", in_turn(self._list))]
 
     async def _list(self, request: web.Request) -> web.Response:
         query = RequestQuery(request, ("topic", "subscriber", "limit", "after"))
