@@ -1,7 +1,8 @@
 """The spool: a thread that writes buffers to Arrow IPC streams. Every completed batch survives a kill of the process.
 
 If a stream cannot be written (full disk, missing folder), only the records of that moment are lost: the stream is truncated
-to its last complete batch and closed, and the next buffer starts a new one.
+to its last complete batch and closed, and the next buffer starts a new one. The disk is tried in between, so that
+`SpoolWriter.problem` ends with the problem, also if no message comes.
 """
 
 import logging
@@ -21,6 +22,8 @@ from streamer.traces.record import SCHEMA, Buffer, to_columns
 logger = logging.getLogger("ustreamer.trace")
 
 _PENDING = 16  # buffers that may wait to be written; each has at most `recorder.MAX_RECORDS` records
+_RETRY_S = 5.0
+_PROBE_BYTES = 64 * 1024  # about as much as a second of a few hundred records
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -125,9 +128,12 @@ class SpoolWriter:
         self._try(self._prepare)
         while True:
             try:
-                buffer = self._pending.get(timeout=self._rotates_in_s())
+                buffer = self._pending.get(timeout=_RETRY_S if self.problem else self._rotates_in_s())
             except queue.Empty:
-                self._rotate()
+                if self.problem:
+                    self._probe()
+                else:
+                    self._rotate()
                 continue
             if buffer is None:
                 break
@@ -164,13 +170,30 @@ class SpoolWriter:
 
         if self._try(write):
             self.written += buffer.records
-            if self.problem:
-                logger.info("trace_recovered folder=%s", self._folders.path, extra={"state": ("traces", "ok")})
-            self.problem = ""
+            self._recovered()
         else:
             self.dropped += buffer.records
             if self._stream is not None:
                 self._rotate()
+
+    def _probe(self) -> None:
+        """Find out whether records could be written again."""
+
+        def write() -> None:
+            self._prepare()
+            file = self._folders.spool / "probe"
+            try:
+                file.write_bytes(bytes(_PROBE_BYTES))
+            finally:
+                file.unlink(missing_ok=True)
+
+        if self._try(write):
+            self._recovered()
+
+    def _recovered(self) -> None:
+        if self.problem:
+            logger.info("trace_recovered folder=%s", self._folders.path, extra={"state": ("traces", "ok")})
+        self.problem = ""
 
     def _rotate(self) -> None:
         stream, self._stream = self._stream, None

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamer.traces import spool
 from streamer.traces.compact import batches
 from streamer.traces.layout import Folders
 from streamer.traces.spool import SpoolWriter
@@ -185,6 +186,41 @@ def test_two_of_the_same_name_do_not_write_to_one_folder(make_spool: Callable[..
     second.spool.take(noon_buffer(7, 3))
     second.end()
     assert second.spool.written == 3
+
+
+def test_a_problem_ends_with_the_full_disk_though_no_message_comes(
+    make_spool: Callable[..., SpoolHarness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "_RETRY_S", 0.01)
+    tried = threading.Semaphore(0)
+    probe = SpoolWriter._probe
+
+    def count(self: SpoolWriter) -> None:
+        probe(self)
+        tried.release()
+
+    monkeypatch.setattr(SpoolWriter, "_probe", count)
+    harness = make_spool()
+    with files_of_at_most(100):
+        harness.spool.take(noon_buffer(0, 10))
+        for _ in range(3):
+            assert tried.acquire(timeout=10)
+            assert harness.spool.problem.startswith("File too large")
+    until(lambda: not harness.spool.problem)
+    assert sorted(file.name for file in harness.folders.spool.iterdir()) == ["lock", "sealing"]
+    assert (harness.spool.written, harness.spool.dropped) == (0, 10)
+
+
+def test_a_problem_ends_with_the_other_streamer_though_no_message_comes(
+    make_spool: Callable[..., SpoolHarness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "_RETRY_S", 0.01)
+    first = make_spool()
+    until(lambda: (first.folders.spool / "lock").exists())
+    second = make_spool(run_us=RUN_US + 1)
+    until(lambda: "another streamer" in second.spool.problem)
+    first.end()
+    until(lambda: not second.spool.problem)
 
 
 def test_more_than_the_thread_can_write_is_refused_and_not_waited_for(
