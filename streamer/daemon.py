@@ -291,7 +291,7 @@ class Daemon:
         try:
             check_audit_file(config.log.audit)
         except OSError as exc:
-            problems.append(f"log.audit: {exc.strerror or type(exc).__name__}")
+            problems.append(f"log.audit: {config.log.audit}: {exc.strerror or type(exc).__name__}")
         tls, wrong = self._admin.prepare(config)
         problems += wrong + await self.pushing.prepare(config.otel)
         if problems:
@@ -318,7 +318,7 @@ class Daemon:
             try:
                 set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
             except OSError as exc:  # it was fine a moment ago
-                logger.error("log_not_changed reason=%s", exc)
+                logger.error("log_not_changed reason=%s", exc.strerror or exc)
         if self.journal is not None:
             self.journal.use(LetterBounds(*config.dead_letter.store.bounds(self.journal.max_bytes)))
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from streamer.cli.letters import Facts, Letters, LettersOfDaemon, Wanted, letters_of
 from streamer.cli.running import add_options, answered, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, plain
+from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, plain, reason_of
 from streamer.config.checks import nearest
 from streamer.journal import damage
 from streamer.journal.entries import JournalError
@@ -138,7 +138,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
         if action in (_redrive, _purge):
             audit_log(config.log.audit)  # what cannot be recorded is not done
     except OSError as exc:
-        return complain(f"{arguments.config}: log.audit: {exc}", EX_IOERR)
+        return complain(f"{arguments.config}: log.audit: {reason_of(exc)}", EX_IOERR)
     try:
         with letters_of(arguments.config, config, _now_ms()) as letters:
             return action(arguments, letters)

@@ -114,8 +114,8 @@ def _database(path: Path, form: FileForm, used: frozenset[str] | None) -> Answer
 
 
 def _log(path: Path) -> Answer:
-    """What exists is appended to, whoever owns its folder."""
-    return _file(path) if path.exists() else _folder(path.parent, 0)
+    """What exists is appended to, whoever owns its folder. The streamer makes the folder if only that is missing."""
+    return _file(path) if path.exists() else _folder(path.parent, 1)
 
 
 def _file(path: Path) -> Answer:

@@ -20,7 +20,7 @@ from pathlib import Path
 import uvloop
 
 from streamer import __version__
-from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, plain
+from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, plain, reason_of
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
     except OSError as exc:
-        return complain(f"{arguments.config}: log.audit: {exc}", EX_CONFIG)
+        return complain(f"{arguments.config}: log.audit: {reason_of(exc)}", EX_CONFIG)
     for warning in warnings(config):
         logger.warning("hint text=%s", warning)
     problems: list[BaseException] = []
@@ -128,8 +128,8 @@ def _run(arguments: argparse.Namespace) -> int:
     except* (ConfigError, TlsError, OtelError, FileError, OSError) as group:
         problems = _flat(group)
     for problem in problems:
-        text = problem.strerror if isinstance(problem, OSError) and problem.filename is None else None
-        found = problem.problems if isinstance(problem, ConfigError) else [f"{arguments.config}: {text or problem}"]
+        text = reason_of(problem) if isinstance(problem, OSError) else str(problem)
+        found = problem.problems if isinstance(problem, ConfigError) else [f"{arguments.config}: {text}"]
         for each in found:
             logger.critical("not_started problem=%s", each)
     if any(not isinstance(problem, OSError) for problem in problems):

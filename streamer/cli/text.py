@@ -36,6 +36,12 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
+def reason_of(exc: OSError) -> str:
+    """What the operating system says, in words, and the file that it is about."""
+    reason = exc.strerror or str(exc)
+    return reason if exc.filename is None else f"{exc.filename}: {reason}"
+
+
 def complain(text: str, status: int) -> int:
     """Print to standard error, and return the exit status."""
     sys.stderr.write(f"{text}\n")

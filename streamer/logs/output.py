@@ -29,6 +29,7 @@ from streamer.logs.limit import Limit
 from streamer.logs.lines import HumanFormatter, JsonFormatter, shortened
 
 _AUDIT_MODE = 0o640  # who reads it is a matter of its group
+_AUDIT_FOLDER_MODE = 0o750
 
 CHANGES = 10
 """How many changes of one subject's state are written at once within ``repeat_s``."""
@@ -163,15 +164,20 @@ class AuditFile(logging.handlers.WatchedFileHandler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
-        logger.error("audit_not_written file=%s error=%s", self.baseFilename, sys.exc_info()[1])
+        logger.error("audit_not_written file=%s error=%s", self.baseFilename, self._reason())
+
+    def _reason(self) -> object:
+        exc = sys.exc_info()[1]
+        return exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
 
 
 def set_up(level: str = "info", form: str = "auto", repeat_s: float = 10, audit: Path | None = None) -> None:
     """Send the process's log lines to standard error, and those of the audit log to a file as well.
 
     ``form`` is human, json or auto (human on a terminal). Of each kind of line, one appears in ``repeat_s`` seconds. Raises
-    OSError if the file cannot be opened; nothing has changed then.
+    OSError if the file cannot be opened; nothing has changed then. The file's folder is made if only that is missing.
     """
+    _make_folder(audit)
     audit_log(audit)
     human = form == "human" or (form == "auto" and sys.stderr.isatty())
     root = logging.getLogger()
@@ -192,9 +198,15 @@ def write_left_out(is_end: bool = False) -> None:
 
 
 def check_audit_file(path: Path | None) -> None:
-    """Raise OSError if the audit log could not be appended to this file."""
+    """Raise OSError if the audit log could not be appended to this file, which is made, as its folder is."""
+    _make_folder(path)
     if path is not None:
         AuditFile(path).close()
+
+
+def _make_folder(path: Path | None) -> None:
+    if path is not None and path.parent.parent.is_dir() and not path.parent.exists():
+        path.parent.mkdir(mode=_AUDIT_FOLDER_MODE, exist_ok=True)
 
 
 def audit_log(path: Path | None) -> None:

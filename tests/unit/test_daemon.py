@@ -249,7 +249,7 @@ async def test_audit_log_has_a_file_of_its_own_if_it_is_given_one(tmp_path: Path
         process.file.write_text(good.replace(str(log), str(tmp_path)))
         process.signal(signal.SIGHUP)
         await process.until(lambda: process.samples("ustreamer_reloads_total")[("refused",)] == 1)
-        assert [line["problem"] for line in process.events("reload_refused")] == ["log.audit: Is a directory"]
+        assert [line["problem"] for line in process.events("reload_refused")] == [f"log.audit: {tmp_path}: Is a directory"]
         process.file.write_text(good.replace("audit.log", "other.log"))
         process.signal(signal.SIGHUP)
         await process.until(lambda: process.samples("ustreamer_reloads_total")[("ok",)] == 2)
@@ -258,12 +258,34 @@ async def test_audit_log_has_a_file_of_its_own_if_it_is_given_one(tmp_path: Path
         assert len(log.read_text().splitlines()) == 1
 
 
-async def test_audit_log_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path) -> None:
+async def test_audit_log_has_its_folder_made_at_the_start_and_at_a_reload(tmp_path: Path) -> None:
+    process, names = Process(tmp_path), ("first", "second")
+    first, second = (
+        process.file.read_text().replace("repeat_s: 0", f"repeat_s: 0, audit: {tmp_path / name}/audit.log") for name in names
+    )
+    process.file.write_text(first)
+    async with running(process):
+        await process.ready()
+        assert (tmp_path / "first" / "audit.log").exists()
+        process.file.write_text(second)
+        process.signal(signal.SIGHUP)
+        await process.until(lambda: process.samples("ustreamer_reloads_total")[("ok",)] == 1)
+        assert json.loads((tmp_path / "second" / "audit.log").read_text())["event"] == "reloaded"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [(".", "Is a directory"), ("a/b/audit.log", "No such file or directory"), ("streamer.yaml/x", "Not a directory")],
+)
+async def test_audit_log_that_cannot_be_written_is_a_clear_error_at_the_start(
+    tmp_path: Path, name: str, reason: str
+) -> None:
     process = Process(tmp_path)
-    process.file.write_text(process.file.read_text().replace("repeat_s: 0", f"repeat_s: 0, audit: {tmp_path}"))
+    audit = (tmp_path / name).absolute()
+    process.file.write_text(process.file.read_text().replace("repeat_s: 0", f"repeat_s: 0, audit: {audit}"))
     async with running(process):
         assert await process.end() == 78
-        assert "log.audit: " in process.log.read_text()
+        assert process.log.read_text() == f"{process.file}: log.audit: {audit}: {reason}\n"
 
 
 async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None:

@@ -168,16 +168,22 @@ def test_folders_that_the_streamer_makes_need_not_exist(tmp_path: Path) -> None:
     found = of_stores(
         journal={"path": str(tmp_path / "new" / "journal.db"), "max_bytes": "1MiB"},
         trace={"path": str(tmp_path / "a" / "b" / "c"), "max_bytes": "2MiB", "rotate_bytes": "1MiB"},
-        log={"audit": str(tmp_path / "new" / "audit.log")},
+        log={"audit": str(tmp_path / "log" / "audit.log")},
     )
     verdicts = {key: answer.verdict for key, answer in found.items()}
     assert verdicts == {
         "journal.path": Verdict.OK,
         "state.path": Verdict.OK,
         "trace.path": Verdict.OK,
-        "log.audit": Verdict.PROBLEM,
+        "log.audit": Verdict.OK,
         "journal.max_bytes, trace.max_bytes": Verdict.OK,
     }
+
+
+def test_a_folder_that_the_streamer_does_not_make_has_to_exist(tmp_path: Path) -> None:
+    below = tmp_path / "new" / "below"
+    found = of_stores(journal={"path": str(below / "journal.db"), "max_bytes": 1}, log={"audit": str(below / "audit.log")})
+    assert [found[key] for key in ("journal.path", "log.audit")] == [Answer(Verdict.PROBLEM, f"{below} does not exist")] * 2
 
 
 def test_a_file_in_place_of_a_folder_and_the_opposite_are_problems(tmp_path: Path) -> None:

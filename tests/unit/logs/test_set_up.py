@@ -115,8 +115,16 @@ def test_audit_log_that_cannot_be_written_is_said_and_does_not_stop_the_act(
     assert "resumed" in (folder / "audit.log").read_text()
 
 
+def test_audit_log_has_its_folder_made_if_only_that_is_missing(root: logging.Logger, tmp_path: Path) -> None:
+    path = tmp_path / "log" / "audit.log"
+    set_up(audit=path)
+    audit("paused", who="http", where="127.0.0.1")
+    assert json.loads(path.read_text())["event"] == "paused"
+    assert path.parent.stat().st_mode & 0o777 == 0o750
+
+
 def test_audit_log_that_cannot_be_opened_changes_nothing(root: logging.Logger, tmp_path: Path) -> None:
     before = root.handlers[:]
     with pytest.raises(OSError, match="nowhere"):
-        set_up(audit=tmp_path / "nowhere" / "audit.log")
+        set_up(audit=tmp_path / "nowhere" / "below" / "audit.log")
     assert root.handlers == before
