@@ -86,7 +86,7 @@ def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterato
         yield blocking("log.audit", partial(_log, config.log.audit))
     needs = []
     if config.journal is not None:  # dead letters are in it
-        needs.append(("journal.max_bytes", config.journal.path, config.journal.max_bytes))
+        needs.append(("journal.max_bytes", config.journal.path, config.journal.disk_bytes))
     if config.trace is not None:  # one file is written while the others are kept
         needs.append(("trace.max_bytes", config.trace.path, config.trace.max_bytes + config.trace.rotate_bytes))
     if needs:

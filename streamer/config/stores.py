@@ -23,6 +23,11 @@ class JournalConfig(Section):
     """Payloads of journaled messages that are also kept in memory. Beyond that they are only in the journal."""
 
     @property
+    def disk_bytes(self) -> int:
+        """The room that the disk needs for it. With less, a full journal leaves none for its log, and stays full."""
+        return 2 * self.max_bytes + 32 * MIB
+
+    @property
     def default_state(self) -> Path:
         """The state file, unless `state.path` names another one."""
         return self._beside("state.db")

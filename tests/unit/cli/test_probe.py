@@ -27,13 +27,9 @@ from streamer.transports.base import UTransport
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, in_thread, ok
 from tests.certificates import write_certificates
+from tests.unit.cli.probes import answers, of_stores, raw
 
 SECRET = "s3cret-s3cret-s3cret"
-
-
-def raw(**sections: Any) -> dict[str, Any]:
-    endpoints = {"vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": "v"}}}
-    return {"authority": "gw", "endpoints": endpoints, "routes": [], "metrics": None, **sections}
 
 
 def checked(tmp_path: Path, **sections: Any) -> int:
@@ -53,17 +49,8 @@ def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def answers(probes: Iterable[Probe]) -> dict[str, Answer]:
-    listed = list(probes)
-    return dict(zip((each.key for each in listed), asyncio.run(probe.run_all(listed)), strict=True))
-
-
 def of_files(**sections: Any) -> dict[str, Answer]:
     return answers(machine.files(Config.model_validate(raw(**sections))))
-
-
-def of_stores(used: Any = frozenset(), **sections: Any) -> dict[str, Answer]:
-    return answers(machine.stores(Config.model_validate(raw(**sections)), used))
 
 
 # the command
@@ -180,12 +167,6 @@ def test_folders_that_the_streamer_makes_need_not_exist(tmp_path: Path) -> None:
     }
 
 
-def test_a_folder_that_the_streamer_does_not_make_has_to_exist(tmp_path: Path) -> None:
-    below = tmp_path / "new" / "below"
-    found = of_stores(journal={"path": str(below / "journal.db"), "max_bytes": 1}, log={"audit": str(below / "audit.log")})
-    assert [found[key] for key in ("journal.path", "log.audit")] == [Answer(Verdict.PROBLEM, f"{below} does not exist")] * 2
-
-
 def test_a_file_in_place_of_a_folder_and_the_opposite_are_problems(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
@@ -193,26 +174,6 @@ def test_a_file_in_place_of_a_folder_and_the_opposite_are_problems(tmp_path: Pat
     assert found["journal.path"] == Answer(Verdict.PROBLEM, f"{tmp_path} is not a file")
     assert found["trace.path"] == Answer(Verdict.PROBLEM, f"{file} is not a folder")
     assert of_stores(trace={"path": str(file / "below")})["trace.path"].verdict is Verdict.PROBLEM
-
-
-@pytest.mark.parametrize(("missing", "verdict"), [(0, Verdict.OK), (1, Verdict.PROBLEM)])
-def test_the_room_is_for_what_is_not_there_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int, verdict: Verdict
-) -> None:
-    """Journal and traces are on one disk: 100 and 50 + 10 bytes, of which 30 and 5 are there."""
-    (tmp_path / "journal.db").write_bytes(bytes(20))
-    (tmp_path / "journal.db-wal").write_bytes(bytes(10))
-    (tmp_path / "traces" / "day").mkdir(parents=True)
-    (tmp_path / "traces" / "day" / "x.parquet").write_bytes(bytes(5))
-    disk = os.statvfs_result((1, 1, 0, 0, 125 - missing, 0, 0, 0, 0, 255))
-    monkeypatch.setattr(os, "statvfs", lambda path: disk)
-    found = of_stores(
-        journal={"path": str(tmp_path / "journal.db"), "max_bytes": 100},
-        trace={"path": str(tmp_path / "traces"), "max_bytes": 50, "rotate_bytes": 10},
-    )
-    answer = found["journal.max_bytes, trace.max_bytes"]
-    assert answer.verdict is verdict
-    assert "125 bytes more may be needed" in answer.text
 
 
 FILES = [("journal", JOURNAL), ("state", form_of(TABLES))]
