@@ -123,7 +123,7 @@ class Daemon:
         """Work until asked to stop; the number of messages that could not be delivered before the end is returned.
 
         Raises `ConfigError` if the transports cannot do what the routes need, `OtelError` if what the push needs is missing,
-        OSError if the admin port is taken, `FileError` for a file of a newer version.
+        OSError if the admin port is taken, `FileError` for a file of a newer version or of another streamer that runs.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -134,6 +134,8 @@ class Daemon:
         logger.info("starting version=%s authority=%s", __version__, self.config.authority)
         self._say_what_is_given_up()
         try:
+            if self.journal is not None:
+                self.journal.lock()
             await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start()
@@ -267,16 +269,14 @@ class Daemon:
         return problems
 
     async def _reload(self) -> list[str]:
-        problems: list[str] = []
+        if self._path is None:
+            return ["this daemon was not started from a file"]
         try:
-            if self._path is None:
-                problems = ["this daemon was not started from a file"]
-            else:
-                config = await asyncio.to_thread(load, self._path)
-                is_stopping = not self._has_started or self._stopping.is_set()  # maybe since we began to read
-                problems = ["the daemon is starting or stopping"] if is_stopping else beyond_reload(self.config, config)
+            config = await asyncio.to_thread(load, self._path)
         except ConfigError as exc:
-            problems = [str(problem) for problem in exc.problems]
+            return [str(problem) for problem in exc.problems]
+        is_stopping = not self._has_started or self._stopping.is_set()  # maybe since we began to read
+        problems = ["the daemon is starting or stopping"] if is_stopping else beyond_reload(self.config, config)
         if problems:
             return problems
         systemd.notify("RELOADING=1")

@@ -1,8 +1,9 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
 tap | top | schema | demo | completion``.
 
-Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read, or
-what is printed not written (EX_IOERR); 78 the configuration cannot be used, or a newer version wrote the files (EX_CONFIG).
+Exit status: 0 fine; 1 the answer is no, or something failed, such as a port or a journal that another streamer uses; 2 wrong
+usage; 74 the journal or the traces cannot be read, or what is printed not written (EX_IOERR); 78 the configuration cannot be
+used, or a newer version wrote the files (EX_CONFIG).
 """
 
 import argparse
@@ -16,6 +17,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 import uvloop
 
@@ -129,10 +131,12 @@ def _run(arguments: argparse.Namespace) -> int:
         problems = _flat(group)
     for problem in problems:
         text = reason_of(problem) if isinstance(problem, OSError) else str(problem)
+        if _is_in_use(problem):
+            text = f"{problem.key}: {text}"
         found = problem.problems if isinstance(problem, ConfigError) else [f"{arguments.config}: {text}"]
         for each in found:
             logger.critical("not_started problem=%s", each)
-    if any(not isinstance(problem, OSError) for problem in problems):
+    if any(not isinstance(problem, OSError) and not _is_in_use(problem) for problem in problems):
         return EX_CONFIG
     return 1 if problems else 0
 
@@ -152,6 +156,10 @@ async def _serve(config: Config, path: Path) -> int:
         return await daemon.run()
     finally:
         giving_back.cancel()
+
+
+def _is_in_use(problem: BaseException) -> TypeGuard[FileError]:
+    return isinstance(problem, FileError) and problem.is_in_use
 
 
 def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

@@ -104,6 +104,8 @@ class Batch:
 class JournalError(FileError):
     """The journal file cannot be used now; the text says why, for people."""
 
+    key = "journal.path"
+
 
 class CorruptEntryError(Exception):
     """An entry is not in the journal, or its body was changed."""

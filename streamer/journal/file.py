@@ -65,6 +65,11 @@ class DatabaseFile:
         self._identities = [NOWHERE] * len(self._sides)
         self._lock = FileLock(path, form.error)
 
+    def lock(self) -> None:
+        """Keep other streamers off the file until it is closed, as `open` does as well."""
+        with self._faults():
+            self._take_lock()
+
     def open(self) -> None:
         """Open the file, or make it, and check every part of it."""
         with self._faults():

@@ -93,6 +93,14 @@ class Journal:
         self._thread: threading.Thread | None = None
         self._on_redrive: OnRedrive | None = None
 
+    def lock(self) -> None:
+        """Keep other streamers off the file until `stop`. Raises `JournalError` if one uses it, for no other reason."""
+        try:
+            self._store.lock()
+        except JournalError as exc:  # what else there is, `start` tries again
+            if exc.is_in_use:
+                raise
+
     def start(self, on_opened: Callable[[], None], on_redrive: OnRedrive | None = None) -> threading.Event:
         """Open the file, retrying every second; ``on_opened`` is posted once that succeeds.
 
@@ -152,6 +160,7 @@ class Journal:
         """Write what was handed over, and close the file. Blocks that long at most. False if a batch stays unwritten."""
         self._reader.close()
         if self._thread is None:
+            self._close()
             return not self._is_unwritten
         self._stop_at_s = time.monotonic() + within_s
         self._stopping.set()

@@ -5,6 +5,7 @@ The lock is on a file beside it, and ends with the process. The lock file is nev
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from streamer.journal.sqlite import FileError
@@ -12,6 +13,9 @@ from streamer.journal.sqlite import FileError
 Identity = tuple[int, int]
 """Device and inode: the file itself, whatever its name."""
 NOWHERE: Identity = (0, 0)
+
+_LOOK_S = 0.02
+"""Longer than `is_in_use` takes."""
 
 
 class FileLock:
@@ -30,11 +34,10 @@ class FileLock:
                 return
             self.release()
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not (_is_taken(descriptor) or _is_taken(descriptor, _LOOK_S)):
             os.close(descriptor)
-            raise self._error(f"{self._locked}: another streamer uses it; each needs a file of its own") from None
+            text = f"{self._locked}: another streamer uses it: stop that one, or name another file here"
+            raise self._error(text, is_in_use=True)
         self._descriptor = descriptor
 
     def release(self) -> None:
@@ -42,6 +45,15 @@ class FileLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _is_taken(descriptor: int, after_s: float = 0.0) -> bool:
+    time.sleep(after_s)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_in_use(path: Path) -> bool:
@@ -55,7 +67,7 @@ def is_in_use(path: Path) -> bool:
     except BlockingIOError:
         return True
     finally:
-        os.close(descriptor)  # which releases the lock; a daemon that starts at this moment tries again a second later
+        os.close(descriptor)  # which releases the lock; a daemon that starts at this moment tries it twice
     return False
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 BUSY_S = 5.0
 MAX_WAL_BYTES = 16 << 20
@@ -22,13 +23,17 @@ class FileError(Exception):
     """The file cannot be used now; the text says why, for people.
 
     ``is_link_good`` tells whether the connection to the file can be used further, as it can be on a full disk;
-    ``is_newer`` that waiting does not help, because a newer version of this program has written the file.
+    ``is_newer`` that waiting does not help, because a newer version of this program has written the file; ``is_in_use`` that
+    another streamer has locked it. ``key`` is the one in the configuration that names the file.
     """
 
-    def __init__(self, text: str, is_link_good: bool = False, is_newer: bool = False) -> None:
+    key: ClassVar[str]
+
+    def __init__(self, text: str, is_link_good: bool = False, *, is_newer: bool = False, is_in_use: bool = False) -> None:
         super().__init__(text)
         self.is_link_good = is_link_good
         self.is_newer = is_newer
+        self.is_in_use = is_in_use
 
 
 class CorruptFileError(Exception):

@@ -46,6 +46,10 @@ class Store:
         """Entries that could not be saved from damaged files."""
         return self._file.rows_lost
 
+    def lock(self) -> None:
+        """Keep other streamers off the file until it is closed."""
+        self._file.lock()
+
     def open(self) -> None:
         """Open the file, or make it, and check every part of it."""
         self._file.open()

@@ -63,7 +63,7 @@ class ServiceHost:
         """Open the file and restore what is in it. To be called before the router recovers and starts.
 
         If the file cannot be used now, `run` waits for it; the local endpoint is down until then, as any endpoint may be.
-        Raises `StateError` for a file of a newer version.
+        Raises `StateError` for a file of a newer version, or of another streamer that runs.
         """
         if self.state.path is None:
             logger.warning("state_in_memory consequence=%s", "a restart loses every subscription and every pause rule")
@@ -71,7 +71,7 @@ class ServiceHost:
             self.state.open()
             self._restore()
         except StateError as exc:
-            if exc.is_newer:
+            if exc.is_newer or exc.is_in_use:
                 raise
             self._transport.hold()
             self._note_problem(exc)

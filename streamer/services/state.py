@@ -42,6 +42,8 @@ logger = logging.getLogger("ustreamer.state")
 class StateError(FileError):
     """The state file cannot be used now; the text says which and why."""
 
+    key = "state.path"
+
 
 def form_of(tables: Mapping[str, str]) -> FileForm:
     """A state file with these tables: by name, the statement that creates each."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.journal.entries import Batch
+from streamer.journal.entries import Batch, JournalError
 from streamer.journal.journal import JournalState
 from streamer.journal.lock import is_in_use
 from streamer.logs.lines import HumanFormatter
@@ -221,12 +221,25 @@ def test_a_second_daemon_is_refused_until_the_first_has_stopped(harness: MakeHar
     first.write(Batch(rows=[row(1)]))
     assert is_in_use(path)
     second = harness().start()
-    assert second.journal.problem == f"{path}: another streamer uses it; each needs a file of its own"
+    assert second.journal.problem == f"{path}: another streamer uses it: stop that one, or name another file here"
     first.close()
     second.loop.run_until(lambda: bool(second.opened))
     assert [found.number for found in second.journal.rows()] == [1]
     second.close()
     assert not is_in_use(path)
+
+
+def test_a_file_can_be_locked_before_it_is_opened_and_only_another_streamer_is_an_error(path: Path) -> None:
+    first, second = JournalHarness(path).journal, JournalHarness(path).journal
+    first.lock()
+    with pytest.raises(JournalError) as caught:
+        second.lock()
+    assert caught.value.is_in_use
+    first.stop(1)
+    second.lock()
+    second.stop(1)
+    assert not is_in_use(path)
+    JournalHarness(path.parent / "a" / "b" / "journal.db").journal.lock()
 
 
 # a kill at any moment
@@ -235,7 +248,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.unit.journal.harness import JournalHarness, row
-from streamer.journal.entries import Batch
+from streamer.journal.entries import Batch, JournalError
 harness = JournalHarness(Path(sys.argv[1])).open()
 last = []
 while True:

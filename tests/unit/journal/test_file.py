@@ -359,4 +359,4 @@ def test_a_file_that_another_streamer_uses_is_left_alone(kind: Kind, open_file: 
     open_file().write([1])
     with pytest.raises(FileError) as caught:
         kind(path)
-    assert str(caught.value) == f"{path}: another streamer uses it; each needs a file of its own"
+    assert str(caught.value) == f"{path}: another streamer uses it: stop that one, or name another file here"

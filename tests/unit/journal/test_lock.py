@@ -1,6 +1,8 @@
 """One daemon for each file: the lock is held by one, seen by others, and ends with its holder."""
 
+import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,21 @@ def test_a_lock_that_is_held_can_be_taken_again_and_released_twice(path: Path) -
     held.release()
     held.release()
     assert not is_in_use(path)
+
+
+def test_who_looks_whether_a_file_is_in_use_does_not_keep_a_daemon_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = os.open(path.with_name("journal.db.lock"), os.O_CREAT | os.O_RDWR)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+
+    def wait(wait_s: float) -> None:
+        if wait_s:
+            fcntl.flock(looking, fcntl.LOCK_UN)
+
+    monkeypatch.setattr(time, "sleep", wait)
+    held = lock(path)
+    held.take()
+    held.release()
+    os.close(looking)
 
 
 def test_a_refused_attempt_does_not_leave_anything_open(path: Path) -> None:
