@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-from streamer.cli.text import EX_CONFIG, complain, plain
+from streamer.cli.text import EX_CONFIG, complain, plain, reason_of
 from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.config.secrets import without_settings
@@ -30,6 +30,7 @@ API = "/api/v1"
 _ANSWER_BYTES = 32 << 20  # a thousand dead letters with the longest texts take a part of that
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
+_EARLIER = "another authority or journal.path"
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 
@@ -65,6 +66,7 @@ class DaemonAddress:
     """Where to ask. ``named``: as messages name the place; ``host``: what it is called to, if not as in the URL.
 
     ``token``: returns the token, None if there is none; raises `NotAskedError`. ``token_file``: where it is looked for.
+    ``is_configured``: a configuration file says so, and the daemon may have been started with an earlier one.
     """
 
     url: str
@@ -73,6 +75,7 @@ class DaemonAddress:
     tls: ssl.SSLContext | None = None
     host: str | None = None
     token_file: Path | None = None
+    is_configured: bool = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +141,9 @@ def configured(path: Path, config: Config) -> DaemonAddress:
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{metrics.port}"
     named = f"{metrics.listen} (metrics.listen)"
     token = functools.partial(_configured_token, path, config)
-    return DaemonAddress(url, named, token, tls, "localhost", token_file(config))  # it may not know its other names
+    return DaemonAddress(
+        url, named, token, tls, "localhost", token_file(config), is_configured=True
+    )  # it may not know its other names
 
 
 def ask(
@@ -190,9 +195,11 @@ def opened(
         raise _refusal(exc, _about_token(daemon, token)) from exc
     except (URLError, OSError) as exc:
         reason = getattr(exc, "reason", None) or exc
+        reason = reason_of(reason) if isinstance(reason, OSError) else reason
         if isinstance(exc, RemoteDisconnected) and daemon.tls is None:
             reason = f"{reason}; does it speak TLS, https://?"
-        raise NobodyThereError(f"{daemon.named}: no streamer answers there ({reason})") from exc
+        text = f"{daemon.named}: no streamer answers there ({reason})"
+        raise NobodyThereError(text + _about_restart(daemon, "another metrics.listen")) from exc
     except HTTPException as exc:
         raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
 
@@ -286,10 +293,17 @@ def _context(arguments: argparse.Namespace, found: ssl.SSLContext | None) -> ssl
 def _about_token(daemon: DaemonAddress, sent: str | None) -> str:
     """Why it may have been the wrong token, or none, and what to do."""
     if sent is not None:
-        return f"; the token in {daemon.token_file} is not the one of this streamer"
+        text = f"; the token in {daemon.token_file} is not the one of this streamer"
+        return text + _about_restart(daemon, _EARLIER)
     if daemon.token_file is None:
         return "; none was sent: --token-file names the file with it"
-    return f"; none was sent: {daemon.token_file}: no such file; the streamer makes it at its start, and at SIGHUP"
+    text = f"; none was sent: {daemon.token_file}: no such file; the streamer makes it at its start, and at SIGHUP"
+    return text + _about_restart(daemon, _EARLIER)
+
+
+def _about_restart(daemon: DaemonAddress, other: str) -> str:
+    """What to do if the daemon was started with an earlier file, in which other keys told where it is or its token."""
+    return f"; a streamer that was started with {other} has to be restarted to use this file" if daemon.is_configured else ""
 
 
 def _refusal(error: HTTPError, about_token: str) -> DaemonRefusedError:

@@ -1,6 +1,9 @@
 """What a reload can change while the daemon runs, and what only a restart can."""
 
 from streamer.config.models import Config, EndpointConfig
+from streamer.config.services import StateConfig
+from streamer.config.stores import JournalConfig
+from streamer.config.types import Section
 
 
 def beyond_reload(old: Config, new: Config) -> list[str]:
@@ -8,14 +11,14 @@ def beyond_reload(old: Config, new: Config) -> list[str]:
     found = []
     if old.authority != new.authority:
         found.append(f"authority: changed from {old.authority} to {new.authority}; restart to use it")
-    fixed = {
-        "journal": (old.journal, new.journal),
-        "metrics": (_port(old), _port(new)),
-        "state": (old.state, new.state),
-        "usubscription": (_role(old), _role(new)),
-    }
-    found += [f"{key}: changed; restart to use it" for key, (before, after) in fixed.items() if before != after]
-    return found
+    changed = (
+        *_changed("journal", old.journal, new.journal, *JournalConfig.model_fields),
+        *_changed("metrics", old.metrics, new.metrics, "listen"),
+        *_changed("state", old.state, new.state, *StateConfig.model_fields),
+        # It decides what the state file is about.
+        *_changed("usubscription", old.usubscription, new.usubscription, "external"),
+    )
+    return [*found, *(f"{key}: changed; restart to use it" for key in changed)]
 
 
 def rebuilt_endpoints(old: Config, new: Config) -> list[str]:
@@ -27,10 +30,8 @@ def _is_reached_alike(before: EndpointConfig | None, after: EndpointConfig) -> b
     return before is not None and (before.transport, before.options) == (after.transport, after.options)
 
 
-def _port(config: Config) -> str | None:
-    return None if config.metrics is None else config.metrics.listen
-
-
-def _role(config: Config) -> object:
-    """Whether there is a uSubscription service, or which one is followed: it decides what the state file is about."""
-    return None if config.usubscription is None else (config.usubscription.external, True)
+def _changed(section: str, before: Section | None, after: Section | None, *keys: str) -> list[str]:
+    """The section if it came or went, else those of its keys that have changed."""
+    if before is None or after is None:
+        return [] if before is after else [section]
+    return [f"{section}.{key}" for key in keys if getattr(before, key) != getattr(after, key)]

@@ -158,7 +158,7 @@ BAD_FILES = [
     ("metrics: {", "metrics: null\n# {", "metrics: changed; restart to use it"),
     ("shutdown:", "journal: {path: journal}\nshutdown:", "journal: changed; restart to use it"),
     ("shutdown:", "usubscription: null\nshutdown:", "usubscription: changed; restart to use it"),
-    ("shutdown:", "state: {path: state.db}\nshutdown:", "state: changed; restart to use it"),
+    ("shutdown:", "state: {path: state.db}\nshutdown:", "state.path: changed; restart to use it"),
 ]
 """What is replaced in the good file, by what, and what is said of it."""
 

@@ -13,6 +13,7 @@ from streamer.cli.running import user
 from streamer.config import token as token_module
 from streamer.logs.audit import NAME
 from tests.flow.harness import SPEED
+from tests.ports import free_port
 from tests.unit.admin.daemon import DaemonHarness, running
 from tests.unit.admin.played import SECRET, TRACE, play
 
@@ -106,6 +107,34 @@ async def test_a_token_that_was_deleted_is_told_with_its_file_and_made_anew_at_a
     assert told in capsys.readouterr().err
     assert await served.daemon.reload("SIGHUP", "process") == []
     assert await run(served, "pause", "--topic", str(SPEED)) == 0
+
+
+async def test_a_file_that_needs_a_restart_first_is_told_where_the_daemon_or_its_token_is_not_found(
+    served: DaemonHarness, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    good = dict(served.raw)
+    restart = "; a streamer that was started with {} has to be restarted to use this file\n"
+    port = free_port()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "journal-token").write_text("another-token-0123456789")
+    cases = [
+        ({"metrics": {"listen": f"127.0.0.1:{port}"}}, "(Connection refused)", "another metrics.listen"),
+        ({"journal": {"path": str(tmp_path / "new.db")}}, "new-token: no such file", "another authority or journal.path"),
+        (
+            {"journal": {"path": str(tmp_path / "other" / "journal.db")}},
+            "is not the one",
+            "another authority or journal.path",
+        ),
+    ]
+    for changed, told, other in cases:
+        served.raw = good | changed
+        served.write()
+        assert await run(served, "reload") == 1
+        said = capsys.readouterr().err
+        assert told in said
+        assert said.endswith(restart.format(other)), said
+    assert await asyncio.to_thread(main, ["reload", "--url", f"http://127.0.0.1:{port}"]) == 1
+    assert "restarted" not in capsys.readouterr().err  # nobody said that it is there
 
 
 async def test_a_user_whose_name_no_header_can_hold_is_not_named(
