@@ -35,7 +35,6 @@ _ROUTE = ("route", "ingress", "egress")
 
 ReloadResult = Literal["ok", "refused"]
 
-
 _AT_ONCE = 50
 """Routes whose counters are copied in one turn of the event loop."""
 
@@ -213,11 +212,7 @@ class RouterCollector:
             yield GaugeMetricFamily(name, text, value)
         for name, text, value in (
             ("ustreamer_journal_commits", "Transactions of the journal.", journal.commits),
-            (
-                "ustreamer_journal_written_messages",
-                "Messages that had to wait and were written one by one.",
-                journal.rows_written,
-            ),
+            ("ustreamer_journal_written_messages", "Messages that waited, written one by one.", journal.rows_written),
             (
                 "ustreamer_journal_failures",
                 "Transactions and attempts to open the file that failed and were repeated.",
@@ -229,6 +224,11 @@ class RouterCollector:
                 "ustreamer_journal_dead_letters_evicted",
                 "Dead letters that were deleted because the store is bounded.",
                 journal.letters_evicted,
+            ),
+            (
+                "ustreamer_journal_dead_letters_dropped",
+                "Dead letters that were dropped because too many waited to be written.",
+                self._router.custody.letters_dropped,
             ),
             ("ustreamer_journal_dead_letters_redriven", "Dead letters that were redriven.", router.redriven),
         ):
