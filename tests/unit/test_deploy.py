@@ -20,7 +20,7 @@ from streamer.transports.zenoh.options import session_config
 
 ROOT = Path(__file__).parents[2]
 DRAIN_S = ShutdownConfig().drain_s
-CLOSING_S = 10  # a few seconds for each transport
+CLOSING_S = 30  # as in docs/operations.md, Stop: 15 s, and more with traces and a push
 
 
 def unit(path: Path = ROOT / "deploy/systemd/streamer.service") -> dict[str, dict[str, str]]:

@@ -136,7 +136,7 @@ def test_probes_ask_what_is_meant_for_them(config: str, tmp_path: Path) -> None:
     assert {"name": "metrics", "containerPort": 9464} in container["ports"]
 
 
-@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 45), (60, 85), (0.5, 26), (0, 25)])
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 60), (60, 100), (0.5, 41), (0, 40)])
 def test_a_stop_may_take_longer_than_a_drain(drain_s: float | None, grace_s: int, config: str, tmp_path: Path) -> None:
     text = config if drain_s is None else f"{config}shutdown: {{drain_s: {drain_s}}}\n"
     assert pod(rendered(tmp_path, {"config": text}))["terminationGracePeriodSeconds"] == grace_s

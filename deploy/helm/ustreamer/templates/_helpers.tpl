@@ -73,5 +73,5 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and $given (lt (int $given) (add $drain 15 | int)) }}
 {{- fail (printf "terminationGracePeriodSeconds: expected at least shutdown.drain_s and 15 more: %d" (add $drain 15)) }}
 {{- end }}
-{{- $given | default (add $drain 25) | int }}
+{{- $given | default (add $drain 40) | int }}
 {{- end }}
