@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.cli.text import as_table, complain, lines_out, milliseconds, plain
+from streamer.cli.text import as_table, complain, lines_out, milliseconds, plain, reason_of
 from streamer.journal.moments import as_moment, as_span
 
 
@@ -65,3 +65,15 @@ def test_a_complaint_goes_to_standard_error_and_output_to_standard_output(capsys
     assert complain("it is broken", 74) == 74
     lines_out(["one", "two"])
     assert capsys.readouterr() == ("one\ntwo\n", "it is broken\n")
+
+
+@pytest.mark.parametrize(
+    ("exc", "said"),
+    [
+        (PermissionError(13, "Permission denied", "/var/log/audit.log"), "/var/log/audit.log: Permission denied"),
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (TimeoutError("timed out"), "timed out"),
+    ],
+)
+def test_what_the_operating_system_says_is_told_without_a_number(exc: OSError, said: str) -> None:
+    assert reason_of(exc) == said
