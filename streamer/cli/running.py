@@ -66,7 +66,8 @@ class DaemonAddress:
     """Where to ask. ``named``: as messages name the place; ``host``: what it is called to, if not as in the URL.
 
     ``token``: returns the token, None if there is none; raises `NotAskedError`. ``token_file``: where it is looked for.
-    ``is_configured``: a configuration file says so, and the daemon may have been started with an earlier one.
+    ``is_configured``: a configuration file says so, and the daemon may have been started with an earlier one;
+    ``makes_token``: that file names no token file, so the daemon makes one beside its journal.
     """
 
     url: str
@@ -76,6 +77,7 @@ class DaemonAddress:
     host: str | None = None
     token_file: Path | None = None
     is_configured: bool = False
+    makes_token: bool = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +112,9 @@ def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAdd
         if arguments.ca_file is None and arguments.client_cert is None and token is None:
             return found
         tls = found.tls if found.tls is None else _context(arguments, found.tls)
-        return replace(found, token=token or found.token, tls=tls, token_file=given or found.token_file)
+        makes_token = found.makes_token and given is None
+        file = given or found.token_file
+        return replace(found, token=token or found.token, tls=tls, token_file=file, makes_token=makes_token)
     parts = _base(arguments.url)
     tls = _context(arguments, None) if parts.scheme == "https" else None
     return DaemonAddress(f"{parts.scheme}://{parts.netloc}", parts.netloc, token or (lambda: None), tls, None, given)
@@ -141,9 +145,11 @@ def configured(path: Path, config: Config) -> DaemonAddress:
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{metrics.port}"
     named = f"{metrics.listen} (metrics.listen)"
     token = functools.partial(_configured_token, path, config)
+    makes_token = config.control.http_token_file is None
+    # It may not know its other names than localhost.
     return DaemonAddress(
-        url, named, token, tls, "localhost", token_file(config), is_configured=True
-    )  # it may not know its other names
+        url, named, token, tls, "localhost", token_file(config), is_configured=True, makes_token=makes_token
+    )
 
 
 def ask(
@@ -199,7 +205,7 @@ def opened(
         if isinstance(exc, RemoteDisconnected) and daemon.tls is None:
             reason = f"{reason}; does it speak TLS, https://?"
         text = f"{daemon.named}: no streamer answers there ({reason})"
-        raise NobodyThereError(text + _about_restart(daemon, "another metrics.listen")) from exc
+        raise NobodyThereError(text + _about_restart(daemon.is_configured, "another metrics.listen")) from exc
     except HTTPException as exc:
         raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
 
@@ -294,16 +300,16 @@ def _about_token(daemon: DaemonAddress, sent: str | None) -> str:
     """Why it may have been the wrong token, or none, and what to do."""
     if sent is not None:
         text = f"; the token in {daemon.token_file} is not the one of this streamer"
-        return text + _about_restart(daemon, _EARLIER)
+        return text + _about_restart(daemon.makes_token, _EARLIER)
     if daemon.token_file is None:
         return "; none was sent: --token-file names the file with it"
     text = f"; none was sent: {daemon.token_file}: no such file; the streamer makes it at its start, and at SIGHUP"
-    return text + _about_restart(daemon, _EARLIER)
+    return text + _about_restart(daemon.makes_token, _EARLIER)
 
 
-def _about_restart(daemon: DaemonAddress, other: str) -> str:
+def _about_restart(may_matter: bool, other: str) -> str:
     """What to do if the daemon was started with an earlier file, in which other keys told where it is or its token."""
-    return f"; a streamer that was started with {other} has to be restarted to use this file" if daemon.is_configured else ""
+    return f"; a streamer that was started with {other} has to be restarted to use this file" if may_matter else ""
 
 
 def _refusal(error: HTTPError, about_token: str) -> DaemonRefusedError:

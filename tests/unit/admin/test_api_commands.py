@@ -135,6 +135,10 @@ async def test_a_file_that_needs_a_restart_first_is_told_where_the_daemon_or_its
         assert said.endswith(restart.format(other)), said
     assert await asyncio.to_thread(main, ["reload", "--url", f"http://127.0.0.1:{port}"]) == 1
     assert "restarted" not in capsys.readouterr().err  # nobody said that it is there
+    served.raw = good
+    served.write()
+    assert await run(served, "reload", "--token-file", str(tmp_path / "other" / "journal-token")) == 1
+    assert "restarted" not in capsys.readouterr().err  # whoever names the token has to know which one it is
 
 
 async def test_a_user_whose_name_no_header_can_hold_is_not_named(
