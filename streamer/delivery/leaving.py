@@ -22,6 +22,7 @@ from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Presence, UTransport
+from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.status import UCode
 
@@ -100,16 +101,19 @@ def may_exclude(transport: UTransport, others: Iterable[UTransport]) -> bool:
 
     A broker ends a connection when another one comes with the same client id, over whatever address.
     """
-    authority = transport.context.authority
-    held = [claim for other in others for claim in other.options.claims(authority)]
-    return any(claim.may_exclude(other) for claim in transport.options.claims(authority) for other in held)
+    return _any_claim(Claim.may_exclude, transport, others)
 
 
 def excludes(transport: UTransport, others: Iterable[UTransport]) -> bool:
     """Whether one of the others has the port or the session of a transport."""
+    return _any_claim(Claim.excludes, transport, others)
+
+
+def _any_claim(test: Callable[[Claim, Claim], bool], transport: UTransport, others: Iterable[UTransport]) -> bool:
+    """Whether the test holds for a claim of a transport and one of the others."""
     authority = transport.context.authority
     held = [claim for other in others for claim in other.options.claims(authority)]
-    return any(claim.excludes(other) for claim in transport.options.claims(authority) for other in held)
+    return any(test(claim, other) for claim in transport.options.claims(authority) for other in held)
 
 
 def movable(egress: Egress) -> int:

@@ -253,8 +253,9 @@ class PresenceWatch:
         # Zenoh would start a thread for a plain function.
         callback = zenoh.handlers.Callback(self._listener(key), indirect=False)
         try:
-            publisher = self._kept.pop(key, None) or _publisher(session, key)
+            publisher = self._kept[key] = self._kept.get(key) or _publisher(session, key)
             self._declared[key] = (publisher, publisher.declare_matching_listener(callback))
+            del self._kept[key]
         except zenoh.ZError as exc:
             logger.warning("zenoh_call_failed error=%s", exc)
             tell_loop(self._loop, self._watch_failed, key)

@@ -38,6 +38,7 @@ class CountingSession:
         self.watched: list[str] = []
         self.unmatched: set[str] = set()
         self.failing: set[str] = set()
+        self.deaf: set[str] = set()
 
     def declare_publisher(self, key: str, **how: object) -> Any:
         if key in self.failing:
@@ -55,6 +56,8 @@ class _Publisher:
     def declare_matching_listener(self, listener: object) -> Any:
         assert isinstance(listener, zenoh.handlers.Callback)
         assert not listener.indirect  # else Zenoh starts a thread for it
+        if self._key in self._session.deaf:
+            raise zenoh.ZError("no")
         self._session.watched.append(self._key)
         return SimpleNamespace(undeclare=lambda: self._session.watched.remove(self._key))
 
@@ -216,6 +219,21 @@ async def test_a_flow_that_cannot_be_watched_is_watched_later(
     await until(lambda: told == [Presence.PRESENT], "what it is")
     assert session.watched == [to_sink(2), to_sink(1)]
     assert "zenoh_call_failed" in caplog.text
+    watch.close()
+
+
+async def test_a_publisher_without_a_listener_is_used_for_the_next_try_and_undeclared_with_the_flow(
+    watch: PresenceWatch, session: CountingSession, clock: list[float]
+) -> None:
+    session.deaf.add(to_sink(1))
+    watch.add(to_sink(1), ignore)
+    await until(lambda: to_sink(1) in watch._unwatched, "that it failed")
+    session.deaf.clear()
+    clock[0] += 10.0
+    watch._take_turn()
+    assert (session.watched, +session.publishers) == ([to_sink(1)], Counter([to_sink(1)]))
+    watch.remove(to_sink(1), ignore)
+    assert (session.watched, +session.publishers, watch._kept) == ([], Counter(), {})
     watch.close()
 
 
