@@ -14,30 +14,27 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.in_flight import FEW_WAIT, InFlight
-from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, REDELIVERED, Delivery, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, REDELIVERED, RETURNED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.ready_lanes import ReadyLanes
 from streamer.delivery.settle import UNREADABLE, Settler
-from streamer.delivery.unconfirmed import UnconfirmedStore
+from streamer.delivery.unconfirmed import MAX_RETURNS, UnconfirmedStore
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
 from streamer.transports.base import UNCONFIRMED, Unconfirmed, UTransport
-from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
+from streamer.transports.errors import LinkLostError, MayHaveArrivedError, PermanentError, RefusedError, SendError
 from streamer.transports.events import LinkState
 from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.egress")
 
 _UNCONFIRMED: Final = UNCONFIRMED
-
-# A lane's turn: long enough to make batches, short enough that many flows share a window.
-_QUANTUM: Final = 64
-# Lanes that are refilled from batches per tick, beside those that are refilled as they send.
-_REFILLS = 64
-
+_MAY_NOT_RETURN: Final = MAX_RETURNS * RETURNED  # a history from here on
+_QUANTUM: Final = 64  # a lane's turn: long enough to make batches, short enough that many flows share a window
+_REFILLS = 64  # lanes that are refilled from batches per tick, beside those that are refilled as they send
 _READ_RETRY_S = 1.0  # for a journal that could not be read
 
 
@@ -129,18 +126,15 @@ class Egress:
     def apply_pause_rules(self) -> None:
         """The rules have changed: hold the lanes that they match now, release the others."""
         goes_on = False
-        for queue in self.queues:
-            if not queue.may_pause:
-                continue
-            for lane in queue.lanes.values():
-                if self.pause_rules.rule_for(*lane.key):
-                    self.hold(lane, Hold.PAUSED)
-                elif lane.hold & Hold.PAUSED:
-                    lane.set_hold(lane.hold & ~Hold.PAUSED)
-                    self._settler.log.held(lane, PAUSED, RELEASED)
-                    self.refill(lane)
-                    self.file(lane)
-                    goes_on = True
+        for lane in [lane for queue in self.queues if queue.may_pause for lane in queue.lanes.values()]:
+            if self.pause_rules.rule_for(*lane.key):
+                self.hold(lane, Hold.PAUSED)
+            elif lane.hold & Hold.PAUSED:
+                lane.set_hold(lane.hold & ~Hold.PAUSED)
+                self._settler.log.held(lane, PAUSED, RELEASED)
+                self.refill(lane)
+                self.file(lane)
+                goes_on = True
         if goes_on:
             self.pump(self._clock.wall_ms())
 
@@ -305,8 +299,7 @@ class Egress:
         except Exception as exc:  # a bug in a plugin costs its messages an attempt, and must not end the daemon
             logger.exception("submit_failed endpoint=%s messages=%d", self.name, len(out))
             self._distrusted = True
-            error = RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}")
-            self.on_done(out, error)
+            self.on_done(out, RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}"))
 
     def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unconfirmed | None) -> None:
         """The transport's result for submitted deliveries; it is the same for all those of one call."""
@@ -325,9 +318,7 @@ class Egress:
                     self.file(lane)
             self._settler.delivered(deliveries)
         elif isinstance(error, LinkLostError):
-            for delivery in deliveries:
-                delivery.history |= REDELIVERED
-            self._take_back(deliveries)
+            self._lost(deliveries, isinstance(error, MayHaveArrivedError))
         else:
             for delivery in deliveries:
                 self._refused(delivery, error)
@@ -351,6 +342,15 @@ class Egress:
             if lane.live and lane.filed < 0:
                 self.file(lane)
         self._settler.unconfirmed(left, store)
+
+    def _lost(self, deliveries: Sequence[Delivery], may_have_arrived: bool) -> None:
+        """The link was lost. What may have arrived returns as often as what is unconfirmed, everything else for ever."""
+        if may_have_arrived and self.store is not None:
+            self._unconfirmed([each for each in deliveries if each.history >= _MAY_NOT_RETURN], self.store)
+            deliveries = [each for each in deliveries if each.history < _MAY_NOT_RETURN]
+        for delivery in deliveries:
+            delivery.history = (delivery.history | REDELIVERED) + RETURNED * may_have_arrived
+        self._take_back(deliveries)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
         """A lost link does not count as an attempt: everything returns to its place and waits."""

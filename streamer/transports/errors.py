@@ -3,6 +3,7 @@
 UStatusError                 a uTransport operation failed, with its code (uP-L1)
 └── SendError                a message was not delivered
     ├── LinkLostError        the link was lost: wait for it; this uses up no attempt
+    │   └── MayHaveArrivedError  it was lost while the message was sent
     ├── RefusedError         the destination refused for now: try again; this uses up an attempt
     └── PermanentError       the destination will never accept it: a dead letter at once
 MalformedPacketError         a packet was not a uProtocol message
@@ -23,6 +24,10 @@ class LinkLostError(SendError):
 
     def __init__(self, message: str = "the link is down") -> None:
         super().__init__(UCode.UNAVAILABLE, message)
+
+
+class MayHaveArrivedError(LinkLostError):
+    """The link, or one of several, went away while the message was sent. A network without confirmations says it."""
 
 
 class RefusedError(SendError):

@@ -122,6 +122,7 @@ class ReceiptLedger:
                 results.add(done, parcel, result)
             elif isinstance(result, SendError):
                 if isinstance(result, LinkLostError):
+                    result = LinkLostError(result.message)  # with receipts it returns until there is one
                     for earlier in self._remove_up_to(entry):
                         results.add(earlier.done, earlier.parcel, result)
                 else:

@@ -22,7 +22,7 @@ from typing import Any, Final
 import zenoh
 
 from streamer.transports.base import Done, Parcel, Unconfirmed
-from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
+from streamer.transports.errors import LinkLostError, MayHaveArrivedError, PermanentError, RefusedError, SendError
 from streamer.transports.results import ResultRuns
 from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for
@@ -359,10 +359,12 @@ class Sender:
             error: SendError | None = None
             if self._behind and message.is_expired(self._now_ms()):
                 error = LinkLostError("its TTL passed behind a put that was blocked")  # the egress checks it again
-            elif batch.link is self._link:
-                error = put(message)
-            if batch.link is not self._link:  # lost before the put, or during it
+            elif batch.link is not self._link:
                 error = LinkLostError()
+            else:
+                error = put(message)
+                if batch.link is not self._link:
+                    error = LinkLostError() if error else MayHaveArrivedError()
             if error is not None:
                 batch.errors[at] = error
             left -= size

@@ -11,6 +11,7 @@ from streamer.delivery.lane import Delivery
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
+from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
@@ -27,7 +28,8 @@ PATIENT = {"initial_ms": 100, "factor": 1, "max_ms": 100, "jitter": 0, "attempts
 class EgressHarness:
     """An egress with its queues and a transport. Every settled delivery lets the next one go, as in the router."""
 
-    def __init__(self, transport: FakeTransport | None = None, **keys: Any) -> None:
+    def __init__(self, transport: FakeTransport | None = None, unconfirmed_s: float = 0, **keys: Any) -> None:
+        """``unconfirmed_s``: how long the egress keeps what the network does not confirm; 0 if it has no store."""
         self.clock = FakeClock()
         self.transport = transport or FakeTransport()
         seen = SeenIds(1000, 1000, 0)
@@ -35,7 +37,10 @@ class EgressHarness:
         options = NoticeOptions("gateway", 0x8001, (), QueueBounds(), QueuePolicy())
         self.settler = Settler(self.clock, seen, custody, FailureNotices(options, custody, self.clock))
         self.turns = Pump(self.clock)
-        self.egress = Egress("cloud", self.transport, self.settler, custody, self.clock, lambda: 0.5, self.turns)
+        store = UnconfirmedStore("cloud", unconfirmed_s, 1 << 30, custody, seen) if unconfirmed_s else None
+        if store is not None:
+            custody.add_store(store)
+        self.egress = Egress("cloud", self.transport, self.settler, custody, self.clock, lambda: 0.5, self.turns, store)
         self.queue = route_queue("up", self.egress, **keys)
         self.egress.add_queue(self.queue)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from streamer.transports.base import Done, LinkState, Parcel, TransportContext
+from streamer.transports.base import Done, LinkState, Parcel, SendResult, TransportContext
 from streamer.transports.errors import LinkLostError, SendError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import UMessage
@@ -34,7 +34,7 @@ class FakeTransport(MemoryTransport):
             else:
                 self.unanswered.append((parcel, done))
 
-    def answer(self, *positions: int, error: SendError | None = None) -> None:
+    def answer(self, *positions: int, error: SendResult = None) -> None:
         """Answer the unanswered parcels at these positions with one call, in that order; all of them if none is named."""
         chosen = [self.unanswered[position] for position in positions or range(len(self.unanswered))]
         self.unanswered = [entry for entry in self.unanswered if entry not in chosen]

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import Done, LinkState, Parcel, SendResult
-from streamer.transports.errors import LinkLostError
+from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, SendResult
+from streamer.transports.errors import LinkLostError, MayHaveArrivedError
 from streamer.uprotocol.status import UCode
 from tests.unit.delivery.egress_harness import NEVER, NOT_NOW, PATIENT, EgressHarness, flows, open_windows
 from tests.unit.delivery.fake_transport import FakeTransport
@@ -174,6 +175,69 @@ def test_lost_link_puts_everything_back_in_order_without_an_attempt() -> None:
     harness.transport.answer()
     assert harness.queue.stats.retries == 0
     assert harness.queue.messages == 0
+
+
+def test_what_may_have_arrived_when_the_link_was_lost_is_sent_again_as_often_as_what_is_unconfirmed() -> None:
+    """Otherwise whoever comes and goes while a message is on its way has it sent for ever, to all others as well."""
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
+    (first,) = harness.load(message())
+    for _ in range(MAX_RETURNS):
+        harness.pump()
+        harness.transport.answer(error=LinkLostError())  # it was not on its way: that does not count
+        harness.check_books()
+        harness.pump()
+        harness.transport.answer(error=MayHaveArrivedError())
+        harness.check_books()
+    harness.pump()
+    harness.transport.answer(error=MayHaveArrivedError())
+    harness.egress.node_changed(False)
+    harness.egress.node_changed(True)
+    harness.pump()
+    assert [sent.id for sent in harness.transport.submitted] == [first.message.id] * (2 * MAX_RETURNS + 1)
+    assert harness.outcomes() == {}
+    harness.advance(11_000)
+    assert harness.outcomes() == {"delivered": 1}
+
+
+def test_returns_of_what_may_have_arrived_and_of_what_was_unconfirmed_are_counted_together() -> None:
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
+    (first,) = harness.load(message())
+    for number in range(MAX_RETURNS + 3):
+        harness.pump()
+        if harness.transport.unanswered:
+            harness.transport.answer(error=UNCONFIRMED if number % 2 else MayHaveArrivedError())
+        harness.egress.node_changed(False)
+        harness.egress.node_changed(True)
+    assert [sent.id for sent in harness.transport.submitted] == [first.message.id] * (MAX_RETURNS + 1)
+
+
+def test_what_may_have_arrived_still_returns_for_ever_while_nobody_listens() -> None:
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
+    (first,) = harness.load(message())
+    source, sink = first.message.attributes.source, first.message.attributes.sink
+    for number in range(2 * MAX_RETURNS):
+        harness.pump()
+        assert len(harness.transport.submitted) == number + 1
+        harness.transport.answer(error=MayHaveArrivedError())
+        harness.transport.set_presence(source, sink, Presence.ABSENT)
+        harness.transport.set_presence(source, sink, Presence.PRESENT)
+    harness.transport.answer(error=UNCONFIRMED)  # it was on its way before somebody listened
+    harness.transport.answer(error=UNCONFIRMED)
+    harness.advance(2_000)  # its batch takes no more
+    harness.advance(11_000)
+    assert harness.outcomes() == {"delivered": 1}
+
+
+def test_without_a_store_what_may_have_arrived_is_sent_until_it_is_confirmed() -> None:
+    harness = EgressHarness(FakeTransport(confirms_at_once=False))
+    harness.load(message())
+    for _ in range(2 * MAX_RETURNS):
+        harness.pump()
+        harness.transport.answer(error=MayHaveArrivedError())
+    harness.pump()
+    harness.transport.answer()
+    assert len(harness.transport.submitted) == 2 * MAX_RETURNS + 1
+    assert harness.outcomes() == {"delivered": 1}
 
 
 def test_message_expired_while_it_was_away_is_not_sent_again() -> None:

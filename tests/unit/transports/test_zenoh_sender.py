@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamer.transports.base import UNCONFIRMED
-from streamer.transports.errors import LinkLostError, RefusedError, SendError
+from streamer.transports.errors import LinkLostError, MayHaveArrivedError, RefusedError, SendError
 from streamer.transports.zenoh import sender as sender_module
 from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.uprotocol.message import UMessage, publish
@@ -61,7 +61,7 @@ def parcels(*texts: bytes) -> list[Parcel]:
 
 
 def words(outcomes: Outcomes) -> list[str]:
-    names: dict[Any, str] = {LinkLostError: "lost", RefusedError: "refused"}
+    names: dict[Any, str] = {LinkLostError: "lost", MayHaveArrivedError: "cut off", RefusedError: "refused"}
     return [
         f"{(parcel.message.payload or b'').decode()} {'unconfirmed' if error is UNCONFIRMED else names[type(error)]}"
         for parcel, error in outcomes.reported
@@ -158,7 +158,7 @@ async def test_without_a_link_the_loop_has_its_turn_before_what_is_submitted_is_
     assert words(outcomes) == ["a lost"] * count
 
 
-async def test_put_that_returns_after_the_link_was_lost_does_not_count() -> None:
+async def test_put_that_returns_after_the_link_was_lost_may_or_may_not_count() -> None:
     gate, outcomes = BlockingPut(), Outcomes()
     with sending(gate) as sender:
         sender.submit(parcels(b"a", b"gate", b"b"), outcomes.done)
@@ -168,8 +168,23 @@ async def test_put_that_returns_after_the_link_was_lost_does_not_count() -> None
         gate.opened.set()
         sender.submit(parcels(b"c"), outcomes.done)
         await until(lambda: len(outcomes.reported) == 4, "every outcome")
-    assert words(outcomes) == ["a unconfirmed", "gate lost", "b lost", "c unconfirmed"]
+    assert words(outcomes) == ["a unconfirmed", "gate cut off", "b lost", "c unconfirmed"]
     assert gate.put == [b"a", b"gate", b"c"]
+
+
+@pytest.mark.parametrize("text", [b"a", b"refuse"])
+async def test_what_is_put_on_the_loop_may_be_cut_off_too_but_not_what_was_refused(text: bytes) -> None:
+    outcomes = Outcomes()
+    gate = BlockingPut()
+
+    def put(message: UMessage) -> SendError | None:
+        sender.break_off()
+        return gate(message)
+
+    with sending(gate, has_room=lambda: True) as sender:
+        sender._put = put
+        sender.submit(parcels(text), outcomes.done)
+    assert words(outcomes) == ["a cut off" if text == b"a" else "refuse lost"]
 
 
 async def test_blocked_batch_reports_what_is_through() -> None:
