@@ -1,9 +1,9 @@
 """The subscription of a filter that little traffic comes through, such as one topic among thousands: Zenoh calls back for
 each sample, which waits here for the loop.
 
-The thread of a `FifoSubscription` wakes up ten times a second to look for signals. That suits the few filters that most
-traffic comes through, but not those that are mostly silent. Here nothing runs while nothing comes. The price is that each
-sample takes the GIL on one of Zenoh's threads.
+A `FifoSubscription` has a thread, which wakes up ten times a second while something comes now and then. That suits the few
+filters that most traffic comes through, but not thousands of others. The price is that each sample takes the GIL on one of
+Zenoh's threads.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 All runs on the event loop but what is named ``blocking``. Three kinds of thread do what can block:
 
     control   open, declare, undeclare, close                          (`control`)
-    watchers  one per filter with much traffic, waiting in recv        (`fifo_subscription`)
+    watchers  one per filter with much traffic, waiting for samples   (`fifo_subscription`)
     sender    put, while that would have to wait                       (`sender`)
 
 Three signs tell what became of a message that was put: whether anybody listens to its key (`presence_watch`, `presence`),

@@ -3,9 +3,10 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
 import zenoh
 
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
@@ -25,11 +26,13 @@ class FakeFifo:
         self.handler = self
         self.samples: queue.Queue[Any] = queue.Queue(room)
         self.asked = 0  # how often the watcher has waited for a sample
+        self.is_declared = True
 
-    def declare_subscriber(self, key: str, handler: object, allowed_origin: object) -> "FakeFifo":
-        return self
+    def arrive(self, sample: Any) -> None:
+        self.samples.put(sample)
 
     def undeclare(self) -> None:
+        self.is_declared = False
         self.samples.put(_UNDECLARED)
 
     def recv(self) -> Any:
@@ -49,16 +52,69 @@ class FakeFifo:
         return sample
 
 
+class FakeBell:
+    """A subscriber that calls back."""
+
+    def __init__(self, handler: "zenoh.handlers.Callback[Any]") -> None:
+        self.arrive = handler.callback
+        self.is_declared = True
+
+    def undeclare(self) -> None:
+        self.is_declared = False
+
+
 class FilterHarness(Deliveries):
-    """A subscription and what it has delivered."""
+    """A subscription and what it has delivered. This is also the session, and what is posted is done at once.
+
+    ``fifo`` is the youngest FIFO, ``bell`` the youngest bell. ``declaring`` and ``declared`` are called before and
+    after each is declared.
+    """
 
     def __init__(self, room: int = 10_000, is_declared: bool = True, gate: Gate | None = None) -> None:
         super().__init__()
         self.fifo = FakeFifo(room)
+        self.bell: FakeBell | None = None
+        self.subscribers: list[FakeFifo | FakeBell] = []
+        self.declaring: Callable[[], None] = lambda: None
+        self.declared: Callable[[], None] = lambda: None
         self.gate = gate or Gate()
-        self.subscription = FifoSubscription(asyncio.get_running_loop(), FILTER, self.take, self.end, self.gate)
+        self.subscription = FifoSubscription(
+            asyncio.get_running_loop(), FILTER, self.take, self.end, self.gate, lambda call: call()
+        )
         if is_declared:
-            self.subscription.declare(self.fifo, "key", room)  # type: ignore[arg-type]
+            self.declare()
+
+    def declare(self) -> None:
+        self.subscription.declare(self, "key", 1)  # type: ignore[arg-type]
+
+    def declare_subscriber(self, key: str, handler: object, allowed_origin: object) -> FakeFifo | FakeBell:
+        assert allowed_origin == zenoh.Locality.REMOTE
+        self.declaring()
+        if isinstance(handler, zenoh.handlers.Callback):
+            made: FakeFifo | FakeBell = FakeBell(handler)
+            self.bell = made  # type: ignore[assignment]
+        else:
+            made = self.fifo = FakeFifo(10_000) if self.subscribers else self.fifo
+        self.subscribers.append(made)
+        self.declared()
+        return made
+
+    def arrive(self, sample: object) -> None:
+        """A sample comes: every subscriber gets it."""
+        for subscriber in [each for each in self.subscribers if each.is_declared]:
+            subscriber.arrive(sample)
+
+    def look(self) -> None:
+        """As much time passes as nothing has to come before the watcher rests, and is over now."""
+        self.subscription._look()
+
+    async def until_resting(self) -> None:
+        """Nothing comes for long enough."""
+        self.look()
+        if self.bell is None or not self.bell.is_declared:  # something had come since the last look
+            self.look()
+        await until(lambda: self.subscription._fresh is None and self.subscription._handler is self.fifo)
+        assert self.fifo.asked == 0
 
 
 def sending(harness: FilterHarness, numbers: Iterable[int]) -> threading.Thread:
@@ -85,7 +141,7 @@ async def test_what_is_there_when_it_is_declared_arrives_in_order() -> None:
     harness = FilterHarness(is_declared=False)
     for number in range(1000):
         harness.fifo.samples.put(number)
-    harness.subscription.declare(harness.fifo, "key", 0)  # type: ignore[arg-type]
+    harness.declare()
     await until(lambda: len(harness.samples) == 1000)
     assert harness.samples == list(range(1000))
 
@@ -227,3 +283,120 @@ async def test_one_that_was_never_declared_ends_too() -> None:
     harness = FilterHarness(is_declared=False)
     harness.subscription.undeclare()
     await until(lambda: harness.ended == 1)
+
+
+# rest
+
+
+async def test_a_watcher_rests_while_nothing_comes_and_goes_on_with_the_first_sample() -> None:
+    harness = FilterHarness()
+    sent = 0
+    for _ in range(5):
+        await harness.until_resting()
+        assert [each.is_declared for each in harness.subscribers[-2:]] == [True, True]  # the bell, then the fresh FIFO
+        assert sum(each.is_declared for each in harness.subscribers) == 2
+        for _ in range(3):
+            harness.arrive(sent)
+            sent += 1
+        await until(lambda: len(harness.samples) == sent)  # noqa: B023
+        assert harness.bell is not None
+        assert not harness.bell.is_declared
+    assert harness.samples == list(range(sent))
+    harness.subscription.undeclare()
+    await until(lambda: harness.ended == 1)
+
+
+async def test_a_watcher_does_not_rest_while_something_comes_or_waits() -> None:
+    harness = FilterHarness()
+    harness.arrive(0)
+    await until(lambda: harness.samples == [0])
+    harness.look()
+    assert harness.bell is None
+    harness.gate.close()
+    harness.arrive(1)
+    await until(lambda: harness.gate._waiting == [harness.subscription])
+    harness.look()
+    harness.look()
+    assert harness.bell is None
+    for number in range(2, 100):
+        harness.arrive(number)
+    harness.gate.open()
+    await until(lambda: len(harness.samples) == 100)
+    assert harness.samples == list(range(100))
+
+
+async def test_what_comes_while_the_fifo_is_replaced_arrives_in_order_and_may_arrive_twice() -> None:
+    harness = FilterHarness()
+    sent = 0
+
+    def arrive(count: int) -> None:
+        nonlocal sent
+        for _ in range(count):
+            harness.arrive(sent)
+            sent += 1
+
+    harness.declared = lambda: arrive(2)  # after the bell, and after the fresh FIFO
+    harness.look()
+    harness.declared = lambda: None
+    arrive(2)
+    await until(lambda: harness.samples[-1:] == [5])
+    assert harness.samples == [0, 1, 2, 3, 2, 3, 4, 5]
+
+
+async def test_a_watcher_that_rests_is_left_alone() -> None:
+    harness = FilterHarness()
+    await harness.until_resting()
+    harness.look()
+    assert len(harness.subscribers) == 3
+    harness.subscription._silence()  # it has rung
+    harness.subscription._fresh = harness.subscription._handler  # but the watcher did not get to it
+    harness.look()
+    assert len(harness.subscribers) == 3
+    harness.subscription._fresh = None
+    harness.look()
+    assert len(harness.subscribers) == 5
+
+
+async def test_one_that_rests_ends_too() -> None:
+    harness = FilterHarness()
+    await harness.until_resting()
+    harness.subscription.undeclare()
+    await until(lambda: harness.ended == 1)
+    assert not any(each.is_declared for each in harness.subscribers)
+    harness.look()
+    harness.subscription._rest()  # asked for before it ended
+    assert len(harness.subscribers) == 3
+
+
+async def test_one_that_rests_and_is_abandoned_counts_what_still_comes() -> None:
+    harness = FilterHarness()
+    await harness.until_resting()
+    harness.subscription.abandon()
+    for number in range(3):
+        harness.arrive(number)
+    harness.subscription.undeclare()
+    await until(lambda: harness.ended == 1)
+    assert harness.samples == []
+    assert harness.subscription.discarded == 3
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+async def test_a_watcher_that_cannot_be_sent_to_rest_goes_on_and_is_sent_again_later(failing: int) -> None:
+    harness = FilterHarness()
+    calls = 0
+
+    def fail() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == failing:
+            raise zenoh.ZError("not now")
+
+    harness.declaring = fail
+    with pytest.raises(zenoh.ZError):
+        harness.look()
+    assert sum(each.is_declared for each in harness.subscribers) == 1
+    harness.arrive(0)
+    await until(lambda: harness.samples == [0])
+    await harness.until_resting()
+    harness.arrive(1)
+    await until(lambda: harness.samples[-1] == 1)
