@@ -120,10 +120,11 @@ async def test_flows_are_in_doubt_when_a_node_is_lost_until_it_is_known_who_stil
         flow, topic = Flow(transport, TOPIC, ENTITY), Flow(transport)
         await flow.until(Presence.PRESENT)
         await topic.until(Presence.PRESENT)
+        del flow.reaches[:-1], topic.reaches[:-1]  # it may have taken long to find the subscriber
         async with PeerProcess.running(connect=transport.options.listen) as other:
             await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 2, "both nodes")
             other.signal(signal.SIGKILL)
-            await until(lambda: Presence.UNKNOWN in flow.reaches[2:], "doubt")
+            await until(lambda: Presence.UNKNOWN in flow.reaches, "doubt")
             await flow.until(Presence.PRESENT)
             await topic.until(Presence.PRESENT)
             assert Presence.ABSENT not in flow.reaches + topic.reaches
