@@ -32,6 +32,13 @@ def wakeups(pid: int) -> int:
     return count
 
 
+def use(subject: Streamer, seconds: float) -> tuple[float, float]:
+    """What it uses meanwhile: CPU time in percent of a core, and wake-ups a second."""
+    before_s, before = subject.cpu_s(), wakeups(subject.process.pid)
+    time.sleep(seconds)
+    return 100 * (subject.cpu_s() - before_s) / seconds, (wakeups(subject.process.pid) - before) / seconds
+
+
 def at_rest(form: str, seconds: float, is_traced: bool) -> Rest:
     """Start it, and look at it for so long."""
     say(f"at rest: {NAMES[form]}, traces {'on' if is_traced else 'off'}")
@@ -39,7 +46,5 @@ def at_rest(form: str, seconds: float, is_traced: bool) -> Rest:
         subject = crossing.subject
         assert isinstance(subject, Streamer)
         time.sleep(_SETTLES_S)
-        before_s, before = subject.cpu_s(), wakeups(subject.process.pid)
-        time.sleep(seconds)
-        spent_s, woken = subject.cpu_s() - before_s, wakeups(subject.process.pid) - before
-        return Rest(subject.ready_s, subject.rss_mb(), 100 * spent_s / seconds, woken / seconds)
+        cpu_percent, wakeups_per_s = use(subject, seconds)
+        return Rest(subject.ready_s, subject.rss_mb(), cpu_percent, wakeups_per_s)
