@@ -9,7 +9,6 @@ import pytest
 
 from streamer.transports.base import LinkState
 from streamer.transports.errors import LinkLostError
-from streamer.transports.mqtt5.keep_alive import KeepAlive
 from streamer.uprotocol.uri import UUri
 from tests.e2e.mqtt_connection import OTHER, connected, subscribed
 from tests.e2e.mqtt_messages import TOPIC, message
@@ -45,27 +44,16 @@ async def test_up_only_after_every_subscription_is_confirmed(fake: FakeBroker) -
     assert endpoint.states == [LinkState.UP, LinkState.DOWN]
 
 
-async def test_every_answer_while_connecting_gives_the_next_one_its_time(
-    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[bool] = []
-    answered = KeepAlive.answered
-
-    def noted(keep_alive: KeepAlive, now_s: float, is_up: bool) -> None:
-        told.append(is_up)
-        answered(keep_alive, now_s, is_up)
-
-    monkeypatch.setattr(KeepAlive, "answered", noted)
-    endpoint = Endpoint(fake.url)
+async def test_a_subscribe_that_is_never_answered_ends_the_connection_also_when_the_link_is_up(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url, connect_timeout_s=2)
     async with endpoint.running():
-        for number in range(10):
-            await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, RecordingListener())
-        peer = await fake.peer()
-        await peer.accept()
-        await peer.grant()
-        await peer.grant()
+        peer = await connected(fake, endpoint)
+        await endpoint.transport.register_listener(TOPIC, None, RecordingListener())
+        await peer.next(mqtt5.SubscribePacket)
+        again = await fake.peer()  # meanwhile pings are answered, so the connection is not dead
+        await again.accept()
+        assert await again.grant() == ["veh1/8000/A/2/8A50"]
         await endpoint.up()
-    assert told == [False, False, True]
 
 
 async def test_a_broker_of_small_packets_gets_small_subscribes(fake: FakeBroker) -> None:

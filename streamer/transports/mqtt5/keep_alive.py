@@ -16,7 +16,6 @@ class KeepAlive:
 
     def __init__(self, connection: Connection, session: Session, options: Mqtt5Options, now_s: float) -> None:
         self.keep_alive_s = options.keep_alive_s
-        self._is_up = False
         self._connection = connection
         self._session = session
         self._options = options
@@ -25,6 +24,8 @@ class KeepAlive:
         self._head: object = None
         self._head_since_s = now_s
         self._owed: object = None  # the oldest acknowledgement that we owed at the last check
+        self._request: object = None
+        self._request_since_s = now_s
 
     @property
     def tick_s(self) -> float:
@@ -33,23 +34,27 @@ class KeepAlive:
         tick_s = min(_TICK_S, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
         return min(tick_s, self.keep_alive_s / 4 or tick_s)
 
-    def answered(self, now_s: float, is_up: bool) -> None:
-        """A CONNACK, SUBACK or UNSUBACK came: the next may take as long again. ``is_up``: there is none to wait for."""
-        self._is_up |= is_up
-        self._deadline_s = now_s + self._options.connect_timeout_s
-
     def check(self, now_s: float) -> None:
         """End the connection if it is stuck; send a PINGREQ if it is due."""
         connection, options = self._connection, self._options
         if not connection.is_open:
             if now_s - connection.last_write_s > FAREWELL_S:
                 connection.abort("the DISCONNECT was not read")
-        elif not self._is_up and now_s > self._deadline_s:
-            connection.abort(f"no CONNACK or SUBACK within {options.connect_timeout_s:g} s")
+        elif not self._session.is_connected and now_s > self._deadline_s:
+            connection.abort(f"no CONNACK within {options.connect_timeout_s:g} s")
+        elif self._is_unanswered(now_s):
+            connection.abort(f"no SUBACK or UNSUBACK within {options.connect_timeout_s:g} s")
         elif self._is_stuck(now_s):
             connection.abort(f"no PUBACK within {options.ack_timeout_s:g} s")
         else:
             self._ping(now_s)
+
+    def _is_unanswered(self, now_s: float) -> bool:
+        """Whether the oldest SUBSCRIBE or UNSUBSCRIBE has been the same for too long, and we do read answers."""
+        oldest, connection = self._session.oldest_request, self._connection
+        if oldest is not self._request or not connection.is_reading or connection.is_skipping:
+            self._request, self._request_since_s = oldest, now_s
+        return oldest is not None and now_s - self._request_since_s > self._options.connect_timeout_s
 
     def _is_stuck(self, now_s: float) -> bool:
         """Whether the oldest unconfirmed message has been the same for too long.

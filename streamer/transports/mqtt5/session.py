@@ -333,6 +333,11 @@ class Session:
         """Whether an answer is outstanding."""
         return bool(self._requests)
 
+    @property
+    def oldest_request(self) -> Sequence[str] | None:
+        """The filters of the request whose answer has been outstanding for longest. For comparing which one it is."""
+        return next(iter(self._requests.values()), None)
+
     # -- receiving --------------------------------------------------------------------------------------------------
 
     def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:

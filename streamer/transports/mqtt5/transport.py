@@ -333,12 +333,9 @@ class Mqtt5Transport(ListeningTransport):
             logger.warning("session_expiry_lowered endpoint=%s asked_s=%d given_s=%d", self.context.name, asked_s, expiry_s)
 
     def _answered(self, is_up: bool) -> None:
-        """An answer came that we may have waited for while connecting, perhaps the last."""
-        now_s = asyncio.get_running_loop().time()
-        if self._keep_alive is not None:
-            self._keep_alive.answered(now_s, is_up)
+        """An answer came. ``is_up``: it was the last that we had waited for while connecting."""
         if is_up:
-            self._up_since_s = now_s
+            self._up_since_s = asyncio.get_running_loop().time()
             self.set_state(LinkState.UP)
 
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:

@@ -47,7 +47,6 @@ def keep_alive(connection: FakeConnection) -> KeepAlive:
     letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""))
     session.submit([cast(Any, letter)], lambda parcels, error: None)
     keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
-    keep_alive.answered(0.0, is_up=True)
     keep_alive.check(0.0)
     return keep_alive
 
@@ -82,7 +81,6 @@ def test_the_broker_hears_from_us_while_we_read_nothing(connection: FakeConnecti
     session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
     keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
-    keep_alive.answered(0.0, is_up=True)
     connection.is_reading = False
     for now_s in range(100):
         connection.now_s = now_s
@@ -91,26 +89,60 @@ def test_the_broker_hears_from_us_while_we_read_nothing(connection: FakeConnecti
     assert connection.aborted == []  # no answer can have been read
 
 
-def connecting(connection: FakeConnection) -> KeepAlive:
-    session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
-    session.connected(False, 10, None)
-    return KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+def new_session() -> Session:
+    return Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
 
 
-def test_while_connecting_each_answer_has_its_time(connection: FakeConnection) -> None:
-    keep_alive = connecting(connection)
-    for now_s in range(9, 100, 9):
-        listen(keep_alive, connection, now_s - 8, now_s)
-        keep_alive.answered(now_s, is_up=False)
-    listen(keep_alive, connection, 100, 109)
+def test_missing_connack_ends_the_connection(connection: FakeConnection) -> None:
+    session = new_session()
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    listen(keep_alive, connection, 1, 10)
     assert connection.aborted == []
-    listen(keep_alive, connection, 110, 110)
-    assert connection.aborted == ["no CONNACK or SUBACK within 10 s"]
+    listen(keep_alive, connection, 11, 11)
+    assert connection.aborted == ["no CONNACK within 10 s"]
+    session.connected(False, 10, None)
+    listen(keep_alive, connection, 12, 100)
+    assert len(connection.aborted) == 1
 
 
-def test_after_the_last_answer_none_is_waited_for_whatever_else_is_answered(connection: FakeConnection) -> None:
-    keep_alive = connecting(connection)
-    keep_alive.answered(1, is_up=True)
-    keep_alive.answered(2, is_up=False)  # a filter that was opened later
-    listen(keep_alive, connection, 3, 100)
+@pytest.mark.parametrize("opened_s", [0, 1000], ids=["while connecting", "later"])
+def test_each_subscribe_has_its_time_to_be_answered(connection: FakeConnection, opened_s: int) -> None:
+    session = new_session()
+    session.connected(False, 10, None)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    listen(keep_alive, connection, 1, opened_s)
+    requests = [session.request(["a"]) for _ in range(3)]
+    for answered in requests[:2]:
+        listen(keep_alive, connection, opened_s + 1, opened_s + 9)
+        session.answered(answered)
+        opened_s += 9
+    listen(keep_alive, connection, opened_s + 1, opened_s + 11)
+    assert connection.aborted == []
+    listen(keep_alive, connection, opened_s + 12, opened_s + 12)
+    assert connection.aborted == ["no SUBACK or UNSUBACK within 10 s"]
+
+
+@pytest.mark.parametrize("why", ["is_reading", "is_skipping"])
+def test_an_answer_is_waited_for_while_we_do_not_read_it(connection: FakeConnection, why: str) -> None:
+    session = new_session()
+    session.connected(False, 10, None)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    session.request(["a"])
+    setattr(connection, why, not getattr(connection, why))
+    listen(keep_alive, connection, 1, 100)
+    setattr(connection, why, not getattr(connection, why))
+    listen(keep_alive, connection, 101, 110)
+    assert connection.aborted == []
+    listen(keep_alive, connection, 111, 111)
+    assert connection.aborted == ["no SUBACK or UNSUBACK within 10 s"]
+
+
+def test_requests_that_were_answered_before_a_check_are_not_waited_for(connection: FakeConnection) -> None:
+    session = new_session()
+    session.connected(False, 10, None)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    for now_s in range(1, 100):
+        packet_id = session.request(["a"])  # the same filters each time
+        listen(keep_alive, connection, now_s, now_s)
+        session.answered(packet_id)
     assert connection.aborted == []
