@@ -17,6 +17,8 @@ from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 from tests.waiting import until
 
 APP = UUri("gateway", 0xC0, 1, 0)
+GRANTED_QOS_AT_MOST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
+GRANTED_QOS_AT_LEAST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
 
 
 @pytest.mark.parametrize("clean_start", [False, True])
@@ -143,6 +145,41 @@ async def test_a_filter_that_the_broker_gives_no_answer_for_is_a_problem(fake: F
         (problem,) = endpoint.transport.problems()
         assert subscribe.topic_filters[1].pattern in problem
         assert "no answer" in problem
+
+
+async def test_a_filter_that_is_granted_without_acknowledgements_is_a_problem_until_it_is_granted_with_them(
+    fake: FakeBroker,
+) -> None:
+    endpoint, inbox = Endpoint(fake.url), RecordingListener()
+    async with endpoint.running():
+        for topic in (TOPIC, OTHER):
+            await endpoint.transport.register_listener(topic, None, inbox)
+        peer = await fake.peer()
+        await peer.accept()
+        subscribe = await peer.next(mqtt5.SubscribePacket)
+        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [GRANTED_QOS_AT_LEAST_ONCE, GRANTED_QOS_AT_MOST_ONCE]))
+        await endpoint.up()
+        (problem,) = endpoint.transport.problems()
+        assert subscribe.topic_filters[1].pattern in problem
+        assert "QoS 0" in problem
+        peer.drop()
+        await until(lambda: not endpoint.is_up)
+        peer = await fake.peer()
+        await peer.accept()
+        await peer.grant()
+        await endpoint.up()
+        assert endpoint.transport.problems() == []
+
+
+async def test_a_shared_subscription_that_is_granted_without_acknowledgements_is_a_problem(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url, share="gateways")
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        await endpoint.transport.register_listener(TOPIC, None, RecordingListener())
+        subscribe = await peer.next(mqtt5.SubscribePacket)
+        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [GRANTED_QOS_AT_MOST_ONCE]))
+        await until(lambda: len(endpoint.transport.problems()) == 1, what="the problem")
+        assert "'$share/gateways/veh1/8000/A/2/8A50'" in endpoint.transport.problems()[0]
 
 
 async def test_refused_filter_is_not_a_problem_once_it_is_closed(fake: FakeBroker) -> None:

@@ -24,6 +24,7 @@ from streamer.transports.mqtt5.wire import FAILURE
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
+_AT_MOST_ONCE = 0x00  # granted with QoS 0 (MQTT 5, 3.9.3): less than what was asked for
 _CANNOT_SHARE = 0x9E  # shared subscriptions are not supported
 
 
@@ -95,6 +96,8 @@ class Subscribing:
                 self._refuse(pattern, "the broker's SUBACK has no answer for it")
             elif int(reason) >= FAILURE:
                 self._refuse(pattern, named(reason) + (f": {NO_SHARING}" if int(reason) == _CANNOT_SHARE else ""))
+            elif int(reason) == _AT_MOST_ONCE:
+                self._refuse(pattern, "it grants QoS 0 only, so it sends each message once and waits for no acknowledgement")
             else:
                 self._subscriptions.granted(pattern)
         return self._answered(patterns)
