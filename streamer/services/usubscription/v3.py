@@ -214,7 +214,7 @@ def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None
         state = SubscriptionState(proto.status.state)
     except (UStatusError, ValueError):
         return None
-    name = uri_from_proto(proto.topic)
+    name = wire.named_there(proto.topic, message)
     is_from_its_service = message.attributes.source == ENTITY.at(name.authority, CHANGES)
     if not is_from_its_service or uri_from_proto(proto.subscriber.uri) != ourselves or not proto.HasField("status"):
         return None
@@ -242,7 +242,7 @@ def page(message: UMessage) -> Page:
     found: dict[Relation, int] = {}
     for entry in proto.subscriptions:
         if entry.status.state in _COUNTS:
-            relation = uri_from_proto(entry.topic), uri_from_proto(entry.subscriber.uri)
+            relation = wire.named_there(entry.topic, message), wire.named_there(entry.subscriber.uri, message)
             found[relation] = entry.attributes.sample_period_ms
     return Page(found, len(proto.subscriptions), proto.has_more_records)
 
@@ -258,7 +258,7 @@ def followed_change(message: UMessage) -> tuple[Relation, int | None]:
     update = wire.read(message, pb.Update)
     if not update.HasField("status") or int(update.status.state) not in _STATES:
         raise wire.invalid("status: expected a state")
-    relation = uri_from_proto(update.topic), uri_from_proto(update.subscriber.uri)
+    relation = wire.named_there(update.topic, message), wire.named_there(update.subscriber.uri, message)
     return relation, update.attributes.sample_period_ms if update.status.state in _COUNTS else None
 
 

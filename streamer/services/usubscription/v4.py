@@ -168,7 +168,7 @@ def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None
         state = _state(proto.status)
     except (UStatusError, ValueError):
         return None
-    name = uri_from_proto(proto.topic)
+    name = wire.named_there(proto.topic, message)
     is_from_its_service = message.attributes.source == ENTITY.at(name.authority, CHANGES)
     if not is_from_its_service or uri_from_proto(proto.subscriber) != ourselves:
         return None
@@ -192,7 +192,8 @@ def page(message: UMessage) -> Page:
     found: dict[Relation, int] = {}
     for entry in proto.subscriptions:
         if entry.status in _COUNTS:
-            found[uri_from_proto(entry.topic), uri_from_proto(entry.subscriber)] = entry.sample_period
+            relation = wire.named_there(entry.topic, message), wire.named_there(entry.subscriber, message)
+            found[relation] = entry.sample_period
     return Page(found, len(proto.subscriptions), False)
 
 
@@ -206,7 +207,7 @@ def followed_change(message: UMessage) -> tuple[Relation, int | None]:
     proto = wire.read(message, pb.Subscription)
     if proto.status - _FIRST_STATUS not in _STATES:
         raise wire.invalid("status: expected a state")
-    relation = uri_from_proto(proto.topic), uri_from_proto(proto.subscriber)
+    relation = wire.named_there(proto.topic, message), wire.named_there(proto.subscriber, message)
     return relation, proto.sample_period if proto.status in _COUNTS else None
 
 

@@ -86,6 +86,14 @@ def named(what: str, uri: v1.UUri, requester: UUri) -> UUri:
         raise invalid(f"{what}: {exc}") from None
 
 
+def named_there(uri: v1.UUri, message: UMessage) -> UUri:
+    """A URI in a message of another service, unchecked; without authority it is local there. An empty one stays empty."""
+    found = uri_from_proto(uri)
+    if found.authority or not any(found):
+        return found
+    return found._replace(authority=message.attributes.source.authority)
+
+
 def exact(what: str, uri: v1.UUri, requester: UUri) -> UUri:
     """As `named`, without wildcards."""
     found = named(what, uri, requester)

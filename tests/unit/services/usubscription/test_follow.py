@@ -322,8 +322,16 @@ async def test_a_service_that_lists_everybody_later_is_followed_from_then_on(nar
     assert narrow.router.interest == {}
 
 
+async def test_addresses_without_authority_are_at_the_device_of_the_service(narrow: FollowerHarness) -> None:
+    local, app = LOCAL._replace(authority=""), APP._replace(authority="")
+    await narrow.answer(narrow.queries()[str(LOCAL)], entry(local, CLOUD), entry(LOCAL, app))
+    assert narrow.router.interest == {LOCAL: {"cloud": 0, "dev1": 0}}
+    await narrow.tell(local, app, UNSUBSCRIBED)
+    assert narrow.router.interest == {LOCAL: {"cloud": 0}}
+
+
 async def test_invalid_subscriptions_in_a_response_are_left_out(narrow: FollowerHarness) -> None:
-    bad = [entry(LOCAL._replace(authority="*"), APP), entry(LOCAL, APP._replace(authority="")), pb.Subscription()]
+    bad = [entry(LOCAL._replace(authority="*"), APP), entry(LOCAL, APP._replace(authority="DEV")), pb.Subscription()]
     bad[2].status.state = pb.SubscriptionStatus.SUBSCRIBED
     await narrow.answer(narrow.queries()[str(LOCAL)], *bad, entry(LOCAL, CLOUD))
     assert narrow.router.interest == {LOCAL: {"cloud": 0}}

@@ -84,6 +84,18 @@ async def test_what_is_listed_and_told_becomes_interest(following: Following) ->
         assert following.router.interest == {REMOTE: {"cloud": 40}} | expected
 
 
+async def test_addresses_without_authority_are_at_the_device_of_the_service(following: Following) -> None:
+    [_, everything] = following.asked(v4.FETCH_SUBSCRIPTIONS)
+    local, app = LOCAL._replace(authority=""), APP._replace(authority="")
+    found = [entry(local, CLOUD, pb.STATUS_SUBSCRIBED), entry(REMOTE, app, pb.STATUS_SUBSCRIBE_PENDING)]
+    nobody = pb.Subscription(topic=uri_to_proto(LOCAL), status=pb.STATUS_SUBSCRIBED)
+    await following.respond(everything, pb.FetchSubscriptionsResponse(subscriptions=[*found, nobody]))
+    assert following.router.interest == {LOCAL: {"cloud": 0}, REMOTE: {"dev1": 0}}
+    told = entry(REMOTE, app, pb.STATUS_UNSUBSCRIBED).SerializeToString()
+    await following.take(notification(following.clock.ms, SERVICE._replace(resource=0x8000), US, told, PLAIN))
+    assert following.router.interest == {LOCAL: {"cloud": 0}}
+
+
 @pytest.mark.parametrize("status", [pb.STATUS_UNSPECIFIED, 9])
 async def test_a_change_whose_state_is_unspecified_or_unknown_changes_nothing(
     following: Following, status: "pb.SubscriptionStatus"

@@ -151,6 +151,16 @@ def test_an_update_of_another_service_is_not_parsed_if_it_is_too_long(version: V
     assert version.received_update(replace(update, payload=(update.payload or b"") + UNKNOWN), sink) is None
 
 
+@pytest.mark.parametrize("version", [v3, v4])
+def test_an_update_about_a_topic_without_authority_is_about_one_of_the_service_s_own(version: Version) -> None:
+    sink = USUBSCRIPTION.at("gw1")
+    local = REMOTE._replace(authority="")
+    about = Update(sink, "dev2", local, sink, SubscriptionState.UNSUBSCRIBED, "", SubscribeAttributes())
+    found = version.received_update(version.update_message(NOW_MS, about), sink)
+    assert found is not None
+    assert found.topic == REMOTE
+
+
 def test_another_message_in_any_is_refused() -> None:
     message = _request(_any(pb.UnsubscribeRequest(topic=PROTO.topic)), UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
     with pytest.raises(
