@@ -1,7 +1,8 @@
 """The known subscriptions of another uSubscription service, from queries and notifications. Pure.
 
 The last page of a query replaces everything that was known in its scope. Updates that were received meanwhile are newer than
-its pages, and override them.
+its pages, and override them. What is asked for by configuration is in the scope of its own queries: a service may list less
+to who asks for everybody, or take a wildcard for a name that nobody has.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -85,7 +86,10 @@ class Followed:
 
     def covers(self, relation: Relation) -> bool:
         """Whether a query keeps it up to date."""
-        return self.follows_all or relation[0] in self._configured_topics or relation[1] in self._configured_subscribers
+        return self.follows_all or self._is_configured(relation)
+
+    def _is_configured(self, relation: Relation) -> bool:
+        return relation[0] in self._configured_topics or relation[1] in self._configured_subscribers
 
     def interested(self, topic: UUri, is_permitted: Callable[[UUri, UUri], bool]) -> dict[str, int]:
         """Authority → the shortest sample period of its subscribers that are permitted (subscriber and topic)."""
@@ -124,14 +128,14 @@ class Followed:
     def refused_all(self) -> list[Relation]:
         """The service refuses to list everybody. Returns what no query covers any more, still to be removed."""
         self.follows_all = False
-        return [relation for relation in self._scope(Query()) if not self.covers(relation)]
+        return self._scope(Query())
 
     def _scope(self, query: Query) -> list[Relation]:
         if query.topic is not None:
             return [(query.topic, subscriber) for subscriber in self._topics.get(query.topic, ())]
         if query.subscriber is not None:
             return [(topic, query.subscriber) for topic in self._subscribers.get(query.subscriber, ())]
-        return [(topic, subscriber) for topic, subscribers in self._topics.items() for subscriber in subscribers]
+        return [relation for relation, _ in self.all() if not self._is_configured(relation)]
 
     def _remove(self, topic: UUri, subscriber: UUri) -> None:
         self.count -= 1

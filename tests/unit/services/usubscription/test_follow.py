@@ -291,6 +291,12 @@ async def test_a_service_that_lists_everybody_is_queried_for_everybody(harness: 
     assert ALL in harness.queries()
 
 
+async def test_a_service_that_takes_a_wildcard_for_a_name_is_followed_as_configured(harness: FollowerHarness) -> None:
+    await harness.answer(harness.queries()[str(LOCAL)], entry(LOCAL, APP))
+    await harness.answer(harness.queries()[ALL])
+    assert harness.router.interest == {LOCAL: {"dev1": 0}}
+
+
 async def test_a_service_that_refuses_a_wildcard_is_queried_without_topic_and_subscriber(harness: FollowerHarness) -> None:
     await harness.refuse(harness.queries()[ALL], UCode.INVALID_ARGUMENT)
     await harness.answer(harness.queries()[EMPTY], entry(REMOTE, APP), has_more=True)

@@ -120,6 +120,14 @@ async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_conf
     assert following.router.interest == {REMOTE: {"cloud": 0}}
 
 
+async def test_a_service_that_lists_less_to_who_asks_for_everything_is_followed_as_configured(following: Following) -> None:
+    about_topic, everything = following.asked(v4.FETCH_SUBSCRIPTIONS)
+    found = pb.FetchSubscriptionsResponse(subscriptions=[entry(LOCAL, APP, pb.STATUS_SUBSCRIBED)])
+    await following.respond(about_topic, found)
+    await following.respond(everything, pb.FetchSubscriptionsResponse())
+    assert following.router.interest == {LOCAL: {"dev1": 0}}
+
+
 async def test_where_there_was_no_room_for_a_list_what_is_known_stays_and_is_asked_for_again(following: Following) -> None:
     everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
     found = [entry(REMOTE, CLOUD, pb.STATUS_SUBSCRIBED)]

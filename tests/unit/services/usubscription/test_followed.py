@@ -25,7 +25,7 @@ def finish(known: Followed, query: Query) -> None:
 
 
 def relations(known: Followed) -> set[Relation]:
-    return {relation for relation, period_ms in known.finish(Query()) if period_ms is None}
+    return {relation for relation, _ in known.all()}
 
 
 def test_a_subscription_is_known_until_it_is_removed() -> None:
@@ -61,7 +61,7 @@ def test_subscriptions_beyond_the_bound_are_left_out_and_counted() -> None:
     [
         (Query(topic=SPEED), {(SPEED, APP), (SPEED, PHONE)}),
         (Query(subscriber=PHONE), {(SPEED, PHONE), (DOORS, PHONE)}),
-        (Query(), {(SPEED, APP), (SPEED, PHONE), (DOORS, PHONE), (DOORS, APP)}),
+        (Query(), {(SPEED, APP)}),
     ],
 )
 def test_a_complete_query_replaces_everything_in_its_scope_and_nothing_else(query: Query, gone: set[Relation]) -> None:
@@ -71,6 +71,16 @@ def test_a_complete_query_replaces_everything_in_its_scope_and_nothing_else(quer
         known.set(relation, 0)
     finish(known, query)
     assert relations(known) == everything - gone
+
+
+def test_a_list_of_everybody_adds_to_what_is_asked_for_by_configuration_and_takes_nothing_from_it() -> None:
+    known = followed()
+    for relation in ((DOORS, APP), (SPEED, PHONE)):
+        known.set(relation, 100)
+    finish(known, Query(pages={(DOORS, OTHER_APP): 0, (DOORS, APP): 50}))
+    assert dict(known.all()) == {(DOORS, APP): 50, (DOORS, OTHER_APP): 0, (SPEED, PHONE): 100}
+    finish(known, Query(topic=DOORS))
+    assert relations(known) == {(SPEED, PHONE)}
 
 
 def test_updates_that_came_during_a_query_override_its_pages() -> None:
