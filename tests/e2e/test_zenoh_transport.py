@@ -272,6 +272,25 @@ async def test_all_types_are_sent_with_their_attributes() -> None:
         }
 
 
+async def test_messages_pass_both_ways_and_nobody_asks_or_can_be_asked() -> None:
+    endpoint, inbox, asked = free_endpoint(), RecordingListener(), list[str]()
+    async with running(listen=[endpoint]) as transport:
+        await transport.register_listener(ANYTHING, ANYTHING, inbox)
+        with raw_peer(connect=[endpoint]) as peer:
+            peer.declare_queryable("**", lambda query: asked.append(str(query.selector)))
+            subscriber = RawSubscriber(peer)
+            await until_up(transport)
+            await until_heard(transport, subscriber)
+            exchanged = all_four()[1:]  # what has a sink
+            for message in exchanged:
+                await transport.send(message)
+                await until_matched(peer, key_for(message.attributes, ""))
+                put(peer, message)
+            await until(lambda: len(inbox.messages) >= 3 and len(subscriber.poll()) >= 3, "all messages on both sides")
+            assert list(peer.get("up/**")) == []
+            assert asked == ["up/**"]  # the peer itself
+
+
 async def test_priority_classes_become_zenoh_priorities() -> None:
     async with sending() as (transport, subscriber):
         for priority in UPriority:
