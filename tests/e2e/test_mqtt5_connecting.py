@@ -182,6 +182,30 @@ async def test_a_shared_subscription_that_is_granted_without_acknowledgements_is
         assert "'$share/gateways/veh1/8000/A/2/8A50'" in endpoint.transport.problems()[0]
 
 
+async def test_a_broker_without_wildcards_is_asked_for_none_and_each_is_a_problem(fake: FakeBroker) -> None:
+    endpoint, inbox = Endpoint(fake.url), RecordingListener()
+    async with endpoint.running():
+        for topic in (TOPIC, TOPIC._replace(authority="*")):
+            await endpoint.transport.register_listener(topic, None, inbox)
+        peer = await fake.peer()
+        await peer.accept(wildcard_subscription_available=False)
+        assert await peer.grant() == ["veh1/8000/A/2/8A50"]
+        await endpoint.up()
+        (problem,) = endpoint.transport.problems()
+        assert "'+/8000/A/2/8A50': it has no subscriptions with wildcards" in problem
+        # one more while connected
+        await endpoint.transport.register_listener(TOPIC._replace(resource=0xFFFF), None, inbox)
+        assert len(endpoint.transport.problems()) == 2
+        # the broker is exchanged for one that has them
+        peer.drop()
+        await until(lambda: not endpoint.is_up)
+        peer = await fake.peer()
+        await peer.accept()
+        assert len(await peer.grant()) == 3
+        await endpoint.up()
+        assert endpoint.transport.problems() == []
+
+
 async def test_refused_filter_is_not_a_problem_once_it_is_closed(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():

@@ -204,6 +204,7 @@ async def test_it_comes_as_a_stranger_and_leaves_nothing(fake: FakeBroker) -> No
         ({"reason_code": mqtt5.ConnAckReasonCode.SERVER_BUSY}, Verdict.PROBLEM, "SERVER_BUSY (0x89)"),
         ({"reason_code": mqtt5.ConnAckReasonCode.NOT_AUTHORIZED}, Verdict.PROBLEM, "ties the user to a client id"),
         ({"max_qos": mqtt5.QoS.AT_MOST_ONCE}, Verdict.PROBLEM, "QoS 1"),
+        ({"wildcard_subscription_available": False}, Verdict.PROBLEM, "no subscriptions with wildcards"),
     ],
 )
 async def test_what_the_broker_answers(fake: FakeBroker, connack: dict[str, Any], verdict: Verdict, text: str) -> None:

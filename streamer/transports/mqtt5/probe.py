@@ -18,7 +18,7 @@ from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.frames import named, read
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S
 from streamer.transports.mqtt5.options import Mqtt5Options
-from streamer.transports.mqtt5.subscriptions import NO_SHARING
+from streamer.transports.mqtt5.subscriptions import NO_SHARING, NO_WILDCARDS
 from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, connect, in_thread, ok, problem, reason
 
 _ID_NOT_VALID = 0x85
@@ -89,6 +89,8 @@ async def try_broker(options: Mqtt5Options) -> Answer:
         found = _judged(where, packet, tls is not None, username is not None or password is not None)
         if found.verdict is Verdict.OK and options.share is not None and not packet.shared_subscription_available:
             found = problem(f"{where}: {NO_SHARING}")
+        elif found.verdict is Verdict.OK and not packet.wildcard_subscription_available:
+            found = problem(f"{where}: {NO_WILDCARDS}")
         is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # nobody else has had its client id
         connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried", 0 if is_own else None)
         await connection.wait_lost(FAREWELL_S)

@@ -14,8 +14,10 @@ from streamer.transports.mqtt5.frames import named
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscriptions import (
     NO_SHARING,
+    NO_WILDCARDS,
     Subscriptions,
     batches,
+    has_wildcard,
     is_shared,
     is_too_long,
     subscribe_to,
@@ -43,6 +45,7 @@ class Subscribing:
         self._waiting: OrderedDict[str, bool] = OrderedDict()  # filters that are not yet asked for. True: to subscribe
         self._awaited: set[str] = set()  # filters whose confirmation makes us UP
         self._can_share = True  # the broker has shared subscriptions
+        self._has_wildcards = True  # and such with wildcards
         self._is_first = True  # no session of this process is brought up to date yet
         self._is_leaving = False  # nothing more is subscribed to
 
@@ -62,9 +65,9 @@ class Subscribing:
         if self._session.is_connected:
             self._unsubscribe(closed)
 
-    def connected(self, session_present: bool, can_share: bool) -> bool:
+    def connected(self, session_present: bool, can_share: bool, has_wildcards: bool) -> bool:
         """A CONNACK came. True if nothing has to be waited for, else `confirmed` says when that is so."""
-        self._can_share = can_share
+        self._can_share, self._has_wildcards = can_share, has_wildcards
         # Also if the broker has the session: filters may have changed meanwhile, and subscribing twice is harmless.
         needed, unneeded = self._subscriptions.needed(), self._subscriptions.unneeded()
         if session_present:
@@ -120,19 +123,25 @@ class Subscribing:
         """Ask for these filters. Those that the broker can be asked for are added to ``awaited``."""
         if self._is_leaving:
             return
-        if not self._can_share:
-            for pattern in filter(is_shared, patterns):
-                self._refuse(pattern, NO_SHARING)
-            patterns = [pattern for pattern in patterns if not is_shared(pattern)]
-        most = self._session.max_packet_bytes
         for pattern in patterns:
-            if is_too_long(pattern, most):
-                self._refuse(pattern, f"it takes packets of at most {most} bytes, and a SUBSCRIBE for this filter is longer")
+            if why_not := self._why_not(pattern):
+                self._refuse(pattern, why_not)
             else:
                 self._wait(pattern, True)
                 if awaited is not None:
                     awaited.add(pattern)
         self._go_on()
+
+    def _why_not(self, pattern: str) -> str:
+        """Why the broker cannot be asked for a filter; empty if it can."""
+        most = self._session.max_packet_bytes
+        if not self._can_share and is_shared(pattern):
+            return NO_SHARING
+        if not self._has_wildcards and has_wildcard(pattern):
+            return NO_WILDCARDS
+        if is_too_long(pattern, most):
+            return f"it takes packets of at most {most} bytes, and a SUBSCRIBE for this filter is longer"
+        return ""
 
     def _unsubscribe(self, patterns: Sequence[str]) -> None:
         for pattern in patterns:

@@ -24,6 +24,9 @@ BATCH = 8
 NO_SHARING = "it has no shared subscriptions; remove share from the options, or use a broker that has them"
 """What is wrong with a broker that cannot do what ``share`` asks for, and what to do."""
 
+NO_WILDCARDS = "it has no subscriptions with wildcards; use a broker that has them"
+"""The same for filters with wildcards (MQTT 5, 3.2.2.3.11): to ask it for one ends the connection."""
+
 _PACKET_BYTES = 1 + 4 + 2 + 1  # of a SUBSCRIBE without any filter, at most: type, length, packet id, no properties
 _SHARE = "$share/"  # no authority contains a $
 _PROBLEMS_AT_MOST = 10
@@ -131,6 +134,11 @@ def filters_for(
     if sink is None or sink.authority != ANY_AUTHORITY:
         return (shared,)
     return shared, topic_filter(source, sink._replace(authority=own_authority), structure, own_authority)
+
+
+def has_wildcard(pattern: str) -> bool:
+    """Whether a topic filter matches more than one topic."""
+    return "+" in pattern  # no authority contains one, and # is in none of our filters
 
 
 def is_shared(pattern: str) -> bool:

@@ -323,7 +323,8 @@ class Mqtt5Transport(ListeningTransport):
             self.capacity,
             extra={"state": (f"link {self.context.name}", "up")},
         )
-        self._answered(self.subscribing.connected(packet.session_present, packet.shared_subscription_available))
+        can_share, has_wildcards = packet.shared_subscription_available, packet.wildcard_subscription_available
+        self._answered(self.subscribing.connected(packet.session_present, can_share, has_wildcards))
 
     def _heed_expiry(self, expiry_s: int | None) -> None:
         """The broker may keep the session for less time than it was asked to: MQTT 5, 3.2.2.3.2. None: as long as asked."""

@@ -38,7 +38,7 @@ class Dialogue:
 
     def connect(self, session_present: bool = False) -> bool:
         self.session.connected(session_present, 10, None)
-        return self.subscribing.connected(session_present, True)
+        return self.subscribing.connected(session_present, True, True)
 
     def lose(self) -> None:
         self.session.disconnected()
