@@ -46,7 +46,8 @@ def transform(records: DataFrame) -> DataFrame:
     argument, and with some more of them Java's optimizing compiler leaves it out, which doubles the time.
     """
     # Not `least`: it would return the bound where there is no TTL.
-    ttl_ms = sf.when(sf.col("ttl_ms") > _TTL_MS_MAX, sf.lit(_TTL_MS_MAX)).otherwise(sf.col("ttl_ms"))
+    # A message whose TTL is 0 never expires: null, as without one.
+    ttl_ms = sf.when(sf.col("ttl_ms") > _TTL_MS_MAX, sf.lit(_TTL_MS_MAX)).when(sf.col("ttl_ms") > 0, sf.col("ttl_ms"))
     # The TTL runs from the creation of the message, so its age at ingress counts too. Null without TTL or age.
     margin_us = ttl_ms * 1000 - sf.col("age_us") - sf.col("latency_us")
     below = [sf.col("margin_us") < sf.col("ttl_ms") * (1000 // 100 * share) for share in _BOUNDS]

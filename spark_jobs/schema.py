@@ -64,7 +64,7 @@ TRACE = StructType(
         _field("egress", StringType(), "endpoint to which it was to go; null if there was none"),
         _field("ingress_transport", StringType(), "kind of the ingress: mqtt5, zenoh"),
         _field("egress_transport", StringType(), "kind of the egress"),
-        _field("ttl_ms", LongType(), "time to live; null if it has none"),
+        _field("ttl_ms", LongType(), "time to live; null or 0 if it never expires"),
         _field("age_us", LongType(), "ts minus msg_ts: negative if the sender's clock is ahead"),
         _field("queue_wait_us", LongType(), "from ingress to when it last left for the transport; null if it never left"),
         _field(

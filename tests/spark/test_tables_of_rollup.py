@@ -138,6 +138,17 @@ def test_margin_classes_have_exact_bounds_and_without_ttl_or_age_there_is_none(s
     }
 
 
+def test_a_message_whose_ttl_is_0_never_expires_and_has_no_margin(spark: SparkSession) -> None:
+    made = [record(ttl_ms=0, latency_us=5_000), record("08:00", ttl_ms=0, age_us=-1, latency_us=0)]
+    assert rows(ttl_margin.transform(rollup.transform(frame(spark, made))), tables.TTL_MARGIN) == set()
+
+
+def test_a_ttl_of_0_says_nothing_about_the_other_messages_of_its_route(spark: SparkSession) -> None:
+    made = [record(ttl_ms=ttl_ms, age_us=0, latency_us=60_000) for ttl_ms in (0, 100)]
+    found = rows(ttl_margin.transform(rollup.transform(frame(spark, made))), tables.TTL_MARGIN)
+    assert found == {("gateway", "up", 1, 0, 0, 0, 0, 1, 0, 40)}
+
+
 def test_redelivery(rolled: DataFrame) -> None:
     assert rows(redelivery.transform(rolled), tables.REDELIVERY) == {
         ("gateway", "up", 8, 1, 1, 2, 5, 3),
