@@ -2,8 +2,9 @@
 
 `seq` counts outcomes, while folders go by ingress time: the record of a message that waited over midnight has a seq among
 those of the next day. The records of `REACH_BEFORE` days before are therefore read, too (a longer wait looks like a gap),
-and those of the day after, for the record that follows the last one. A gap belongs to the date of the outcome before it.
-Records that are missing at the end of a run cannot be noticed.
+and those of the day after, for the record that follows the last one. A gap belongs to the date of the outcome before it, or
+of the start of the run. If that date has no records, or nothing that follows is read for it, the gap belongs to the date of
+the records that follow. What is missing at the end of a run, or of more than one whole day, cannot be noticed.
 
 One pass sums the records up to *buckets* of seq, few enough for the driver, which does the rest. Only buckets that lack a
 record are looked at record by record.
@@ -11,8 +12,8 @@ record are looked at record by record.
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
@@ -50,11 +51,12 @@ class _Bucket(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """The records of a bucket, of all hours together."""
+    """The records of a bucket, of all hours together. `came`: the first of their dates."""
 
     records: int
     first: int
     last: int
+    came: dt.date
     ended: dt.date
 
     @property
@@ -76,12 +78,13 @@ def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequenc
     numbered = _numbered(records)
     seen = _seen([_Bucket(*row) for row in _buckets(numbered).collect()], dates)
     stretches = {key: _stretches(buckets) for key, buckets in seen.items()}
-    inside = _gaps_inside(numbered, stretches)
+    recorded = {key: {each.date for each in buckets} for key, buckets in seen.items()}
+    inside = _gaps_inside(numbered, stretches, recorded)
     clock = {date: clocks.estimate(row for row in sightings if row.date == date) for date in dates}
     rows = []
     for (date, streamer), buckets in seen.items():
         gaps, missing = inside.get((date, streamer), (0, 0))
-        between = _gaps_between(date, stretches[date, streamer])
+        between = _gaps_between(date, stretches[date, streamer], recorded[date, streamer])
         found = {
             **_volume([each for each in buckets if each.date == date]),
             "restarts": _restarts(date, buckets),
@@ -143,6 +146,7 @@ def _stretches(buckets: Iterable[_Bucket]) -> _Stretches:
             sum(each.records for each in found),
             min(each.first for each in found),
             max(each.last for each in found),
+            min(each.date for each in found),
             max(each.ended for each in found),
         )
         for key, found in parts.items()
@@ -167,17 +171,32 @@ def _restarts(date: dt.date, buckets: Sequence[_Bucket]) -> int:
     return sum(_date(run_us) == date for run_us in runs - {min(runs)})
 
 
-def _gaps_between(date: dt.date, stretches: _Stretches) -> list[int]:
-    """The sizes of the gaps between stretches, and before the first one of each run that began on the date."""
-    ordered = sorted(stretches.items())
-    gaps = [y.first - x.last - 1 for ((run, _), x), ((other, _), y) in pairwise(ordered) if run == other and x.ended == date]
-    first_of = {run: stretch.first for (run, _), stretch in reversed(ordered)}
-    gaps += [first for run, first in first_of.items() if _date(run) == date]
-    return [gap for gap in gaps if gap > 0]
+def _belongs(date: dt.date, ended: dt.date, follows: dt.date, recorded: Set[dt.date]) -> bool:
+    """Whether a gap belongs to the date. `ended`: that of the outcome before it. `follows`: the first one of what follows.
+    `recorded`: the dates with records."""
+    if ended == date:
+        return True
+    away = (date - ended).days
+    return follows == date and 0 < away <= REACH_BEFORE and (ended not in recorded or away > REACH_AFTER)
+
+
+def _gaps_between(date: dt.date, stretches: _Stretches, recorded: Set[dt.date]) -> list[int]:
+    """The sizes of the gaps between stretches, and before the first one of each run."""
+    gaps = []
+    for run_us, of_run in groupby(sorted(stretches), key=lambda key: key[0]):
+        ordered = [stretches[key] for key in of_run]
+        follows = [*accumulate((each.came for each in reversed(ordered)), min)][::-1]
+        before = [(-1, _date(run_us)), *((each.last, each.ended) for each in ordered[:-1])]
+        for (last, ended), stretch, came in zip(before, ordered, follows, strict=True):
+            if stretch.first > last + 1 and _belongs(date, ended, came, recorded):
+                gaps.append(stretch.first - last - 1)
+    return gaps
 
 
 def _gaps_inside(
-    numbered: DataFrame, stretches: Mapping[tuple[dt.date, str], _Stretches]
+    numbered: DataFrame,
+    stretches: Mapping[tuple[dt.date, str], _Stretches],
+    recorded: Mapping[tuple[dt.date, str], Set[dt.date]],
 ) -> dict[tuple[dt.date, str], tuple[int, int]]:
     """Number and size of the gaps inside of stretches, by date and streamer."""
     broken = [
@@ -192,10 +211,24 @@ def _gaps_inside(
     single = numbered.join(sf.broadcast(wanted), [*_RUN, "number"])
     single = single.where(sf.datediff("date", "seen_from").between(-REACH_BEFORE, REACH_AFTER))
     in_order = Window.partitionBy("seen_from", *_RUN, "number").orderBy("seq")
-    gap = sf.lead("seq").over(in_order) - sf.col("seq") - 1
-    gaps = single.withColumn("gap", gap).where((_on("ended_us") == sf.col("seen_from")) & (sf.col("gap") > 0))
-    found = gaps.groupBy("seen_from", "streamer").agg(sf.count("*").alias("gaps"), sf.sum("gap").alias("missing"))
-    return {(row.seen_from, row.streamer): (row.gaps, row.missing) for row in found.collect()}
+    behind = in_order.rowsBetween(1, Window.unboundedFollowing)
+    gaps = single.select(
+        "seen_from",
+        "streamer",
+        _on("ended_us").alias("ended"),
+        sf.min("date").over(behind).alias("follows"),
+        (sf.lead("seq").over(in_order) - sf.col("seq") - 1).alias("gap"),
+    ).where(sf.col("gap") > 0)
+    counted = gaps.groupBy("seen_from", "streamer", "ended", "follows").agg(
+        sf.count("*").alias("gaps"), sf.sum("gap").alias("missing")
+    )
+    found: dict[tuple[dt.date, str], tuple[int, int]] = {}
+    for row in counted.collect():
+        key = row.seen_from, row.streamer
+        if _belongs(row.seen_from, row.ended, row.follows, recorded[key]):
+            number, missing = found.get(key, (0, 0))
+            found[key] = number + row.gaps, missing + row.missing
+    return found
 
 
 def _skew(clock: clocks.ClockEstimate | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """How close to expiry do messages arrive?
 
 The TTL runs from the creation of the message. What is left of it is the TTL minus the age at ingress minus the latency. A
-message without a time in its id is left out, because it is not known when its TTL began; so is one that never expires (TTL 0).
+message without a time in its id is left out, because it is not known when its TTL began. So is one with TTL 0, which never
+expires.
 """
 
 from collections.abc import Sequence

@@ -11,6 +11,7 @@ from tests.spark.traces import DATE, Record, at, frame, record
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 BITS = 3
+LONG_AGO = at("20:00", DATE - dt.timedelta(days=9))
 FIRST_RUN, SECOND_RUN = at("20:00", BEFORE), at("12:00")
 
 
@@ -39,10 +40,10 @@ def health(spark: SparkSession) -> dict[str, Any]:
         numbered(12, at("01:00", AFTER), name="holes"),
         numbered(20, at("02:00", AFTER), name="holes"),
         # over midnight: between the last of the date and the first of the next
-        numbered(3, at("22:00"), name="midnight"),
-        numbered(6, at("01:00", AFTER), name="midnight"),
+        numbered(3, at("22:00"), LONG_AGO, name="midnight"),
+        numbered(6, at("01:00", AFTER), LONG_AGO, name="midnight"),
         # restarts: the second run lacks its first two records
-        numbered(7, at("11:00"), name="restarted"),
+        numbered(7, at("11:00"), LONG_AGO, name="restarted"),
         numbered(2, at("12:10"), SECOND_RUN, name="restarted"),
         numbered(3, at("12:20"), SECOND_RUN, name="restarted"),
         # a first run that begins on the date is no restart
@@ -119,3 +120,39 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
         )
 
     assert made(*dates) == sorted(row for date in dates for row in made(date))
+
+
+def found_on(spark: SparkSession, records: list[Record]) -> dict[str, tuple[int, int]]:
+    """Gaps and missing records of each of the dates with some, each date by itself."""
+    found = {}
+    for date in sorted({each["ts"].date() for each in records}):
+        seen = [each for each in records if -2 <= (each["ts"].date() - date).days <= 1]
+        rows = frame(spark, seen).coalesce(1).cache()
+        (row,) = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [date]).collect()
+        if row.gaps:
+            found[str(date)] = gaps(row)
+    return found
+
+
+@pytest.mark.parametrize("after", [pytest.param(9, id="same bucket"), pytest.param(9_000, id="another bucket")])
+def test_what_is_missing_of_a_whole_day_belongs_to_the_day_after(spark: SparkSession, after: int) -> None:
+    records = [numbered(seq, at(f"2{seq}:00", BEFORE), LONG_AGO) for seq in range(3)]
+    records += [numbered(after + seq, at(f"0{seq}:00", AFTER), LONG_AGO) for seq in range(3)]
+    assert found_on(spark, records) == {str(AFTER): (1, after - 3)}
+
+
+@pytest.mark.parametrize("follows", [pytest.param(DATE, id="the next day"), pytest.param(AFTER, id="the one after it")])
+def test_what_is_missing_of_the_day_on_which_a_run_began_belongs_to_its_first_records(
+    spark: SparkSession, follows: dt.date
+) -> None:
+    assert found_on(spark, [numbered(7, at("01:00", follows))]) == {str(follows): (1, 7)}
+
+
+def test_an_outcome_on_a_day_without_records_leaves_the_gap_to_the_day_after(spark: SparkSession) -> None:
+    records = [numbered(0, at("23:00", BEFORE), LONG_AGO, waited_s=7_200), numbered(5, at("01:00", AFTER), LONG_AGO)]
+    assert found_on(spark, records) == {str(AFTER): (1, 4)}
+
+
+def test_a_gap_is_counted_once_whatever_days_are_between(spark: SparkSession) -> None:
+    records = [numbered(seq, at("12:00", DATE + dt.timedelta(days=day))) for day, seq in ((0, 2), (1, 4), (3, 7), (4, 11))]
+    assert found_on(spark, records) == {str(DATE): (2, 2 + 1), str(DATE + dt.timedelta(days=3)): (2, 2 + 3)}
