@@ -11,13 +11,23 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
-from spark_jobs import arguments, records
+from spark_jobs import arguments, records, slo_file
 from spark_jobs.batch import Batch, around, batches, shown
+from spark_jobs.java import JavaMissingError
 from spark_jobs.manifests import Manifests
 from spark_jobs.publish import publish
 from spark_jobs.session import session
-from spark_jobs.storage import OutputError, Storage
+from spark_jobs.storage import Storage, StorageError
 from spark_jobs.tables import Table
+
+CANNOT_BEGIN = (
+    slo_file.SloFileError,
+    JavaMissingError,
+    StorageError,
+    records.InputMissingError,
+    records.NewerVersionError,
+)
+"""Faults of the machine, the folders or the command line: their text is all that has to be told."""
 
 
 class Job(NamedTuple):
@@ -43,20 +53,22 @@ def run(job: Job, batch: Batch) -> Iterator[tuple[Table, int]]:
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> int:
-    """Run a job, and the jobs that it needs, for the dates on the command line. Returns the exit code.
+    """Run a job, and the jobs that it needs, for the dates on the command line. Returns the exit code: 2 if it cannot begin.
 
     The next nightly run updates the trend tables that look back on these dates; after a kill or a failure, all tables.
     """
     options = arguments.parse(f"spark_jobs.{job.name}", argv)
     read = around(options.dates, -job.before, job.after)
-    spark = session(f"ustreamer {job.name}", small=records.is_small(options.input, read))
-    storage = Storage(spark)
-    manifests = Manifests(storage, options.output)
     try:
+        if options.slo:
+            slo_file.load(options.slo)  # a mistake is reported before any table is replaced
+        spark = session(f"ustreamer {job.name}", small=records.is_small(options.input, read))
+        storage = Storage(spark)
+        manifests = Manifests(storage, options.output)
         storage.check_writable(options.output)
         manifest_of = {date: manifests.get(date) for date in options.dates}
         files = records.files(spark, options.input, read)
-    except (OutputError, records.InputMissingError, records.NewerVersionError) as error:
+    except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
     before = {date: manifest for date, manifest in manifest_of.items() if manifest}

@@ -39,12 +39,11 @@ from spark_jobs import (
     ttl_margin,
 )
 from spark_jobs.batch import TREND_DAYS, Batch, batches, days, shown
-from spark_jobs.java import JavaMissingError
-from spark_jobs.job import Job, run
+from spark_jobs.job import CANNOT_BEGIN, Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
 from spark_jobs.session import session
-from spark_jobs.storage import OutputError, Storage
+from spark_jobs.storage import Storage, reason
 
 JOBS = (
     delivery_audit.JOB,
@@ -68,15 +67,6 @@ _AT_ONCE = 2
 they share the memory that one job would have."""
 _TREND_DATES = 30
 """So many dates at once: their tables are small, but each looks back on 14 days."""
-
-
-_CANNOT_BEGIN = (
-    slo_file.SloFileError,
-    JavaMissingError,
-    OutputError,
-    records.InputMissingError,
-    records.NewerVersionError,
-)
 
 
 class NightlyRun:
@@ -244,12 +234,12 @@ class NightlyRun:
             raise
 
     def _told(self, error: Exception) -> str:
-        """The first line of an error. All of it goes to standard error, once: one bad file fails many jobs."""
-        text = str(error)
+        """The reason. All of the error goes to standard error, once: one bad file or a full disk fails many jobs."""
+        text = reason(error)
         if text not in self._traced:
             self._traced.add(text)
             traceback.print_exception(error, file=sys.stderr)
-        return text.partition("\n")[0] or type(error).__name__
+        return text
 
     def _skipped(self, job: Job, date: dt.date) -> bool:
         """Whether a job failed on which this one depends."""
@@ -300,7 +290,7 @@ def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 if everything was computed, 1 if a job or the report failed, 2 if nothing could start."""
+    """Returns the exit code: 0 if everything was computed, 1 if a job or a report failed, 2 if it cannot begin or go on."""
     options = arguments.parse("spark_jobs.nightly", argv, dates_required=False)
     began_s, progress = time.perf_counter(), Progress()
     try:
@@ -322,7 +312,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         files = records.files(spark, options.input, {each for date in dates for each in night.reads(date)})
         work = night.everything(dates) if options.dates else night.stale(dates, files)
         succeeded = night.run(work, files, first, asked=bool(options.dates))
-    except _CANNOT_BEGIN as error:
+    except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
     for date in sorted(night.changed):
@@ -369,7 +359,7 @@ def _report(spark: SparkSession, output: str, date: dt.date, progress: Progress)
         for path in report.write(spark, output, date, f"{output}/report"):
             progress.say(f"{date} report: {path}")
     except Exception as error:  # noqa: BLE001  # the tables are good, whatever happens to the report
-        progress.say(f"{date} report: FAILED: {error}")
+        progress.say(f"{date} report: FAILED: {reason(error)}")
         traceback.print_exc(file=sys.stderr)
         return False
     return True

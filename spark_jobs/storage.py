@@ -2,14 +2,38 @@
 
 import io
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has neither stubs nor py.typed
 from pyspark.sql import SparkSession
 
+_CAUSES_MAX = 32
 
-class OutputError(OSError):
-    """A folder cannot be written to; the text says which and why."""
+
+class StorageError(OSError):
+    """A file or folder cannot be used; the text says which and why."""
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line. An error of Java's says it in the last of its causes."""
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        cause: Any = error.java_exception
+        for _ in range(_CAUSES_MAX):
+            cause = cause.getCause() or cause
+        text = str(cause.toString())
+    return text.partition("\n")[0] or type(error).__name__
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Raise an error of Java's as StorageError. `what`: which path, and what is not possible."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise StorageError(f"{what}: {reason(error)}") from error
 
 
 class Storage:
@@ -25,7 +49,8 @@ class Storage:
 
     def _at(self, path: str) -> tuple[Any, Any]:
         hadoop_path = self._path(path)
-        return hadoop_path.getFileSystem(self._conf), hadoop_path
+        with _told(f"{path}: cannot be reached"):
+            return hadoop_path.getFileSystem(self._conf), hadoop_path
 
     def local(self, path: str) -> str | None:
         """The path on this machine's own file system; None if it is on another one."""
@@ -34,7 +59,8 @@ class Storage:
 
     def exists(self, path: str) -> bool:
         system, at = self._at(path)
-        return bool(system.exists(at))
+        with _told(f"{path}: cannot be looked at"):
+            return bool(system.exists(at))
 
     def size_bytes(self, path: str) -> int:
         """The size of a file, or of all files in a folder. Raises OSError if it does not exist."""
@@ -47,7 +73,8 @@ class Storage:
     def names(self, pattern: str) -> list[str]:
         """The last components of the paths that match a glob, sorted."""
         system, at = self._at(pattern)
-        return sorted(status.getPath().getName() for status in system.globStatus(at) or ())
+        with _told(f"{pattern}: cannot be listed"):
+            return sorted(status.getPath().getName() for status in system.globStatus(at) or ())
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with its content. Does nothing if it does not exist."""
@@ -103,13 +130,12 @@ class Storage:
             stream.close()
 
     def check_writable(self, folder: str) -> None:
-        """Raise OutputError if no file can be made in the folder, which need not exist."""
+        """Raise StorageError if no file can be made in the folder, which need not exist."""
+        self._at(folder)
         probe = f"{folder}/.probe-{uuid.uuid4().hex}"
-        try:
-            self.write_bytes(probe, b"")
+        with _told(f"{folder}: cannot be written"):
+            self._create(probe, b"")
             self.delete(probe)
-        except Py4JJavaError as error:
-            raise OutputError(f"{folder}: cannot be written: {error.java_exception.getMessage()}") from None
 
     def write_text(self, path: str, text: str) -> None:
         """Write a file, which appears complete or not at all."""
@@ -119,7 +145,11 @@ class Storage:
         self.replace(path, fresh)
 
     def write_bytes(self, path: str, content: bytes) -> None:
-        """Write a file, and its folders, in place."""
+        """Write a file, and its folders, in place. Raises StorageError."""
+        with _told(f"{path}: cannot be written"):
+            self._create(path, content)
+
+    def _create(self, path: str, content: bytes) -> None:
         system, at = self._at(path)
         stream = system.create(at, True)
         try:

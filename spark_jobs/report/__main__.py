@@ -5,6 +5,7 @@ import datetime
 import sys
 from collections.abc import Sequence
 
+from spark_jobs import tables
 from spark_jobs.java import JavaMissingError
 from spark_jobs.report import write
 from spark_jobs.session import session
@@ -29,8 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         spark = session("ustreamer report", small=True)
-        if not Storage(spark).exists(given.output):  # otherwise every section of the report would be empty
-            sys.stderr.write(f"there is no folder {given.output}: expected the tables of the nightly jobs\n")
+        storage, output = Storage(spark), given.output
+        if not storage.exists(output):
+            sys.stderr.write(f"there is no folder {output}: expected the tables of the nightly jobs\n")
+            return 2
+        if not any(storage.exists(f"{output}/{name}/date={given.date}") for name in tables.TABLES):
+            sys.stderr.write(f"{output} has no tables of {given.date}: expected those of the nightly jobs\n")
             return 2
         paths = write(spark, given.output, given.date, given.to)
     except (JavaMissingError, OSError) as exc:

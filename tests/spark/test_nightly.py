@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import nightly, records, route_hourly
+from spark_jobs import job, nightly, records, route_hourly, slo
 from spark_jobs.batch import Batch, seen_from
+from spark_jobs.java import JavaMissingError
 from spark_jobs.job import Job
 from spark_jobs.manifests import Files, Manifest, Manifests
 from spark_jobs.nightly import NightlyRun
@@ -253,11 +254,54 @@ def test_dates_without_traces_are_told(
             id="slo",
         ),
         pytest.param(["--input", "{}", "--output", "{}/a file"], "{}/a file: cannot be written: ", id="output"),
+        pytest.param(["--input", "nofs://a/b", "--output", "{}"], "nofs://a/b: cannot be reached: ", id="input-scheme"),
+        pytest.param(["--input", "{}", "--output", "nofs://a/b"], "nofs://a/b: cannot be reached: ", id="output-scheme"),
     ],
 )
 def test_a_night_that_cannot_begin_says_why(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     (tmp_path / "a file").touch()
-    assert nightly.main([each.format(tmp_path) for each in arguments]) == 2
-    assert capsys.readouterr().err.startswith(says.format(tmp_path))
+    for main, date in ((nightly.main, []), (slo.main, ["--date", str(DATE)])):
+        assert main([*(each.format(tmp_path) for each in arguments), *date]) == 2
+        told = capsys.readouterr()
+        assert told.err.startswith(says.format(tmp_path))
+        assert (told.out, told.err.count("\n")) == ("", 1)
+
+
+def test_a_job_alone_reports_a_mistake_in_the_targets_before_it_replaces_a_table(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "traces", [record()])
+    (tmp_path / "slo.yaml").write_text("slos: [{name: a, availabilty: 0.9}]")
+    folders = ["--input", f"{tmp_path}/traces", "--output", f"{tmp_path}/tables", "--date", str(DATE)]
+    assert slo.main([*folders, "--slo", f"{tmp_path}/slo.yaml"]) == 2
+    assert "did you mean availability?" in capsys.readouterr().err
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_job_alone_says_that_java_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str, *, small: bool) -> SparkSession:
+        raise JavaMissingError("there is no Java")
+
+    monkeypatch.setattr(job, "session", missing)
+    assert route_hourly.main(["--input", f"{tmp_path}", "--output", f"{tmp_path}/tables", "--date", str(DATE)]) == 2
+    assert capsys.readouterr().err == "there is no Java\n"
+
+
+def test_a_full_disk_is_named_as_the_reason(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder below a file stands for it: Java wraps its reason, too."""
+    traces, output = tmp_path / "traces", tmp_path / "output"
+    traces_of(traces, 1)
+    (output / "_staging").mkdir(parents=True)
+    (output / "_staging" / VOLUME.name).touch()
+    (output / "_staging" / SEEN.name).touch()
+    each, said = night(spark, traces, output, [OF_RECORDS, AUDIT])
+    assert not each.run(each.everything([DATE]), listed(spark, traces, each, [DATE]))
+    failed = sorted(line for line in said.getvalue().splitlines() if "FAILED" in line)
+    assert [line.partition(": FAILED: ")[0] for line in failed] == [f"{DATE} audit", f"{DATE} volume"]
+    assert all("Exception: " in line and str(output) in line for line in failed)

@@ -1,11 +1,15 @@
 """``python -m spark_jobs.report``: what it cannot do it says in a line, with exit code 2."""
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.publish import publish
 from spark_jobs.report.__main__ import main
+from spark_jobs.session import small_frame
+from spark_jobs.tables import ROUTE_HOURLY
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -22,10 +26,22 @@ def test_tables_that_are_not_there_are_no_empty_report(
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.parametrize("there", ["", f"{ROUTE_HOURLY.name}/date=2026-11-21"])
+def test_a_date_without_tables_is_no_empty_report(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], there: str
+) -> None:
+    (tmp_path / "tables" / there).mkdir(parents=True)
+    found = said(capsys, "--output", f"{tmp_path}/tables", "--to", f"{tmp_path}/report")
+    assert found == (2, "", f"{tmp_path}/tables has no tables of 2026-11-20: expected those of the nightly jobs\n")
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "nofs:"])
 def test_a_folder_that_cannot_be_written_is_named(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
 ) -> None:
     (tmp_path / "file").touch()
-    status, out, err = said(capsys, "--output", str(tmp_path), "--to", str(tmp_path / "file" / "report"))
+    publish(small_frame(spark, [], ROUTE_HOURLY.ddl), ROUTE_HOURLY, str(tmp_path), [dt.date(2026, 11, 20)])
+    status, out, err = said(capsys, "--output", str(tmp_path), "--to", f"{scheme}{tmp_path}/file/report")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert str(tmp_path / "file") in err
