@@ -1,6 +1,7 @@
 """Reads trace records of some dates, lists their files, and reads tables that were published before."""
 
 import datetime as dt
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.schema import PARTITIONED, VERSION
-from spark_jobs.storage import Storage
+from spark_jobs.storage import Storage, StorageError
 from spark_jobs.tables import Table
 
 _VERSION = re.compile(r"\.v(\d+)\.parquet$")
@@ -68,7 +69,8 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
 
 
 def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
-    """The files of each of these dates, by their path below its folder. Raises NewerVersionError as `read` does."""
+    """The files of each of these dates, by their path below its folder. Raises NewerVersionError as `read` does, and
+    StorageError."""
     wanted = set(wanted)
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
     folders = _folders(spark, traces, wanted)
@@ -94,13 +96,27 @@ def _listed(spark: SparkSession, folders: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _listed_here(folders: Iterable[Path]) -> Iterator[tuple[str, File]]:
-    """The same on this machine, where it takes less than Spark's first query. Hidden names are passed over, as by Spark."""
+    """The same on this machine, where it takes less than Spark's first query. As by Spark, hidden names are passed over and
+    links are followed. Raises StorageError if a folder cannot be read: the tables would lack its records."""
     for folder in folders:
-        for path in folder.rglob(_FILES):
-            if not any(name.startswith((".", "_")) for name in path.relative_to(folder).parts):
-                with suppress(FileNotFoundError):  # deleted since, as the oldest files are
+        for parent, below, names in os.walk(folder, onerror=_refuse, followlinks=True):
+            below[:] = filter(_is_shown, below)
+            for path in (Path(parent, name) for name in names if _is_shown(name) and name.endswith(_FILES[1:])):
+                try:
                     status = path.stat()
+                except OSError as error:
+                    _refuse(error)
+                else:
                     yield str(path), File(status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _is_shown(name: str) -> bool:
+    return not name.startswith((".", "_"))
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # deleted since, as the oldest files are
+        raise StorageError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
 class Gathered:
@@ -161,9 +177,12 @@ def gathered(spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: 
 
 
 def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:
-    """Whether the files of these dates are few and on this machine. Known before Spark starts, which is tuned by it."""
-    files = (file for date in wanted for file in Path(traces, f"date={date}").glob("hour=*/*/*.parquet"))
-    return Path(traces).is_dir() and sum(file.stat().st_size for file in files) <= SMALL_BYTES
+    """Whether the files of these dates are few and on this machine. Known before Spark starts, which is tuned by it.
+
+    Raises StorageError as `files` does.
+    """
+    files = _listed_here(Path(traces, f"date={date}") for date in wanted)
+    return Path(traces).is_dir() and sum(file.size_bytes for _, file in files) <= SMALL_BYTES
 
 
 def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date] | None = None) -> DataFrame:

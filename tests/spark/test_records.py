@@ -1,5 +1,8 @@
 import datetime as dt
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -9,7 +12,7 @@ from pyspark.sql import functions as sf
 from spark_jobs import records
 from spark_jobs.batch import Batch
 from spark_jobs.schema import PARTITIONED
-from spark_jobs.storage import Storage
+from spark_jobs.storage import Storage, StorageError
 from tests.spark.traces import DATE, at, record, write
 from tests.upgrade.fixtures import released
 
@@ -167,3 +170,58 @@ def test_input_is_small_if_the_files_of_the_dates_are_here_and_few(tmp_path: Pat
     other.unlink()
     assert records.is_small(str(tmp_path), [DATE, NEXT])
     assert not records.is_small("s3a://bucket/traces", [DATE])
+
+
+def test_a_file_that_is_deleted_while_files_are_counted_has_no_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, _ = write(tmp_path, [record("07:00"), record("08:00")])
+    stat = Path.stat
+
+    def deleted(self: Path, **options: Any) -> os.stat_result:
+        if self == gone:
+            gone.unlink(missing_ok=True)
+        return stat(self, **options)
+
+    monkeypatch.setattr(Path, "stat", deleted)
+    assert records.is_small(str(tmp_path), [DATE])
+    assert not gone.exists()
+
+
+READERS: dict[str, Callable[[SparkSession, str, Path], Any]] = {
+    "files": lambda spark, traces, _: records.files(spark, traces, [DATE]),
+    "gathered": lambda spark, traces, into: records.gathered(spark, traces, [DATE], into),
+    "is_small": lambda _, traces, __: records.is_small(traces, [DATE]),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("depth", [pytest.param(0, id="streamer"), pytest.param(1, id="hour"), pytest.param(2, id="date")])
+def test_a_folder_that_cannot_be_read_is_not_passed_over(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, depth: int
+) -> None:
+    _, file = write(tmp_path, [record("07:00"), record("08:00")])
+    locked, scandir = file.parents[depth], os.scandir
+
+    def refused(path: Any = ".") -> Any:
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(StorageError) as raised:
+        READERS[reader](spark, str(tmp_path), tmp_path / "into")
+    assert str(raised.value) == f"{locked}: cannot be read: Permission denied"
+
+
+@pytest.mark.parametrize("depth", [pytest.param(0, id="streamer"), pytest.param(1, id="hour")])
+def test_a_link_is_followed_as_spark_does(spark: SparkSession, tmp_path: Path, depth: int) -> None:
+    traces = tmp_path / "traces"
+    _, file = write(traces, [record("07:00"), record("08:00")])
+    linked = file.parents[depth]
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    gathered = records.gathered(spark, str(traces), [DATE], tmp_path / "into")
+    assert gathered is not None
+    plain = records.read(spark, str(traces), [DATE]).collect()
+    assert sorted(row.hour for row in plain) == [7, 8]
+    assert sorted(map(str, gathered.read([DATE]).collect())) == sorted(map(str, plain))
+    assert len(records.files(spark, str(traces), [DATE])[DATE]) == 2
