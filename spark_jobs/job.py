@@ -53,9 +53,10 @@ def run(job: Job, batch: Batch) -> Iterator[tuple[Table, int]]:
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> int:
-    """Run a job, and the jobs that it needs, for the dates on the command line. Returns the exit code: 2 if it cannot begin.
+    """Run a job, and the jobs that it needs, for the dates on the command line.
 
-    The next nightly run updates the trend tables that look back on these dates; after a kill or a failure, all tables.
+    Returns the exit code: 2 if it cannot begin or go on. The next nightly run updates the trend tables that look back on
+    these dates; after a kill or a failure, all tables.
     """
     options = arguments.parse(f"spark_jobs.{job.name}", argv)
     read = around(options.dates, -job.before, job.after)
@@ -66,20 +67,21 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
         storage = Storage(spark)
         manifests = Manifests(storage, options.output)
         storage.check_writable(options.output)
-        manifest_of = {date: manifests.get(date) for date in options.dates}
-        files = records.files(spark, options.input, read)
+        with storage.alone(options.output):
+            manifest_of = {date: manifests.get(date) for date in options.dates}
+            files = records.files(spark, options.input, read)
+            before = {date: manifest for date, manifest in manifest_of.items() if manifest}
+            for dates in batches(options.dates, files):
+                for date in before.keys() & set(dates):
+                    manifests.put(date, replace(before[date], done=False, trends=False))
+                batch = Batch(spark, options.input, options.output, dates, options.slo, reach=(job.before, job.after))
+                for each in (*job.needs, job):
+                    for table, rows in run(each, batch):
+                        sys.stdout.write(f"{shown(dates)} {table.name}: {rows} rows\n")
+                batch.release()
+                for date in before.keys() & set(dates):
+                    manifests.put(date, replace(before[date], trends=False))
     except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    before = {date: manifest for date, manifest in manifest_of.items() if manifest}
-    for dates in batches(options.dates, files):
-        for date in before.keys() & set(dates):
-            manifests.put(date, replace(before[date], done=False, trends=False))
-        batch = Batch(spark, options.input, options.output, dates, options.slo, reach=(job.before, job.after))
-        for each in (*job.needs, job):
-            for table, rows in run(each, batch):
-                sys.stdout.write(f"{shown(dates)} {table.name}: {rows} rows\n")
-        batch.release()
-        for date in before.keys() & set(dates):
-            manifests.put(date, replace(before[date], trends=False))
     return 0

@@ -308,15 +308,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         night = NightlyRun(batch_of, manifests, progress=progress)
         present = records.dates(spark, options.input)
         storage.check_writable(options.output)
-        dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
-        files = records.files(spark, options.input, {each for date in dates for each in night.reads(date)})
-        work = night.everything(dates) if options.dates else night.stale(dates, files)
-        succeeded = night.run(work, files, first, asked=bool(options.dates))
+        with storage.alone(options.output):
+            dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
+            files = records.files(spark, options.input, {each for date in dates for each in night.reads(date)})
+            work = night.everything(dates) if options.dates else night.stale(dates, files)
+            succeeded = night.run(work, files, first, asked=bool(options.dates))
+            for date in sorted(night.changed):
+                succeeded = _report(spark, options.output, date, progress) and succeeded
     except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    for date in sorted(night.changed):
-        succeeded = _report(spark, options.output, date, progress) and succeeded
     for date in options.dates if present else ():
         if not files[date]:
             progress.say(f"{date}: there are no traces of that date")

@@ -1,6 +1,8 @@
 """Files and folders through Hadoop's FileSystem, as Spark itself uses it: local, hdfs, s3a and abfs alike."""
 
+import fcntl
 import io
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,6 +138,27 @@ class Storage:
         with _told(f"{folder}: cannot be written"):
             self._create(probe, b"")
             self.delete(probe)
+
+    @contextmanager
+    def alone(self, folder: str) -> Iterator[None]:
+        """Keep other runs out of an existing folder. Raises StorageError if one is in it.
+
+        Two that replace a table at once can put one into the other. The lock ends with the process. There is none where the
+        folder is on another file system than this machine's.
+        """
+        if (here := self.local(folder)) is None:
+            yield
+            return
+        locked = os.open(here, os.O_RDONLY)
+        try:
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(locked)
+            raise StorageError(f"{folder}: another run is writing these tables: try again when it has ended") from None
+        try:
+            yield
+        finally:
+            os.close(locked)
 
     def write_text(self, path: str, text: str) -> None:
         """Write a file, which appears complete or not at all."""

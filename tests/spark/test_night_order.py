@@ -9,7 +9,7 @@ from contextlib import suppress
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -220,7 +220,7 @@ def test_a_job_alone_leaves_the_trends_to_the_next_night_and_all_tables_if_it_is
     harness.night()
     monkeypatch.setattr(job, "session", lambda _, **__: None)
     monkeypatch.setattr(records, "files", lambda _, __, dates: {date: harness.files.get(date, {}) for date in dates})
-    monkeypatch.setattr(job, "Storage", Mock())
+    monkeypatch.setattr(job, "Storage", MagicMock())
     monkeypatch.setattr(job, "Manifests", lambda _, __: harness.manifests)
     monkeypatch.setattr(job, "run", harness._run)
     argv = ["--date", str(DATE), "--input", "in", "--output", "out"]

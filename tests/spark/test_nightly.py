@@ -280,6 +280,27 @@ def test_a_job_alone_reports_a_mistake_in_the_targets_before_it_replaces_a_table
     assert not (tmp_path / "tables").exists()
 
 
+@pytest.mark.parametrize("main", [nightly.main, route_hourly.main], ids=["night", "job"])
+def test_two_runs_do_not_write_the_same_tables(
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    main: Callable[[list[str]], int],
+) -> None:
+    write(tmp_path / "traces", [record()])
+    monkeypatch.setattr(NightlyRun, "run", lambda *arguments, **keywords: True)
+    tables = tmp_path / "tables"
+    words = ["--input", f"{tmp_path}/traces", "--output", f"file:{tables}", "--date", str(DATE)]
+    tables.mkdir()
+    with Storage(spark).alone(str(tables)):
+        assert main(words) == 2
+    assert capsys.readouterr().err == (f"file:{tables}: another run is writing these tables: try again when it has ended\n")
+    assert list(tables.iterdir()) == []
+    for _ in range(2):  # a run that has ended keeps nobody out
+        assert main(words) == 0
+
+
 def test_a_job_alone_says_that_java_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import report
-from spark_jobs.storage import Storage
+from spark_jobs.storage import Storage, StorageError
 
 
 def folder(root: Path, name: str, text: str) -> str:
@@ -36,6 +36,27 @@ def test_the_old_table_is_there_until_the_new_one_is_and_then_removed(spark: Spa
     Storage(spark).replace(target, fresh)
     assert Path(target, "part").read_text() == "new"
     assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def test_a_folder_is_kept_until_its_run_ends_even_by_a_failure(spark: SparkSession, tmp_path: Path) -> None:
+    storage = Storage(spark)
+
+    def fail() -> None:
+        with storage.alone(str(tmp_path)), storage.alone(folder(tmp_path, "other", "")):
+            with pytest.raises(StorageError, match="another run"), Storage(spark).alone(f"file://{tmp_path}"):
+                pass
+            raise ValueError("no such luck")
+
+    with pytest.raises(ValueError, match="luck"):
+        fail()
+    with Storage(spark).alone(str(tmp_path)):
+        pass
+
+
+def test_a_folder_on_another_file_system_has_no_lock(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Storage, "local", lambda *_: None)
+    with Storage(spark).alone("s3a://bucket/tables"), Storage(spark).alone("s3a://bucket/tables"):
+        pass
 
 
 def test_nobody_outside_owner_and_group_can_read_a_table(spark: SparkSession, tmp_path: Path) -> None:
