@@ -7,6 +7,7 @@ figures are called unknown; a zero is stated as a zero.
 import datetime
 from typing import Any
 
+from spark_jobs.anomalies import LEAST_DAYS
 from spark_jobs.report.numbers import clean, count, duration_us, listing, long_date, plural, share
 
 Figures = dict[str, Any]
@@ -51,7 +52,14 @@ def verdict(figures: Figures) -> tuple[str, str]:
         return "unknown", "tables are missing"
     if not volume["messages"]:
         return "unknown", "no messages were recorded"
+    if figures["anomalies"] is None or not is_compared(figures):
+        return "good", "nothing lost; what is unusual is unknown"
     return "good", "nothing lost, nothing unusual found"
+
+
+def is_compared(figures: Figures) -> bool:
+    """Whether there are enough earlier days for anomalies."""
+    return bool(key(figures, "messages")["days"] >= LEAST_DAYS)
 
 
 def _all(ranking: Figures) -> int:
@@ -169,7 +177,10 @@ def _trust(figures: Figures) -> str:
         trust = "The traces are complete"
     if anomalies is None:
         return f"{trust}; the search for anomalies did not run."
-    if not (found := _all(anomalies)):
+    found = _all(anomalies)
+    if not found and not is_compared(figures):
+        return f"{trust}; it takes {LEAST_DAYS} earlier days to tell which hours are unusual."
+    if not found:
         return f"{trust}, and no hour differed unusually from the same hour of the days before."
     first = anomalies["rows"][0]
     hours = "1 hour of a route" if found == 1 else f"{count(found)} hours of routes"

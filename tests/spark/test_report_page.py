@@ -207,6 +207,38 @@ def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
     assert verdict(figures({}, DAY, MADE))[0] == "unknown"
 
 
+def quiet(earlier: int) -> dict[str, list[dict[str, Any]]]:
+    """A day without anomalies, after so many recorded days."""
+    rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}]}
+    rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0}]
+    rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
+    rows["days"] = [rows["days"][0] | {"date": DAY - dt.timedelta(days=back)} for back in range(earlier + 1)]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("earlier", "why", "says", "section"),
+    [
+        (0, "nothing lost; what is unusual is unknown", "it takes 5 earlier days to tell", "too few earlier days"),
+        (4, "nothing lost; what is unusual is unknown", "it takes 5 earlier days to tell", "too few earlier days"),
+        (5, "nothing lost, nothing unusual found", "no hour differed unusually", "No hour differed unusually"),
+    ],
+)
+def test_nothing_is_called_usual_before_there_are_days_to_compare_with(
+    earlier: int, why: str, says: str, section: str
+) -> None:
+    found = figures(quiet(earlier), DAY, MADE)
+    assert verdict(found) == ("good", why)
+    assert says in sentences(found)[4]
+    assert section in Page(render(found)).text
+
+
+def test_a_day_on_which_anomalies_were_not_searched_for_is_not_called_usual() -> None:
+    rows = quiet(14)
+    del rows["anomalies"]
+    assert verdict(figures(rows, DAY, MADE)) == ("good", "nothing lost; what is unusual is unknown")
+
+
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
