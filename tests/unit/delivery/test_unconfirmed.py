@@ -159,9 +159,9 @@ def test_messages_of_a_flow_that_nobody_listens_to_are_redelivered_and_the_other
     assert harness.is_empty
 
 
-def test_messages_of_the_open_batch_are_redelivered_too() -> None:
+def test_messages_of_the_open_batch_are_redelivered_too_in_order_whatever_their_attributes() -> None:
     harness = StoreHarness()
-    sent = harness.send_some(2)
+    sent = harness.send(*(message(level=level) for level in (1, 2, 1)))
     harness.store.redeliver(harness.lane(), harness.clock.s)
     assert harness.refill(harness.lane()) == sent
 

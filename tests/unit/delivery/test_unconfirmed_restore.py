@@ -50,6 +50,13 @@ def test_its_body_is_read_from_the_journal_when_it_is_needed() -> None:
     assert (harness.keeper.reads, harness.keeper.forgotten) == (1, [NUMBER])
 
 
+def test_messages_of_a_lane_come_back_in_order_whatever_their_attributes() -> None:
+    harness = StoreHarness()
+    sent = [message(level=level, ttl=ttl) for level, ttl in ((1, None), (2, None), (1, 5000), (1, None), (2, None))]
+    assert restore(harness, left_behind(*sent)) == 5
+    assert harness.refill(harness.lane()) == sent
+
+
 def test_messages_that_the_journal_has_as_rows_as_well_count_there() -> None:
     harness = StoreHarness()
     sent = [message(payload=b"1"), message(payload=b"2"), message(payload=b"3")]
