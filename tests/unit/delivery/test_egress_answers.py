@@ -252,6 +252,23 @@ def test_message_expired_while_it_was_away_is_not_sent_again() -> None:
     assert harness.outcomes() == {"expired": 1}
 
 
+@pytest.mark.parametrize("messages", [1, 3])
+def test_what_is_to_be_sent_again_and_cannot_be_read_any_more_is_counted(messages: int) -> None:
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
+    harness.load(*(message(flow) for flow in range(messages)))
+    harness.pump()
+    while harness.transport.unanswered:
+        harness.transport.answer(error=UNCONFIRMED)
+    harness.egress.node_changed(False)
+    assert harness.egress.store is not None
+    ((_, batch),) = harness.egress.store._aside
+    batch.body = (batch.body or b"")[:-1]
+    harness.egress.node_changed(True)
+    assert len(harness.transport.submitted) == messages
+    assert harness.outcomes() == {"dead_lettered": messages}
+    assert (harness.egress.unsettled(), harness.egress.store.bytes) == (0, 0)
+
+
 # faults
 
 
