@@ -9,6 +9,7 @@ from streamer.delivery.dedup import GRACE_S, MisroutedCopies, SeenIds, key_of, s
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import everything_at
 from tests.unit.delivery.messages import message
@@ -75,6 +76,51 @@ def test_message_that_another_listener_released_last_is_forgotten_too() -> None:
     for turn in range(1, 4):
         ids.turn(turn * 10.0)
     assert len(ids) == 0
+
+
+def test_a_message_is_on_its_way_until_its_last_holder_is_done_with_it() -> None:
+    ids = SeenIds(4, 10.0, 0.0)
+    shared, copy = MemoryReceived(message()), MemoryReceived(message())
+    shared.holders = 2
+    ids.hold(key(1), shared)
+    ids.release(shared)
+    assert ids.young == {key(1): shared}  # a copy that arrives now is attached to it
+    shared.attach(copy)
+    ids.release(shared)
+    assert ids.young == {key(1): None}
+    assert (shared.acknowledged, copy.acknowledged) == (True, True)
+
+
+def test_authorities_that_one_message_has_for_itself_count_in_their_generation_only() -> None:
+    ids = SeenIds(20, 1e9, 0.0)
+    for number in range(3):
+        ids.copied(key(number), frozenset("abcd"), is_shared=False)
+    ids.turn(0.0)
+    assert len(ids.old_copies) == 3
+    for number in range(3, 5):
+        ids.turn(0.0)
+        ids.copied(key(number), frozenset("abcd"), is_shared=False)
+    assert (len(ids.old_copies), len(ids.young_copies)) == (3, 2)
+
+
+def test_a_set_that_many_messages_share_counts_for_nothing() -> None:
+    ids = SeenIds(20, 1e9, 0.0)
+    shared = frozenset(str(number) for number in range(1000))
+    for number in range(100):
+        ids.copied(key(number), shared)
+        ids.turn(0.0)
+    assert len(ids.young_copies) == 100
+
+
+def test_only_a_publish_is_a_copy_of_a_publish() -> None:
+    ids = SeenIds(20, 1e9, 0.0)
+    bare = message()
+    ids.copied(bare.id + bare.attributes.origin, frozenset(["fleet"]))
+    addressed = replace(bare.attributes, sink=everything_at("fleet"))
+    assert ids.is_copy(replace(bare, attributes=addressed))
+    for kind in (UMessageType.REQUEST, UMessageType.RESPONSE, UMessageType.NOTIFICATION):
+        assert not ids.is_copy(replace(bare, attributes=replace(addressed, type=kind)))
+    assert not ids.is_copy(replace(bare, attributes=replace(addressed, sink=everything_at("other"))))
 
 
 def test_settling_finds_both_generations_and_ignores_strangers() -> None:
