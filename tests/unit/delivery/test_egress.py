@@ -57,6 +57,17 @@ def test_while_a_window_is_opening_the_lower_classes_have_their_share() -> None:
     assert flows(harness.transport.submitted)[:160].count(1) == 40
 
 
+@pytest.mark.parametrize("levels", [(6, 0), (1, 0), (6, 5)])
+def test_the_lower_class_has_its_share_and_no_more_while_the_higher_one_has_something(levels: tuple[int, int]) -> None:
+    harness = EgressHarness(lower_share=0.25)
+    open_windows(harness, [0, 1], 1000)
+    harness.load(*(message(flow, level) for flow, level in enumerate(levels) for _ in range(960)))
+    harness.pump()
+    sent = flows(harness.transport.submitted)
+    assert [sent[:until].count(1) for until in (64, 1280)] == [0, 320]
+    assert sent[1280:] == [1] * 640
+
+
 def test_lane_that_begins_to_wait_for_its_window_later_holds_the_lower_classes_back_too() -> None:
     harness = EgressHarness(FakeTransport(confirms_at_once=False))
     harness.load(message(0, 6))

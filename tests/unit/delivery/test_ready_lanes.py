@@ -117,7 +117,8 @@ def sent_at_a_share(lower_share: float, levels: list[int], count: int) -> list[i
         found.append(lane.top)
         size = lane.bytes
         assert lane.take(1, NOW_MS, [], []) == 1
-        lanes.ready.sent(size - lane.bytes)
+        if lanes.ready.is_contested:  # else nobody tells
+            lanes.ready.sent(size - lane.bytes)
         lanes.ready.file(lane)
     return found
 
@@ -149,6 +150,21 @@ def test_a_class_alone_owes_nothing_to_those_that_come_later() -> None:
         lanes.send(high)
         lanes.ready.sent(size - high.bytes)
     lanes.load(1, 1)
+    assert lanes.ready.next(0, NOW_S) is high
+
+
+def test_what_the_lower_classes_are_owed_is_forgotten_once_none_of_them_waits() -> None:
+    lanes = Lanes()
+    lanes.ready = ReadyLanes(0.25)
+    high, low = lanes.load(0, 6, 6, 6, 6), lanes.load(1, 1)
+    assert lanes.ready.next(0, NOW_S) is high
+    lanes.send(high)
+    lanes.ready.sent(1_000_000)
+    for lane in (low, high):  # the lower class has its turn, and then has nothing
+        assert lanes.ready.next(0, NOW_S) is lane
+        lanes.send(lane)
+        lanes.ready.sent(500)
+    lanes.load(2, 1)
     assert lanes.ready.next(0, NOW_S) is high
 
 
