@@ -218,7 +218,7 @@ def test_a_batch_that_cannot_be_read_is_counted_and_goes(path: Path) -> None:
 
 
 def test_messages_in_batches_whose_endpoint_is_gone_become_dead_letters_once(path: Path) -> None:
-    """One of them is a row as well. There are so many that their letters are not written all at once."""
+    """One is a row as well, two are in a later batch. There are so many that their letters are not written all at once."""
     with earlier(path) as process:
         process.store.target = "formerly"
         sent = [message(payload=b"%d" % number) for number in range(4)]
@@ -229,7 +229,9 @@ def test_messages_in_batches_whose_endpoint_is_gone_become_dead_letters_once(pat
             process.send_unconfirmed(deliveries[0].lane)
             process.write()
         row = Row(numbers[0], "up", "vehicle", "formerly", 0, 0, codec.UNCHANGED, codec.pack(sent[0]))
-        write(process, Batch(rows=[row]))
+        *_, last = process.in_file("segments", "body")
+        assert isinstance(last, bytes)
+        write(process, Batch(rows=[row], segments=[Segment(process.journal.number(), "formerly", last)]))
     with later(path) as harness:
         while not harness.recovery.is_complete:
             found = harness.recovery.run()
