@@ -146,6 +146,20 @@ def test_victims_are_proposed_and_not_taken() -> None:
     assert queue.messages == 2
 
 
+def test_what_came_back_from_a_batch_or_the_journal_is_evicted_before_what_is_younger() -> None:
+    queue, _ = full(2, messages=4)
+    sent = [push(queue, message(flow=1)) for _ in range(2)]
+    for each in sent:
+        take(queue, each)
+        each.lane.confirmed()
+        queue.pack_away(each)
+    lane = sent[0].lane
+    back = [Delivery(each.received, each.message, lane, each.seq, each.size, 0.0, NOW_MS) for each in sent]
+    queue.put_back_all(lane, back)
+    push(queue, message(flow=3))
+    assert (queue.victims(1, 1), queue.least(1)) == (back[:1], back[0])
+
+
 def test_queue_that_begins_to_evict_knows_what_it_held_before() -> None:
     queue = route_queue(queue={"messages": 3})
     for n, level in enumerate((1, 0, 0)):

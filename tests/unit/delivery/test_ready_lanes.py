@@ -101,6 +101,18 @@ def test_a_lane_that_cannot_send_for_another_reason_blocks_nobody() -> None:
     assert lanes.ready.floor() == 0
 
 
+def test_a_lane_that_waits_for_what_was_in_flight_when_its_receiver_was_lost_blocks_nobody() -> None:
+    lanes = Lanes()
+    lane = lanes.load(0, 5, 5, window=1)
+    lanes.send(lane)
+    lane.unconfirmed_in_flight = lane.in_flight
+    assert not lanes.ready.file(lane)
+    assert lanes.ready.floor() == 0
+    lane.confirmed()
+    assert lanes.ready.file(lane)
+    assert lanes.order() == [lane]
+
+
 # shares
 
 
