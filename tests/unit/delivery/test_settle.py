@@ -1,19 +1,24 @@
 """Settling: every message comes through here once; its outcome is counted and traced, and its source told."""
 
+from pathlib import Path
+
 import pytest
 
 from streamer.delivery.dedup import key_of
 from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import NO_ROUTE
 from streamer.delivery.stats import Histogram, RouteStats
+from streamer.delivery.tap import Tap, TapFilter, Taps
 from streamer.delivery.unconfirmed_batch import LaneShare
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
 from tests.clock import START_MS
-from tests.unit.delivery.custody_harness import acknowledged
-from tests.unit.delivery.messages import message, push
+from tests.unit.delivery.custody_harness import acknowledged, journaled
+from tests.unit.delivery.messages import message, push, queue_policy
 from tests.unit.delivery.settler_harness import SettlerHarness
+from tests.unit.journal.harness import letter
 
 EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed")
 UNWANTED = Failure(Outcome.UNWANTED, UCode.OK, "no route")
@@ -76,6 +81,19 @@ def test_a_message_with_two_destinations_is_acknowledged_when_both_have_it() -> 
     assert harness.seen.young[key_of(shared.message)] is None
 
 
+@pytest.mark.parametrize("routes", [[0, 1], [0, 0, 1, 1, 1, 0]])
+def test_messages_of_several_routes_are_counted_on_their_own_accounts(routes: list[int]) -> None:
+    harness = SettlerHarness()
+    queues = [harness.queue, RouteQueue("down", "cloud", "vehicle", queue_policy(), RouteStats(), harness.owner)]
+    waiting = [push(queues[route], message(flow)) for flow, route in enumerate(routes)]
+    for delivery in waiting:
+        delivery.lane.take(1, START_MS, [], [])
+    harness.settler.delivered(waiting)
+    for route, queue in enumerate(queues):
+        assert queue.stats.outcomes == {(Outcome.DELIVERED, UCode.OK): routes.count(route)}
+        assert (queue.messages, queue.stats.settled) == (0, queue.stats.accepted)
+
+
 # unconfirmed
 
 
@@ -108,7 +126,10 @@ def test_unconfirmed_messages_that_cannot_be_read_any_more_are_lost() -> None:
     lane, share = harness.queue.lane((message().attributes.source, None)), LaneShare(1)
     share.count = 2
     share.traces += bytes(16)
+    tap, other = Tap(TapFilter(), 10, False), Tap(TapFilter(route="down"), 10, False)
+    harness.settler.use_taps(Taps([tap, other]))
     harness.settler.lost(lane, share)
+    assert (tap.left_out, other.left_out) == (2, 0)
     assert harness.queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.DATA_LOSS): 2}
     assert [outcome for outcome, _ in harness.tracer.records] == [Outcome.DEAD_LETTERED]
 
@@ -227,6 +248,20 @@ def test_nothing_is_given_up_for_a_message_that_has_to_go_itself() -> None:
     waiting = push(queue, message(level=3))
     assert not harness.settler.evict_for(queue, 1, 2, FULL)
     assert list(queue.waiting()) == [waiting]
+
+
+def test_with_every_tick_sources_are_told_that_have_waited_too_long_for_a_commit(tmp_path: Path) -> None:
+    with journaled(tmp_path / "journal.db") as held:
+        harness = SettlerHarness(held)
+        received = MemoryReceived(message())
+        held.custody.letter(letter(held.journal.number(), 1), received)
+        harness.seen.release(received)
+        held.clock.advance(900)
+        harness.settler.tick(held.clock.s)
+        assert not received.acknowledged
+        held.clock.advance(200)
+        harness.settler.tick(held.clock.s)
+        assert received.acknowledged
 
 
 def test_without_a_tracer_everything_is_settled_as_well() -> None:
