@@ -332,12 +332,25 @@ async def test_with_a_journal_it_is_found_out_first_whether_anybody_listens(tmp_
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
         harness.arrive("cloud", order(harness))
         draining = asyncio.create_task(harness.router.drain(3600))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await until(lambda: draining.done() or harness.router.pump._awaited is not None, "the wait")
         assert not draining.done()
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         harness.router.tick()
         assert await draining == 1
+
+
+async def test_with_a_journal_what_was_sent_is_waited_for_until_it_is_confirmed(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
+        harness = run.harness
+        harness.arrive("cloud", order(harness))
+        assert harness.router.egresses["vehicle"].in_flight == 0
+        draining = asyncio.create_task(harness.router.drain(3600))
+        await until(lambda: draining.done() or harness.router.pump._awaited is not None, "the wait")
+        assert not draining.done()
+        for _ in range(2):  # its batch is closed, and counts as delivered
+            harness.clock.advance(11_000)
+            harness.router.tick()
+        assert await draining == 0
 
 
 async def test_without_a_journal_everything_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:

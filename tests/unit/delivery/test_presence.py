@@ -271,6 +271,19 @@ def test_publishes_that_return_before_it_is_known_that_nobody_listens_wait_for_a
     assert (lane.live, lane.lost_receiver) == (1, True)
 
 
+@pytest.mark.parametrize("found", [[Presence.ABSENT], [Presence.INTERRUPTED, Presence.ABSENT]])
+def test_what_an_earlier_process_has_sent_waits_for_a_listener_if_there_is_none_yet(found: list[Presence]) -> None:
+    harness = PresenceHarness()
+    lane = harness.watched(message(), Presence.UNKNOWN).lane
+    harness.held.send_unconfirmed(lane)
+    for presence in found:
+        harness.change(lane, presence)
+    assert harness.held.store.refill(lane) == []
+    harness.lanes.file(lane)
+    harness.absent.settle_unheard()
+    assert (harness.queue.messages, harness.queue.stats.outcomes) == (1, {})
+
+
 def test_a_flow_that_had_nothing_unconfirmed_waits_for_nobody() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.PRESENT).lane
