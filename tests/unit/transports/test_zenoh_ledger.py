@@ -160,6 +160,22 @@ def test_streamer_that_was_silent_is_not_waited_for_until_it_gives_a_receipt() -
     assert d.receipts("a3") == ["delivered a3"]
 
 
+def test_streamer_that_was_silent_is_waited_for_again_once_it_has_left_and_come_back() -> None:
+    d = LedgerHarness()
+    d.ledger.add_streamer(S1, "veh2")
+    d.submit("a1")
+    d.put("a1", now_s=100.0)
+    d.ledger.tick(100.0 + PATIENCE_S)
+    d.heard()
+    d.ledger.remove_streamer(S1, "cloud")
+    d.ledger.add_streamer(S1, "cloud")  # it has served another authority all the time
+    assert not d.submit("a2")
+    for authority in ("cloud", "veh2"):
+        d.ledger.remove_streamer(S1, authority)
+    d.ledger.add_streamer(S1, "cloud")
+    assert d.submit("a3")
+
+
 def test_another_streamer_is_waited_for_while_one_is_silent() -> None:
     d = LedgerHarness()
     d.submit("a1")

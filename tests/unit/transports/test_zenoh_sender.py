@@ -293,6 +293,18 @@ def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert session.put_as_text == 50 - 2 * 7
 
 
+def test_what_is_remembered_of_flows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "_ROUTES", 10)
+    session: Any = CountingSession()
+    publishers = Publishers(session, "gateway", threading.Lock())
+    for number in range(100):
+        for _ in range(1 + number % 5):  # some often enough for a publisher
+            assert publishers.put(publish(1, UUri("veh1", number + 1, 1, 0x8000))) is None
+        assert len(publishers._puts) <= 10
+        assert len(publishers._counts) <= 10
+    assert session.put_as_text + session.put_by_number == 300
+
+
 class Panic(BaseException):
     """What a panic in Zenoh becomes is no Exception."""
 

@@ -15,6 +15,7 @@ from streamer.transports.zenoh.wire import (
     encode_attachment,
     key_filter,
     key_for,
+    narrowed,
 )
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -143,6 +144,18 @@ def test_fields_may_come_in_any_order(uuid: bytes, attributes: Attributes) -> No
     rest = attributes_to_proto(None, attributes).SerializeToString()
     only_id = pb.UAttributes(id=attributes_to_proto(uuid, attributes).id).SerializeToString()
     assert decode(b"x", b"\x01" + rest + only_id, attributes) == UMessage(uuid, attributes, b"x")
+
+
+def test_only_a_listener_for_all_messages_to_everybody_is_narrowed() -> None:
+    every = everything_at("*")
+    assert narrowed(every, every) == ((every._replace(resource=0), every), (every, every._replace(resource=0)))
+    for source, sink in (
+        (every, None),
+        (every, everything_at("cloud")),  # copies of a Publish for this authority are meant, too
+        (every, every._replace(resource=7)),
+        (every._replace(resource=0x8000), every),
+    ):
+        assert narrowed(source, sink) == ((source, sink),)
 
 
 @given(uuids, uuids)
