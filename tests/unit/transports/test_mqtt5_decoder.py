@@ -93,6 +93,15 @@ def test_ttl_property_wins_over_the_expiry_interval(
     assert decode(packet(properties, message_expiry_interval=expiry_s)).attributes.ttl == ttl
 
 
+@pytest.mark.parametrize("key", ["6", "7"])  # TTL and permission level
+def test_numbers_have_32_bits(key: str) -> None:
+    attributes = decode(packet([(key, str(2**32 - 1))])).attributes
+    assert 2**32 - 1 in (attributes.ttl, attributes.permission_level)
+    for number in (str(2**32), "9" * 11, "-1", "1.0", "\u0661"):
+        with pytest.raises(MalformedPacketError):
+            decode(packet([(key, number)]))
+
+
 def test_first_of_equal_keys_wins() -> None:
     both = packet()
     doubled = [*both.user_properties, ("3", "//other/1/1/8000"), ("1", "nonsense"), ("uP", "2")]
