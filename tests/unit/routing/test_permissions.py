@@ -79,6 +79,12 @@ def test_an_earlier_rule_wins_whatever_its_wildcards_are() -> None:
     assert isinstance(judge(permissions(narrow, wide)), Permit)
 
 
+def test_a_rule_is_found_behind_earlier_ones_of_its_form_and_of_others_that_do_not_match() -> None:
+    other, wide = {"allow": {"from": "//other/C0/1/0"}}, {"allow": {"from": "//other/FFFFFFFF/FF/FFFF"}}
+    asked = permissions(other, wide, {"deny": {"from": "//backend/C0/1/0"}})
+    assert denial(judge(asked))[1] == "permissions.endpoints.cloud.rules[2] denies it"
+
+
 def test_a_rule_is_about_its_types_only() -> None:
     asked = permissions({"allow": {"types": ["request"]}})
     assert isinstance(judge(asked), Permit)
