@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.dead_letter import FailedMessage, dead_letter, error_response
+from streamer.delivery.dead_letter import FailedMessage, dead_letter, error_response, letter_of
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import (
     Attributes,
@@ -163,3 +163,15 @@ def test_invalid_request_is_answered_as_far_as_its_addresses_allow(broken: Attri
 
 def test_request_with_an_invalid_id_is_not_answered() -> None:
     assert error_response(story(UMessage(bytes(16), ASK))) is None
+
+
+@pytest.mark.parametrize("copy_for", [None, everything_at("fleet")])
+@pytest.mark.parametrize("addressed_to", [None, everything_at("cloud")])
+def test_a_kept_letter_has_the_sink_of_the_copy_that_failed_or_that_of_its_message(
+    copy_for: UUri | None, addressed_to: UUri | None
+) -> None:
+    sent = publish(NOW_MS, TOPIC, b"x")
+    sent = replace(sent, attributes=replace(sent.attributes, sink=addressed_to))
+    kept = letter_of(replace(story(sent), sink=copy_for), "vehicle", 7)
+    assert kept.sink == str(copy_for or addressed_to or "")
+    assert (kept.number, kept.id, kept.ingress, kept.source) == (7, sent.id, "vehicle", str(TOPIC))
