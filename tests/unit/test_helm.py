@@ -174,7 +174,8 @@ def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
         ({"replicas": 2}, ("authority: cloud-gateway", "authority: ${HOSTNAME}"), "expected share"),
         ({"replica": 2}, ("", ""), "replica"),
         ({"secrets": [{"secret": "a", "path": "relative"}]}, ("", ""), "secrets"),
-        ({"files": {"streamer.yaml": "x"}}, ("", ""), "files"),
+        ({"files": {"streamer.yaml": "x"}}, ("", ""), "files: expected other names than streamer.yaml"),
+        ({"files": {"a/b": "x"}}, ("", ""), "a/b"),
     ],
 )
 def test_what_cannot_work_is_refused(

@@ -32,6 +32,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* What the configuration file says, as JSON. It is refused where Kubernetes could not run it. */}}
 {{- define "ustreamer.config" -}}
 {{- $config := fromYaml (required "config: expected the streamer's configuration: --set-file config=streamer.yaml" .Values.config) }}
+{{- if hasKey .Values.files "streamer.yaml" }}{{ fail "files: expected other names than streamer.yaml, which is that of config" }}{{ end }}
 {{- if hasKey $config "Error" }}{{ fail (printf "config: expected YAML: %s" $config.Error) }}{{ end }}
 {{- $listen := include "ustreamer.key" (list $config "metrics" "listen") }}
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]*$" $listen) }}
