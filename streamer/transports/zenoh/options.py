@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import zenoh
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from streamer.described import Described
 from streamer.transports.addresses import is_loopback
@@ -19,9 +19,10 @@ from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
 from streamer.uprotocol.uri import ANY_AUTHORITY, is_authority
 
 _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
+_HOST_AND_PORT = re.compile(r"(?:\[[^\]\s]+\]|[^\s/:?#\[\]]+):(?P<port>\d{1,5})(?:[?#]\S*)?")
 _OPEN = re.compile(r"(?:tcp|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):?[^?#]*")
 """A Zenoh endpoint without encryption, up to its settings."""
-_LISTEN = re.compile(r"(?:tcp|tls|ws|wss)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d+)(?P<settings>.*)")
+_LISTEN = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d+)(?P<settings>.*)")
 """A Zenoh endpoint on a TCP port."""
 _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
 _SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
@@ -42,6 +43,7 @@ _SHARED_MEMORY = "transport/shared_memory/enabled"
 # uP-L1 2.6.1: TCP and not UDP. Links over UDP lose messages silently, and QUIC is built on UDP.
 _PROTOCOLS = "transport/link/protocols"
 _RELIABLE = ("tcp", "tls", "ws", "unixsock-stream", "unixpipe", "vsock", "serial")
+_WITH_PORT = ("tcp", "tls", "ws")
 _OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
 _MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
@@ -56,6 +58,28 @@ _ZENOH_KEEP_ALIVE = 4
 _KEEP_ALIVE_MS = 250
 
 
+def _streamer(text: str) -> str:
+    if text == ANY_AUTHORITY or not is_authority(text):
+        raise ValueError("expected the authority of a streamer, for instance gateway")
+    return text
+
+
+def _endpoint(text: str) -> str:
+    """An endpoint that Zenoh can open. It is not repeated in the error, because it may hold a password."""
+    if not _ENDPOINT.fullmatch(text):
+        raise ValueError("not a Zenoh endpoint; expected protocol/address, for instance tcp/192.168.0.2:7447")
+    protocol, _, address = text.partition("/")
+    if protocol not in _RELIABLE:
+        raise ValueError(f"not a reliable protocol; expected one of {', '.join(_RELIABLE)}")
+    match = _HOST_AND_PORT.fullmatch(address)
+    if protocol in _WITH_PORT and (match is None or int(match["port"]) > 65_535):
+        raise ValueError(f"not a Zenoh endpoint; expected {protocol}/host:port, for instance {protocol}/192.168.0.2:7447")
+    return text
+
+
+_Endpoint = Annotated[str, AfterValidator(_endpoint)]
+
+
 class ReceiptOptions(Described):
     """Receipts between streamers that share the key in ``key_file``. Only ``streamers``, by authority, are believed."""
 
@@ -63,16 +87,8 @@ class ReceiptOptions(Described):
 
     key_file: Path
     """A file with the key that all these streamers share, at least 16 bytes. Only they may read it."""
-    streamers: list[str] = Field(min_length=1)
+    streamers: list[Annotated[str, AfterValidator(_streamer)]] = Field(min_length=1)
     """The authorities of the other streamers. The receipts of everybody else are refused."""
-
-    @field_validator("streamers")
-    @classmethod
-    def _authorities(cls, streamers: list[str]) -> list[str]:
-        for number, streamer in enumerate(streamers, 1):
-            if streamer == ANY_AUTHORITY or not is_authority(streamer):
-                raise ValueError(f"item {number}: expected the authority of a streamer, for instance gateway")
-        return streamers
 
     def key(self) -> ReceiptKey:
         """The key, read now. Raises `ConfigurationError` with the option, never with the content."""
@@ -97,9 +113,9 @@ class ZenohOptions(WireOptions):
 
     mode: Literal["peer", "client", "router"] = "peer"
     """A peer, a client of a Zenoh router, or a router."""
-    listen: list[str] = []
+    listen: list[_Endpoint] = []
     """Zenoh endpoints to listen on, such as ``tcp/192.168.0.2:7447``. With none, nobody can connect."""
-    connect: list[str] = []
+    connect: list[_Endpoint] = []
     """Zenoh endpoints to connect to."""
     scouting: bool = False
     """Search for other nodes by multicast."""
@@ -128,16 +144,6 @@ class ZenohOptions(WireOptions):
     """Limits on listeners."""
     _contents: tuple[bytes, ...] = PrivateAttr(())
     """Digests of the files that are read when the session is opened: options are equal only if these are, too."""
-
-    @field_validator("listen", "connect")
-    @classmethod
-    def _endpoints(cls, endpoints: list[str]) -> list[str]:
-        for number, endpoint in enumerate(endpoints, 1):
-            if not _ENDPOINT.fullmatch(endpoint):  # not repeated here, because it may hold a password
-                raise ValueError(f"item {number}: expected protocol/address, for instance tcp/192.168.0.2:7447")
-            if _OVER_UDP.match(endpoint):
-                raise ValueError(f"item {number}: expected a reliable protocol, for instance tcp, not one over UDP")
-        return endpoints
 
     @model_validator(mode="after")
     def _client_needs_a_router(self) -> "ZenohOptions":

@@ -22,7 +22,7 @@ from streamer.transports.probe import (
 )
 from streamer.transports.zenoh.options import ZenohOptions, session_config
 
-_TCP = re.compile(r"(?:tcp|tls|ws|wss)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d{1,5})")
+_TCP = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d{1,5})")
 _UNIX = re.compile(r"unixsock-stream/(?P<path>[^?#]+)")
 _SETTINGS = re.compile(r"[?#].*", re.DOTALL)
 _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")

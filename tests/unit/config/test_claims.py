@@ -44,7 +44,7 @@ def listening(metrics: str | None, *zenohs: list[str]) -> list[tuple[tuple[int |
         ("[::]:7447", "tcp/[::1]:7447"),
         ("localhost:7447", "tcp/127.0.0.1:7447"),
         ("[::1]:7447", "ws/LOCALHOST:7447"),
-        ("gateway:7447", "wss/gateway:7447#so_rcvbuf=1"),
+        ("gateway:7447", "ws/gateway:7447#so_rcvbuf=1"),
     ],
 )
 def test_a_port_for_two_is_a_mistake(metrics: str, listen: str) -> None:

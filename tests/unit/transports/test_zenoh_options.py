@@ -77,9 +77,47 @@ def test_path_may_be_text() -> None:
 
 def test_endpoint_that_zenoh_refuses_is_not_repeated() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        session_config(ZenohOptions(connect=["tcp/a#secret?x"]))
+        session_config(ZenohOptions(connect=["tcp/a:1#secret?x"]))
     assert "secret" not in str(caught.value)
     assert caught.value.key == "connect"
+
+
+@pytest.mark.parametrize("option", ["listen", "connect"])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("tcp/10.0.0.1", "expected tcp/host:port, for instance tcp/192.168.0.2:7447"),
+        ("tls/router.local#iface=eth0", "expected tls/host:port"),
+        ("tcp/10.0.0.1/7447", "expected tcp/host:port"),
+        ("tcp/[::1]", "expected tcp/host:port"),
+        ("ws/10.0.0.1:65536", "expected ws/host:port"),
+        ("tpc/10.0.0.1:7447", "not a reliable protocol; expected one of tcp, tls, ws,"),
+        ("wss/10.0.0.1:7447", "not a reliable protocol"),
+        ("tcp://10.0.0.1:7447", "expected protocol/address"),
+    ],
+)
+def test_an_endpoint_that_zenoh_could_never_open_is_refused_at_its_place(option: str, wrong: str, told: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ZenohOptions.model_validate({option: ["tcp/127.0.0.1:7447", wrong]})
+    (error,) = caught.value.errors()
+    assert error["loc"] == (option, 1)
+    assert told in error["msg"]
+    assert wrong not in error["msg"]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp/127.0.0.1:0", "tcp/[::]:7447#iface=eth0", "tls/router.local:7447?rel=1#so_rcvbuf=1", "unixsock-stream//run/z"],
+)
+def test_an_endpoint_that_zenoh_opens_is_accepted(endpoint: str) -> None:
+    assert ZenohOptions(listen=[endpoint]).listen == [endpoint]
+
+
+def test_a_streamer_that_is_no_authority_is_refused_at_its_place() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ReceiptOptions.model_validate({"key_file": "/k", "streamers": ["gw2", "*"]})
+    (error,) = caught.value.errors()
+    assert error["loc"] == ("streamers", 1)
 
 
 @pytest.mark.parametrize("content", [None, "{transport: {shared_memory: {enabled: true}}}"])
