@@ -118,8 +118,19 @@ def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
         message = "not valid YAML (the text is withheld)"
     elif problem == "mapping values are not allowed here":  # PyYAML sees it at the next colon, which is often a line late
         message = (
-            "not valid YAML: a colon too many; is a space missing behind the one above, or quotes around text with a colon?"
+            "not valid YAML: a colon too many; is a colon or the space behind it missing above, are quotes missing around "
+            "text with a colon, or is this line indented further than its neighbours?"
         )
+    elif "<document start>" in problem:
+        message = "not valid YAML: it cannot follow what stands before; is a colon missing there, or is that indented?"
+    elif "<block end>" in problem:
+        message = (
+            "not valid YAML: it cannot follow what stands before; expected the indentation of its neighbours, and quotes "
+            "around the whole of a text"
+        )
+    elif exc.context_mark is not None and problem.startswith("expected ',' or "):
+        begin = f"{exc.context_mark.line + 1}:{exc.context_mark.column + 1}"
+        message = f"not valid YAML: {problem.partition(', but')[0]} to end what begins at {begin}"
     else:
         message = f"not valid YAML: {exc.context + ', ' if exc.context else ''}{problem}"
         message = _QUOTED.sub(_of_the_parser, message)

@@ -110,6 +110,36 @@ def test_a_reference_that_is_none_is_a_mistake(text: str) -> None:
         ("a: {b: ${X}}\n", (1, 9), "not valid YAML: expected quotes around ${...} inside { } and [ ]"),
         ("a: x\x00\n", (1, 5), "a control character; expected printable text"),
         ("a: {<<: 7}\n", (1, 9), "expected a mapping, or a list of mappings, behind <<"),
+        ("a: [b\nc: 1\n", (2, 2), "not valid YAML: expected ',' or ']' to end what begins at 1:4"),
+        ("a:\n  b: {c: 1\n  d: 2\n", (3, 4), "not valid YAML: expected ',' or '}' to end what begins at 2:6"),
+        (
+            "a b  # c\nd: 1\n",
+            (2, 1),
+            "not valid YAML: it cannot follow what stands before; is a colon missing there, or is that indented?",
+        ),
+        (
+            "  a: 1\nb: 2\n",
+            (2, 1),
+            "not valid YAML: it cannot follow what stands before; is a colon missing there, or is that indented?",
+        ),
+        (
+            "a:\n   b: [1]\n  c: 2\n",
+            (3, 3),
+            "not valid YAML: it cannot follow what stands before; expected the indentation of its neighbours, and quotes "
+            "around the whole of a text",
+        ),
+        (
+            'a: "b" c\n',
+            (1, 8),
+            "not valid YAML: it cannot follow what stands before; expected the indentation of its neighbours, and quotes "
+            "around the whole of a text",
+        ),
+        (
+            "a:\n   b: c\n    d: e\n",
+            (3, 6),
+            "not valid YAML: a colon too many; is a colon or the space behind it missing above, are quotes missing around "
+            "text with a colon, or is this line indented further than its neighbours?",
+        ),
         ("password: [x\n", (2, 1), None),
     ],
 )
