@@ -21,6 +21,7 @@ from streamer.transports.installed import load_transport
 Location = tuple[str | int, ...]
 
 _LONGEST_TEXT = 60
+_FEW_KEYS = 8
 
 RENAMED = {"dispatch": "queue_policy"}
 """Keys of earlier versions, each with its name of today. They are refused like any other unknown key."""
@@ -80,7 +81,7 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
     if kind == "extra_forbidden":
         valid = valid_keys(location[:-1], data)
         known = RENAMED.get(str(location[-1]))
-        hint = f"; it is called {known!r} now" if known in valid else nearest(location[-1], valid)
+        hint = f"; it is called {known!r} now" if known in valid else _nearest(location, valid, data)
         if not is_plain_key(location[-1]):
             hint = "; is there a space behind the colon?"
         return f"unknown key; expected one of {', '.join(valid)}{hint}"
@@ -89,12 +90,14 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
     if kind == "check":
         return error["msg"]
     if kind == "expected":
-        return f"{error['msg']}, found {found}"
+        return error["msg"] if found == _MAPPING_FOUND else f"{error['msg']}, found {found}"
     if kind == "value_error":
         _, text = _keyed(error)
         return f"{text}, found {found}" if text.startswith("expected") and found != _MAPPING_FOUND else text
     if kind not in _EXPECTED:
         return f"{error['msg'][:1].lower()}{error['msg'][1:]}, found {found}"
+    if _EXPECTED[kind] is _MAPPING:
+        return f"expected {_mapping(location, data)}, found {found}"
     expected = _EXPECTED[kind].format_map({k: f"{v:.15g}" if isinstance(v, float) else v for k, v in context.items()})
     hint = ""
     if kind in ("literal_error", "enum") and isinstance(error["input"], str) and found != WITHHELD:
@@ -102,6 +105,21 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
     if kind == "string_type" and isinstance(error["input"], int | float):
         hint = "; put it in quotes"
     return f"expected {expected}, found {found}{hint}"
+
+
+def _mapping(location: Location, data: Any) -> str:
+    """What is expected where a section has to be: its keys if they are few, and null if that is allowed."""
+    kind = _kind_at(location, data)
+    valid = valid_keys(location, data)
+    expected = f"a mapping with the keys {', '.join(valid)}" if 0 < len(valid) <= _FEW_KEYS else _MAPPING
+    return f"null or {expected}" if types.NoneType in typing.get_args(kind) else expected
+
+
+def _nearest(location: Location, valid: list[str], data: Any) -> str:
+    """The key that an unknown one may stand for: one of that name in a section below, else the nearest one here."""
+    wrong = location[-1]
+    below = [f"{key}.{wrong}" for key in valid if wrong in valid_keys((*location[:-1], key), data)]
+    return f"; did you mean {' or '.join(map(repr, below))}?" if below else nearest(wrong, valid)
 
 
 _MAPPING_FOUND = "a mapping"
@@ -138,8 +156,18 @@ def kind_of(value: Any) -> str:
 
 def valid_keys(location: Location, data: Any) -> list[str]:
     """The keys that the mapping at ``location`` may have."""
+    kind = _plain(_kind_at(location, data))
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return []
+    names = [info.alias or name for name, info in kind.model_fields.items()]
+    return [name for name in names if name != "queue_policy"] + list(POLICY_KEYS) if kind is RouteConfig else names
+
+
+def _kind_at(location: Location, data: Any) -> Any:
+    """The annotation of the value at ``location``; None if no model says what that is."""
     kind: Any = Config
     for depth, part in enumerate(location):
+        kind = _plain(kind)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             if part == "options" and (location[0], depth) in (("endpoints", 2), ("permissions", 2)):
                 kind = _options_model(location, data)
@@ -150,11 +178,7 @@ def valid_keys(location: Location, data: Any) -> list[str]:
                 kind = fields[str(part)].annotation if part in fields else None
         else:
             kind = (typing.get_args(kind) or (None,))[-1]  # of a list the items, of a dict the values
-        kind = _plain(kind)
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return []
-    names = [info.alias or name for name, info in kind.model_fields.items()]
-    return [name for name in names if name != "queue_policy"] + list(POLICY_KEYS) if kind is RouteConfig else names
+    return kind
 
 
 def _plain(kind: Any) -> Any:

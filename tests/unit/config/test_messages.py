@@ -43,7 +43,23 @@ def said(data: dict[str, Any], found: Any = "there") -> tuple[tuple[str | int, .
         ({"queue_policy": {"absent_s": 0.0}}, ("queue_policy", "absent_s"), "expected more than 0, found there"),
         ({"log": {"level": "dbug"}}, ("log", "level"), "expected 'debug', 'info', 'warning' or 'error', found there"),
         ({"authority": 7}, ("authority",), "expected text, found there; put it in quotes"),
-        ({"metrics": []}, ("metrics",), "expected a mapping of keys, found there"),
+        (
+            {"journal": False},
+            ("journal",),
+            "expected null or a mapping with the keys path, max_bytes, memory, found there",
+        ),
+        (
+            {"control": []},
+            ("control",),
+            "expected a mapping with the keys allow, max_rules, http, http_token_file, found there",
+        ),
+        ({"usubscription": False}, ("usubscription",), "expected null or a mapping of keys, found there"),
+        (
+            {"routes": [{"from": "vehicle", "to": "cloud", "rate": 7}]},
+            ("routes", 0, "rate"),
+            "expected null or a mapping with the keys messages, bytes, burst_s, found there",
+        ),
+        ({"endpoints": []}, ("endpoints",), "expected a mapping of keys, found there"),
         ({"multicast": {}}, ("multicast",), "expected a list, found there"),
         ({"journal": {}}, ("journal", "path"), "expected this key, which is required; found none"),
     ],
@@ -67,6 +83,30 @@ def test_an_unknown_key_is_told_with_those_that_are_known() -> None:
     assert location == ("log", "levl")
     assert text == "unknown key; expected one of level, format, repeat_s, audit; did you mean 'level'?"
     assert is_about_key(mistake(raw(log={"levl": "debug"})))
+
+
+def test_a_mapping_that_lacks_a_choice_is_not_what_was_found() -> None:
+    _, text = said(raw(queue_policy={"rate": {}}), {})
+    assert text == "expected messages, bytes or both: how many per second"
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ({"queue_policy": {"on_full": "reject"}}, "did you mean 'queue.on_full'?"),
+        ({"queue": {}}, "did you mean 'queue_policy.queue' or 'dead_letter.queue'?"),
+        ({"routes": [{"from": "vehicle", "to": "cloud", "attempts": 3}]}, "did you mean 'retry.attempts'?"),
+        ({"log": {"formt": "json"}}, "did you mean 'format'?"),
+    ],
+)
+def test_a_key_of_a_section_below_is_told_with_that_section(change: dict[str, Any], hint: str) -> None:
+    assert said(raw(**change))[1].endswith(f"; {hint}")
+
+
+def test_an_option_of_a_section_below_is_told_with_that_section() -> None:
+    endpoints = raw()["endpoints"]
+    endpoints["cloud"]["options"]["ca_file"] = "/etc/ca.pem"
+    assert said(raw(endpoints=endpoints))[1].endswith("; did you mean 'tls.ca_file'?")
 
 
 def test_a_key_of_an_earlier_version_is_told_with_its_name_of_today() -> None:
