@@ -15,6 +15,8 @@ OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 _ENDPOINT = re.compile(r"https?://(?:[^\s/:?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#]*)?")
 
+_APPENDED = ("/v1/metrics", "/v1/traces")
+
 
 class OtelError(ValueError):
     """What the push needs is not installed as it should be; the text begins with the key."""
@@ -30,6 +32,8 @@ def _is_there(module: str) -> bool:
 def _endpoint(text: str) -> str:
     if not _ENDPOINT.fullmatch(text):
         raise expected("the address of a collector, such as https://collector.example:4318, without user, ? and #")
+    if text.rstrip("/").endswith(_APPENDED):
+        raise expected(f"the address of a collector without {' and '.join(_APPENDED)}, which are appended")
     if not all(map(_is_there, OTEL_MODULES)):
         raise expected("otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')")
     return text.rstrip("/")

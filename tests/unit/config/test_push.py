@@ -30,6 +30,11 @@ def test_what_is_no_address_of_a_collector_is_refused_without_its_secrets(endpoi
     assert "secret" not in text
 
 
+@pytest.mark.parametrize("endpoint", ["http://c:4318/v1/metrics", "https://c/otlp/v1/traces/"])
+def test_what_is_appended_is_no_part_of_the_address_of_a_collector(endpoint: str) -> None:
+    assert "without /v1/metrics and /v1/traces, which are appended" in mistakes(otel={"endpoint": endpoint})
+
+
 @pytest.mark.parametrize(
     "otel",
     [
