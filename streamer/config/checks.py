@@ -175,16 +175,16 @@ def _permissions(endpoints: Any, authorities: Mapping[str, list[str]]) -> Iterat
         for index, rule in enumerate(_items(_part(section, "rules"))):
             for kind in ("allow", "deny"):
                 authority = _authority_of(_part(_part(rule, kind), "from", "from_"))
-                if authority is not None and _is_elsewhere(authority, name, authorities):
+                if authority is not None and is_elsewhere(authority, name, authorities):
                     yield Finding((*here, "rules", index, kind, "from"), _never_comes(authority, name, authorities))
         identities = _part(section, "identities")
         for identity, spoken_for in identities.items() if isinstance(identities, Mapping) else ():
             for index, text in enumerate(_items(spoken_for)):
-                if isinstance(text, str) and text != OWN_NAME and _is_elsewhere(text, name, authorities):
+                if isinstance(text, str) and text != OWN_NAME and is_elsewhere(text, name, authorities):
                     yield Finding((*here, "identities", identity, index), _never_comes(text, name, authorities))
 
 
-def _is_elsewhere(authority: str, endpoint: str, authorities: Mapping[str, list[str]]) -> bool:
+def is_elsewhere(authority: str, endpoint: str, authorities: Mapping[str, list[str]]) -> bool:
     """Whether no source of this authority lives behind the endpoint: `RoutingTable.homes`."""
     if authority == ANY_AUTHORITY or authority in authorities[endpoint]:
         return False

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from streamer.config.checks import nearest
+from streamer.config.checks import is_elsewhere, nearest
 from streamer.config.claims import paths
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence, shown_key
@@ -187,6 +187,7 @@ def _warnings(config: Config) -> Iterator[str]:
         yield from (f"endpoints.{name}.options.{text}" for text in endpoint.options.hints())
     yield from _divided(config)
     yield from hints(config.permissions, {name: each.options.proves_identity for name, each in config.endpoints.items()})
+    authorities = {name: endpoint.authorities for name, endpoint in config.endpoints.items()}
     for route in config.routes:
         far = config.endpoints[route.to]
         is_addressed = route.to in config.addressed
@@ -200,7 +201,7 @@ def _warnings(config: Config) -> Iterator[str]:
                 f"route {route.name}: it publishes nothing, and usubscription.subscribe permits nobody behind {route.to!r} "
                 "to subscribe: no Publish goes over it; set one of them, or usubscription.local if they are on this device"
             )
-        needless = [text for text in route.publish_to or () if not {text, ANY_AUTHORITY} & set(far.authorities)]
+        needless = [text for text in route.publish_to or () if is_elsewhere(text, route.to, authorities)]
         if needless:
             yield f"route {route.name}: publish_to names {', '.join(needless)}, not reached through {route.to!r}"
             yield from _nowhere(config, route, needless)

@@ -348,6 +348,16 @@ def test_a_hint_names_receivers_that_live_elsewhere(path: Path) -> None:
     assert warning == "route cloud-vehicle: publish_to names veh2, not reached through 'vehicle'"
 
 
+@pytest.mark.parametrize(("publish_to", "elsewhere"), [("[veh1]", "veh1"), ("[backend, veh1]", "veh1"), ("[backend]", "")])
+def test_a_hint_names_receivers_that_another_endpoint_lists_where_the_far_one_takes_everybody(
+    path: Path, publish_to: str, elsewhere: str
+) -> None:
+    text = BROKER + PERMISSIONS + "journal: {path: /tmp/j.db}\n"
+    published = text.replace("to: cloud}", f'to: cloud, publish_to: {publish_to}, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}}')
+    told = [f"route vehicle-cloud: publish_to names {elsewhere}, not reached through 'cloud'"] if elsewhere else []
+    assert warnings(loaded(path, published)) == told
+
+
 def test_a_hint_says_that_there_are_no_routes(path: Path) -> None:
     text = PLAIN.partition("routes:")[0] + PERMISSIONS + "routes: []\njournal: {path: /tmp/j.db}\n"
     assert warnings(loaded(path, text)) == ["routes: empty; nothing is forwarded"]
