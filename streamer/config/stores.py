@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from streamer.config.checks import check_can_trace
-from streamer.config.types import GIB, MIB, Count, FilePath, Section, Size, too_small
+from streamer.config.types import GIB, MIB, Count, FilePath, FolderPath, Section, Size, too_small
 from streamer.transports.base import LONGEST_S
 
 _LETTERS_SHARE = 4  # dead letters take at most this part of the journal
@@ -69,7 +69,7 @@ class DeadLetterStoreConfig(Section):
 class TraceConfig(Section):
     """Where the routing traces are written, and how much of them is kept. Needs the extra ``trace``."""
 
-    path: Annotated[FilePath, AfterValidator(check_can_trace)]
+    path: Annotated[FolderPath, AfterValidator(check_can_trace)]
     """A folder."""
     rotate_s: Annotated[float, Field(gt=0, le=LONGEST_S)] = 300
     """A file is closed after so many seconds."""

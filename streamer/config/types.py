@@ -179,6 +179,12 @@ def _topic_resource(value: int) -> int:
     return value
 
 
+def _file(value: Any) -> Any:
+    if isinstance(value, str) and value.endswith("/"):
+        raise expected("the path of a file, not of a folder: without / at its end")
+    return value
+
+
 Size = Annotated[
     int,
     BeforeValidator(_size),
@@ -198,7 +204,8 @@ AnyPattern = Annotated[UUri, PlainValidator(_any_pattern), PlainSerializer(str),
 MethodPattern = Annotated[UUri, PlainValidator(_method_pattern), PlainSerializer(str), _AS_URI]
 Name = Annotated[str, AfterValidator(_name)]
 HostName = Annotated[str, AfterValidator(_host_name)]
-FilePath = Annotated[Path, Field(strict=False)]
+FolderPath = Annotated[Path, Field(strict=False)]
+FilePath = Annotated[FolderPath, BeforeValidator(_file)]
 TopicResource = Annotated[
     int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})
 ]

@@ -1,11 +1,13 @@
 """The types of the configuration's values: what each accepts, and what it says to everything else."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from streamer.config import types
+from streamer.config.models import Config
 from streamer.uprotocol.uri import UUri
 
 URI = UUri("veh1", 0xA8000, 2, 0x8A50)
@@ -124,3 +126,25 @@ def test_a_section_is_frozen_knows_its_keys_and_converts_nothing() -> None:
             Window.model_validate(raw)
     with pytest.raises(ValidationError):
         Window().messages = 8
+
+
+@pytest.mark.parametrize("value", ["/var/lib/streamer/", "logs/", "/"])
+def test_a_file_is_no_folder(value: str) -> None:
+    assert complaint(types.FilePath, value) == "expected the path of a file, not of a folder: without / at its end"
+    assert accepted(types.FolderPath, value) == Path(value)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"journal": {"path": "/j/"}},
+        {"state": {"path": "/s/"}},
+        {"log": {"audit": "/a/"}},
+        {"control": {"http_token_file": "/t/"}},
+    ],
+)
+def test_no_section_takes_a_folder_for_a_file(sections: dict[str, Any]) -> None:
+    raw = {"authority": "gw", "endpoints": {"e": {"transport": "memory", "authorities": ["veh1"]}}, "routes": []}
+    with pytest.raises(ValidationError, match="the path of a file, not of a folder"):
+        Config.model_validate(raw | sections)
+    assert Config.model_validate(raw | {"trace": {"path": "/traces/"}}).trace is not None
