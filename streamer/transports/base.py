@@ -3,10 +3,11 @@
 A transport moves `UMessage`s between the wire and its listeners. It owns the connection, the mapping onto the wire and the
 confirmation of single messages. It must not route, queue beyond its own window, or retry what was refused.
 
-To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry point
-group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer needs to know
-about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). The whole interface can be imported
-from here; the parts that are called for every message are in `received` and `events`, which may be compiled.
+To add a transport, derive a class from `ListeningTransport` in `listening`, which has the receiving half, or from
+`UTransport`; implement the abstract methods, and name the class in the entry point group ``ustreamer.transports`` of your
+package. Nothing in this package has to change: whatever the streamer needs to know about a network, it asks the class
+(`UTransport`) or its options (`TransportOptions`). All else can be imported from here; the parts that are called for every
+message are in `received` and `events`, which may be compiled.
 """
 
 import asyncio
@@ -184,7 +185,7 @@ class UTransport(ABC):
 
     @property
     def capacity(self) -> int:
-        """How many messages may be unconfirmed at a time."""
+        """How many messages may be in flight at a time: submitted, without a result yet."""
         return 1000
 
     @property
