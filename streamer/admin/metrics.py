@@ -286,7 +286,7 @@ class RouterCollector:
             "Messages not acknowledged, waiting for room in a full queue.",
             labels=labels,
         )
-        in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Sent and not confirmed.", labels=labels)
+        in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Handed over and not answered yet.", labels=labels)
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
         problems = GaugeMetricFamily(
             "ustreamer_endpoint_problems",

@@ -109,9 +109,9 @@ class QueuePolicy(Section):
     queue: QueueConfig = QueueConfig()
     """The bounds of each route's queue, and what happens at a bound."""
     window: Count = 1000
-    """Unconfirmed sends per endpoint. The smallest value of its routes applies."""
+    """Sends in flight per endpoint. The smallest value of its routes applies."""
     flow_window: Count = 1000
-    """Unconfirmed sends per flow. 1 keeps the order even if the destination refuses a message in the middle of a flow."""
+    """Sends in flight per flow. 1 keeps the order even if the destination refuses a message in the middle of a flow."""
     absent_s: Annotated[float, Field(gt=0)] = 60
     """How long a message waits until somebody listens, on networks that know whether anybody does; at most for its TTL."""
     lower_share: Annotated[float, Field(ge=0, le=0.5)] = 0.1
@@ -258,7 +258,7 @@ class Config(Section):
     permissions: PermissionsConfig | None = None
     """Who may send what to whom. None: what the routes allow."""
     journal: JournalConfig | None = None
-    """Keeps unconfirmed messages on disk, so that they survive a crash. None: in memory only."""
+    """Keeps messages without an outcome on disk, so that they survive a crash. None: in memory only."""
     dead_letter: DeadLetterConfig = DeadLetterConfig()
     """Where undeliverable messages go."""
     metrics: MetricsConfig | None = MetricsConfig()

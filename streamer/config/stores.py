@@ -13,7 +13,7 @@ _LETTERS_SHARE = 4  # dead letters take at most this part of the journal
 
 
 class JournalConfig(Section):
-    """Where unconfirmed messages are kept, so that they survive a crash."""
+    """Where messages without an outcome are kept, so that they survive a crash."""
 
     path: FilePath
     """A SQLite file, on a disk that survives a restart."""

@@ -81,7 +81,7 @@ class Mqtt5Options(WireOptions):
     receive_excess_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     """Memory for messages of a broker that exceeds twice `receive_maximum`."""
     window: int = Field(default=1000, ge=1, le=MAX_UNCONFIRMED)
-    """Messages that may be unconfirmed. The broker and ``queue_policy.window`` may lower it."""
+    """Messages that may be sent and not confirmed. The broker and ``queue_policy.window`` may lower it."""
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
     """The longest silence before a ping."""
     ack_timeout_s: float = Field(default=20, gt=0, le=LONGEST_S)

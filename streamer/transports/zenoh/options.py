@@ -125,7 +125,7 @@ class ZenohOptions(WireOptions):
     receive_buffer: int = Field(default=1000, ge=1, le=1_000_000_000)
     """Samples that each subscription buffers before Zenoh holds the sender back."""
     window: int = Field(default=1000, ge=1)
-    """Messages that may be unconfirmed. ``queue_policy.window`` may lower it."""
+    """Messages that may be handed to Zenoh and not put yet. ``queue_policy.window`` may lower it."""
     uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0, le=LONGEST_S)
     """For how long a message that Zenoh has taken may still turn out to be lost: the receiver's lease (10 s unless
     configured there) and the time that Zenoh takes to notice. 0 switches that off: what Zenoh has taken is delivered."""
