@@ -1,7 +1,8 @@
 """The interface of a job, its input, and how it runs alone. Each job's file ends with ``JOB = Job(…)`` and a ``main``.
 
 ``compute`` takes a `Batch` and returns one DataFrame for each table of the job, in order, with at least the table's columns.
-It calls the file's pure ``transform``; nothing else in the file uses a session or a path.
+It calls the file's pure ``transform``; nothing else in the file uses a session or a path. The nightly run has those that
+`nightly.JOBS` lists; their tables are in `tables`.
 """
 
 import sys

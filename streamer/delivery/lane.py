@@ -3,9 +3,9 @@
 The law of this file:
 - A lane gives out its deliveries in the order in which they came, and puts those that were not delivered back into their
   places. Priority decides between lanes, never inside one.
-- A lane is *ready* if it has a delivery, is not held, and its own window has room. It is held as long as there is one of
-  the reasons in `Hold`. An idle lane may be removed while it is held, except for back-off: a new lane of the flow finds the
-  other reasons again.
+- A lane is *ready* if it has a delivery, is not held, its own window has room, and nothing in flight is to be sent again
+  first. It is held as long as there is one of the reasons in `Hold`. An idle lane may be removed while it is held, except
+  for back-off: a new lane of the flow finds the other reasons again.
 - The window grows by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on one
   message at a time, so that nothing overtakes a message that is refused again. Confirmations of messages that were sent
   before the refusal do not widen the window.
@@ -52,7 +52,7 @@ class Hold(IntFlag):
     """Why a lane may not send."""
 
     NONE = 0
-    BACKOFF = 1  # the destination refused its first message
+    BACKOFF = 1  # its first message was refused, or the journal that has it cannot be read now
     ABSENT = 2  # nobody listens, or it is not known yet whether anybody does
     PAUSED = 4  # a pause rule matches the flow (`PauseRules`)
 

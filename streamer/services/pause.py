@@ -122,7 +122,7 @@ class PauseService:
         """
         async with self._turn:
             if rule not in self._pause_rules and self._is_open:
-                raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; resume takes exactly the words of pause")
+                raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; expected exactly the topic and sink of a rule")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
             self._pause_rules.remove(rule)
             self._added_by.pop(rule, None)
