@@ -100,7 +100,7 @@ LARGEST_FACTOR = 1000.0
 class ListenerOptions(Described):
     """Limits on listeners (uP-L1: the transport declares them, and answers RESOURCE_EXHAUSTED beyond)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     max_listeners: int = 200_000  # more than uSubscription's own bound on subscriptions
     """Listeners inside the streamer, in total."""

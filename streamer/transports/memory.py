@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakSet
 
+from pydantic import ConfigDict
+
 from streamer.transports.base import (
     UNCONFIRMED,
     Done,
@@ -30,6 +32,8 @@ _buses: dict[str, "WeakSet[MemoryTransport]"] = {}
 
 class MemoryOptions(TransportOptions):
     """Options of a ``memory`` endpoint."""
+
+    model_config = ConfigDict(strict=True)
 
     bus: str = "default"
     """The name of the network."""

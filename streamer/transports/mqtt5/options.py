@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -25,6 +26,7 @@ _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
 _NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True)
+_File = Annotated[Path, Field(strict=False)]
 
 
 class TlsOptions(Described):
@@ -49,7 +51,7 @@ class TlsOptions(Described):
 class ReconnectOptions(Described):
     """The wait between attempts to connect: 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
 
-    model_config = _STRICT_KEYS
+    model_config = _STRICT_KEYS | ConfigDict(strict=True)
 
     initial_ms: int = Field(default=500, ge=1, le=LONGEST_S * 1000)
     """The first wait."""
@@ -63,6 +65,8 @@ class ReconnectOptions(Described):
 
 class Mqtt5Options(WireOptions):
     """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
+
+    model_config = ConfigDict(strict=True)
 
     broker: str
     """``mqtt://host:port``, or ``mqtts://host:port`` for TLS; the port defaults to 1883 and 8883. No user or password."""
@@ -94,9 +98,9 @@ class Mqtt5Options(WireOptions):
     """The user property that the broker adds with the name of a message's publisher: the identity for permissions."""
     username: str | None = None
     """The user name. None: the one in ``username_file``, or anonymous."""
-    username_file: Path | None = None
+    username_file: _File | None = None
     """A file that holds the user name."""
-    password_file: Path | None = None
+    password_file: _File | None = None
     """A file that holds the password. It is read at every connection."""
     tls: TlsOptions = TlsOptions()
     """Files for ``mqtts://``."""

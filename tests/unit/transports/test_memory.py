@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from streamer.transports.base import LinkState, ListenerOptions, SendResult, TransportContext
 from streamer.transports.errors import LinkLostError, RefusedError
@@ -201,3 +202,9 @@ async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_the
 
     transport.release_held()
     assert transport.sent == [parcel.message for parcel in (*held, late)]
+
+
+@pytest.mark.parametrize("given", [{"window": True}, {"unconfirmed_s": "1"}, {"sink_authority": "no"}])
+def test_no_option_is_guessed(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        MemoryOptions.model_validate(given)

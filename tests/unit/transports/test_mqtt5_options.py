@@ -73,6 +73,28 @@ def test_options_that_cannot_work_are_refused(given: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        {"session_expiry_s": False},
+        {"keep_alive_s": True},
+        {"window": "500"},
+        {"clean_start": "off"},
+        {"ack_timeout_s": True},
+        {"reconnect": {"initial_ms": True}},
+        {"listeners": {"max_listeners": "7"}},
+    ],
+)
+def test_nothing_is_guessed(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        options(**given)
+
+
+def test_a_whole_number_of_seconds_and_a_path_as_text_are_what_they_say() -> None:
+    given = options(ack_timeout_s=5, password_file="/run/password")
+    assert (given.ack_timeout_s, given.password_file) == (5.0, Path("/run/password"))
+
+
+@pytest.mark.parametrize(
     ("key", "most"),
     [("window", 50_000), ("receive_maximum", 65_535), ("keep_alive_s", 65_535), ("session_expiry_s", 2**32 - 1)],
 )
