@@ -170,8 +170,6 @@ class Daemon:
             self._admin.close()
             await self.pushing.stop()
             await self._admin.stop()
-            for number in (signal.SIGTERM, signal.SIGINT):  # but a SIGHUP must not end the process before its last words
-                loop.remove_signal_handler(number)
             self.router.settler.log.tick(is_end=True)
             write_left_out(is_end=True)
             logger.info("stopped authority=%s", self.config.authority)

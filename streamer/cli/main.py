@@ -153,9 +153,13 @@ async def _serve(config: Config, path: Path) -> int:
     sys.setswitchinterval(0.0005)
     giving_back = asyncio.create_task(keep_giving_back())
     try:
-        return await daemon.run()
+        left = await daemon.run()
     finally:
         giving_back.cancel()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # a late one must not change the exit code
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    return left
 
 
 def _is_in_use(problem: BaseException) -> TypeGuard[FileError]:

@@ -88,6 +88,47 @@ def test_sighup_while_the_program_is_imported_ends_other_commands_but_not_the_da
         assert process.wait(20) == status
 
 
+_SIGNALLED_LATE = """
+import logging, os, signal
+from streamer import __main__ as entry
+
+command = entry.main
+
+def tell():
+    os.kill(os.getpid(), signal.{number})
+    return True
+
+def signalled():
+    if "{moment}" == "while it says that it has stopped":
+        logging.getLogger("ustreamer.daemon").addFilter(lambda record: not record.msg.startswith("stopped") or tell())
+        return command()
+    status = command()
+    tell()
+    return status
+
+entry.main = signalled
+entry.program()
+"""
+
+
+@pytest.mark.parametrize("moment", ["while it says that it has stopped", "after that"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
+async def test_a_signal_in_the_last_moments_of_the_daemon_does_not_change_its_end(
+    tmp_path: Path, number: str, moment: str
+) -> None:
+    bus = {"transport": "memory", "options": {"bus": "one"}}
+    config = {
+        "authority": "gw",
+        "endpoints": {"one": bus | {"authorities": ["a"]}, "two": bus | {"authorities": ["b"], "options": {"bus": "two"}}},
+        "routes": [{"from": "one", "to": "two"}],
+    }
+    script = _SIGNALLED_LATE.format(number=number, moment=moment)
+    async with StreamerProcess(tmp_path, config, program=[sys.executable, "-c", script]) as daemon:
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.ended() == 0
+        assert '"stopped"' in daemon.log.splitlines()[-1]
+
+
 def shell(line: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         ["bash", "-c", line], cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=20, check=False
