@@ -89,7 +89,7 @@ def put_in_place(path: Path) -> Path:
 def set_aside(path: Path) -> list[Path]:
     """The damaged files that are still there, oldest first."""
     found = path.parent.glob(f"{path.name}.corrupt-*")
-    return sorted(file for file in found if not file.name.endswith(SIDES[:2]))
+    return sorted(file for file in found if not file.name.endswith(SIDES[:2]) and file.is_file())
 
 
 def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, form: FileForm) -> Salvaged:

@@ -163,6 +163,8 @@ class DatabaseFile:
         if damage.is_ready(self.path):  # the last replacement was interrupted
             self._put_in_place()
         create(self.path)
+        if not self.path.is_file():  # a folder or a device keeps its mode
+            raise self._form.error(f"{self.path}: expected a regular file")
         self.path.chmod(0o600)
         connection = connect(self.path)
         try:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -192,6 +194,36 @@ def test_the_last_three_damaged_files_are_kept(open_file: Callable[[], OpenFile]
         path.write_bytes(b"%d is not a database" % n * 100)
         open_file().close()
     assert [aside.read_bytes()[:1] for aside in damage.set_aside(path)] == [b"2", b"3", b"4"]
+
+
+def test_a_folder_that_was_set_aside_is_not_counted_and_stays(
+    kind: Kind, open_file: Callable[[], OpenFile], path: Path
+) -> None:
+    folder = path.with_name(f"{path.name}.corrupt-20200101T000000.000000Z")
+    (folder / "inside").mkdir(parents=True)
+    for n in range(4):
+        path.write_bytes(b"%d is not a database" % n * 100)
+        file = open_file()
+        if n < 3:
+            file.close()
+    assert [aside.read_bytes()[:1] for aside in damage.set_aside(path)] == [b"1", b"2", b"3"]
+    assert_works(file, kind, path)
+    assert (folder / "inside").is_dir()
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["itself", "behind a link"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_no_file_keeps_its_mode_and_is_named(
+    open_file: Callable[[], OpenFile], path: Path, make: Callable[[Path], None], link: bool
+) -> None:
+    there = path.with_name("there") if link else path
+    make(there)
+    there.chmod(0o755)
+    if link:
+        path.symlink_to(there)
+    with pytest.raises(FileError, match=f"{path}: expected a regular file"):
+        open_file()
+    assert stat.S_IMODE(there.stat().st_mode) == 0o755
 
 
 @pytest.mark.parametrize("moved", [(), ("-wal",), ("-wal", "-shm"), ("-wal", "-shm", "")])
