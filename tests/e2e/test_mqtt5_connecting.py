@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 import mqtt5
@@ -16,6 +17,7 @@ from tests.listeners import RecordingListener
 from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 from tests.waiting import until
 
+DEAD = "192.0.2.1"
 APP = UUri("gateway", 0xC0, 1, 0)
 GRANTED_QOS_AT_MOST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
 GRANTED_QOS_AT_LEAST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
@@ -291,6 +293,66 @@ async def test_silent_broker_is_left_and_tried_again(fake: FakeBroker) -> None:
     async with endpoint.running():
         await (await fake.peer()).next(mqtt5.ConnectPacket)
         await connected(fake, endpoint)
+
+
+class Addresses:
+    """What the name of a broker resolves to, and in which order they are tried. They listen on a port of one broker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, port: int, *hosts: str) -> None:
+        self.tried: list[str] = []
+        self._port = port
+        self._hosts = hosts
+        loop = asyncio.get_running_loop()
+        self._create = loop.create_connection
+        monkeypatch.setattr(loop, "getaddrinfo", self._resolve)
+        monkeypatch.setattr(loop, "create_connection", self._connect)
+
+    async def _resolve(self, host: str, port: int, **_: Any) -> list[tuple[Any, ...]]:
+        assert (host, port) == ("broker.test", self._port)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self._hosts]
+
+    async def _connect(self, protocol: Any, host: str, port: int, **options: Any) -> Any:
+        self.tried.append(host)
+        if host == DEAD:
+            await asyncio.get_running_loop().create_future()  # as one that drops every packet
+        return await self._create(protocol, host, port, **options)
+
+
+@pytest.mark.parametrize("dead", [DEAD, "127.0.0.3"], ids=["nothing answers", "refused"])
+async def test_a_dead_address_of_a_broker_costs_time_and_no_connection(
+    fake: FakeBroker, dead: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = int(fake.url.rpartition(":")[2])
+    addresses = Addresses(monkeypatch, port, dead, "127.0.0.1")
+    endpoint = Endpoint(f"mqtt://broker.test:{port}", connect_timeout_s=0.2)
+    async with endpoint.running():
+        await connected(fake, endpoint)
+    assert addresses.tried == [dead, "127.0.0.1"]
+    assert "link_down" not in caplog.text
+
+
+async def test_an_address_where_no_broker_answers_gives_way_to_the_next_one(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(fake.url.rpartition(":")[2])
+    with socket.create_server(("127.0.0.2", port)):  # the kernel accepts
+        addresses = Addresses(monkeypatch, port, "127.0.0.2", "127.0.0.1")
+        endpoint = Endpoint(f"mqtt://broker.test:{port}", connect_timeout_s=0.2)
+        async with endpoint.running():
+            await connected(fake, endpoint)
+    assert addresses.tried == ["127.0.0.2", "127.0.0.2", "127.0.0.1"]
+
+
+async def test_all_addresses_dead_are_tried_again(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = int(fake.url.rpartition(":")[2])
+    addresses = Addresses(monkeypatch, port, "127.0.0.3", DEAD)
+    endpoint = Endpoint(f"mqtt://broker.test:{port}", connect_timeout_s=0.2)
+    async with endpoint.running():
+        await until(lambda: len(addresses.tried) >= 5, "the third attempt")
+    assert addresses.tried[:5] == ["127.0.0.3", DEAD, "127.0.0.3", DEAD, DEAD]
+    assert "reason=no connection within 0.2 s" in caplog.text
 
 
 async def test_session_taken_over_is_logged_and_the_link_comes_back(

@@ -20,6 +20,7 @@ from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
+from streamer.transports.mqtt5.dialing import dial
 from streamer.transports.mqtt5.ending import END_S, Ending, is_kept_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
@@ -197,7 +198,7 @@ class Mqtt5Transport(ListeningTransport):
             self._up_since_s = None
             self._intake.overflows = self._traffic.is_relieved = self._is_culprit_found = False
             try:
-                reason = await self._connect_once()
+                reason = await self._connect_once(max(0, failures - 1))
             except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
                 reason = type(exc).__name__
                 logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
@@ -214,8 +215,8 @@ class Mqtt5Transport(ListeningTransport):
             logger.warning("link_down endpoint=%s reason=%s retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
 
-    async def _connect_once(self) -> str:
-        """Connect, stay until the connection ends, and return the reason."""
+    async def _connect_once(self, turn: int) -> str:
+        """Connect, to another address each ``turn``, stay until the connection ends, and return the reason."""
         options = self.options
         try:
             username, password = options.credentials()
@@ -224,16 +225,9 @@ class Mqtt5Transport(ListeningTransport):
             return f"{exc.key}: {exc}"
         loop = asyncio.get_running_loop()
         traffic = self._traffic
-        connection = Connection(options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
+        make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
         try:
-            async with asyncio.timeout(options.connect_timeout_s):
-                await loop.create_connection(
-                    lambda: connection.protocol,
-                    options.host,
-                    options.port,
-                    ssl=tls,
-                    server_hostname=options.host if tls is not None else None,
-                )
+            connection = await dial(options, tls, make, turn)
         except TimeoutError:
             return f"no connection within {options.connect_timeout_s:g} s"
         except (OSError, UnicodeError) as exc:
