@@ -3,7 +3,8 @@
 The law of this file:
 
 - A file is damaged if SQLite says so, if its owner finds content that was changed, if it is empty beside a log that is not,
-  or if it or its log was removed or replaced while in use. A file of zero length without a log is a new file.
+  if it or its log was removed or replaced while in use, or if it was emptied then. A file of zero length without a log is a
+  new file.
 - It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
 - Every row that can still be read and was not changed is copied to a new file, which takes its place.
 - That is safe against a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is moved

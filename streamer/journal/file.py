@@ -136,20 +136,21 @@ class DatabaseFile:
                 self._connect(is_checked=False)
             else:
                 self._take_lock()
-                self._replace("the file was removed or replaced while it could not be used")
+                self._replace("the file was removed, replaced or emptied while it could not be used")
         elif not self._is_in_place():
             self._take_lock()
-            self._replace("the file or its log was removed or replaced while it was in use")
+            self._replace("the file or its log was removed, replaced or emptied while it was in use")
         assert self._connection is not None
         return self._connection
 
     def _is_in_place(self) -> bool:
-        """Whether the file and what SQLite keeps beside it are where they were."""
+        """Whether the file and what SQLite keeps beside it are where they were, and the file is not empty."""
         try:
             now = [identity(side) for side in self._sides]
+            is_emptied = self.path.stat().st_size == 0
         except OSError:
             return False
-        if any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
+        if is_emptied or any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
             return False
         self._identities = now  # SQLite makes them when they are first needed
         return True

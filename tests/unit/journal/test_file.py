@@ -269,6 +269,10 @@ def replace_file(path: Path) -> None:
     path.write_bytes(b"somebody else's")
 
 
+def empty_file(path: Path) -> None:
+    os.truncate(path, 0)
+
+
 def remove_log(path: Path) -> None:
     Path(f"{path}-wal").unlink()
 
@@ -287,7 +291,7 @@ def put_a_file_in_the_place_of_the_folder(path: Path) -> None:
     path.parent.touch()
 
 
-REMOVALS = [Path.unlink, replace_file, remove_log, remove_index, replace_log, remove_folder]
+REMOVALS = [Path.unlink, replace_file, empty_file, remove_log, remove_index, replace_log, remove_folder]
 
 
 def as_a_kill_leaves_it(path: Path, folder: Path) -> Path:
