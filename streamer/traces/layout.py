@@ -94,6 +94,13 @@ class Folders:
             raise
         return descriptor
 
+    def has_lock(self, name: str, descriptor: int) -> bool:
+        """Whether a lock that was taken is still the one that others would find. Raises OSError."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self.spool / name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def closed(self) -> list[Path]:
         """Spool files that wait for compaction, oldest first."""
         return sorted(self.spool.glob(f"*{CLOSED}"), key=_number)

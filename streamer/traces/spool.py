@@ -148,9 +148,14 @@ class SpoolWriter:
         return None if self._stream is None else max(0.0, self._stream.began_s + self._rotate_s - time.monotonic())
 
     def _prepare(self) -> None:
-        """Lock the folders, and close what an earlier run has left open."""
+        """Lock the folders, and close what an earlier run has left open; once more if they were removed."""
         if self._lock is not None:
-            return
+            if self._folders.has_lock("lock", self._lock):
+                return
+            os.close(self._lock)
+            self._lock = None
+            self._failed(f"the folder was removed while in use: {self._folders.spool}")
+            self._rotate()
         self._folders.create()
         self._lock = self._folders.lock("lock", wait=False)
         found = self._folders.left_open()

@@ -1,6 +1,7 @@
 """The spool: complete batches on the disk, whatever the disk does in between."""
 
 import resource
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -171,6 +172,43 @@ def test_a_folder_that_cannot_be_made_is_tried_again(make_spool: Callable[..., S
     harness.spool.take(noon_buffer(10, 10))
     harness.end()
     assert harness.seqs() == list(range(10, 20))
+
+
+def replace_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+def move_away(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("is_writing", [True, False], ids=["with a file", "between two files"])
+@pytest.mark.parametrize("remove", [shutil.rmtree, move_away, replace_by_a_file])
+def test_a_folder_that_is_removed_while_in_use_is_made_again(
+    make_spool: Callable[..., SpoolHarness],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    remove: Callable[[Path], None],
+    is_writing: bool,
+) -> None:
+    harness = make_spool(rotate_bytes=MIB if is_writing else 1)
+    harness.spool.take(noon_buffer(0, 10))
+    until(lambda: harness.spool.written == 10)
+    if not is_writing:
+        assert harness.closed.acquire(timeout=10)
+    remove(tmp_path / "traces")
+    if remove is replace_by_a_file:
+        harness.spool.take(noon_buffer(10, 10))
+        until(lambda: harness.spool.dropped == 10)
+        (tmp_path / "traces").unlink()
+    harness.spool.take(noon_buffer(20, 10))
+    until(lambda: harness.spool.written == 20)
+    second = make_spool(run_us=RUN_US + 1)
+    until(lambda: "another streamer" in second.spool.problem)
+    harness.end()
+    assert harness.seqs() == list(range(20, 30))
+    assert "trace_not_written reason=the folder was removed while in use" in caplog.text
 
 
 def test_two_of_the_same_name_do_not_write_to_one_folder(make_spool: Callable[..., SpoolHarness]) -> None:
