@@ -25,6 +25,7 @@ MODULES = (
     "faults_reload",
     "faults_services",
     "faults_stop",
+    "faults_twice",
     "faults_zenoh",
 )
 """Modules of this package that register faults."""

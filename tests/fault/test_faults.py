@@ -30,6 +30,8 @@ QUICK = [
     "SIGTERM while a receiver is away",
     "dead letter endpoint down",
     "endpoint moves by reloads",
+    "daemon killed in the middle of a stop",
+    "journal emptied while in use, then daemon killed",
 ]
 MOUNTS = {"disk full, then not"}
 
