@@ -345,7 +345,9 @@ class Daemon:
             left -= lost
             logger.error("not_in_journal messages=%d reason=%s", lost, self.journal.problem or "it is full")
         if left and self.journal is not None:
-            logger.warning("left_in_journal messages=%d drain_s=%s", left, self.config.shutdown.drain_s)
+            at_source = len(self.router.custody.unwritten())
+            text = "left_in_journal messages=%d at_source=%d drain_s=%s"
+            logger.warning(text, left - at_source, at_source, self.config.shutdown.drain_s)
         elif left:
             logger.error("undelivered messages=%d drain_s=%s", left, self.config.shutdown.drain_s)
         else:

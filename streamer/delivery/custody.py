@@ -70,6 +70,7 @@ class Custody:
         self._recent: list[Delivery] = []  # for the next transaction
         self._ours: deque[Delivery] = deque()  # only we have them; oldest first
         self._kept_at_source: deque[Delivery] = deque()  # oldest first
+        self._in_hand: list[Delivery] = []  # in the transaction that the journal is writing
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
         self._divided: set[Received] = set()  # those of several deliveries for which there was no room
         self._purge_at = self._purge_recent_at = _PURGE_AT
@@ -104,13 +105,10 @@ class Custody:
         return self._turned.is_set()
 
     def unwritten(self) -> list[Delivery]:
-        """What has no outcome, is not in the journal, and is not kept by its source either."""
-        return [
-            delivery
-            for delivery in (*self._starved, *self._recent, *self._ours)
-            if delivery.state is not SETTLED
-            and not (delivery.journaled or delivery.received.is_kept or delivery.received.source_keeps)
-        ]
+        """What has no outcome and is not in the journal, also what it has in hand and cannot write."""
+        waiting = (*self._starved, *self._recent, *self._ours, *self._kept_at_source)
+        found = [*self._in_hand, *(each for each in waiting if not each.journaled)]
+        return [each for each in found if each.state is not SETTLED and not each.received.is_kept]
 
     def add_store(self, store: UnconfirmedStore) -> None:
         """Store the batches of one more endpoint. In the journal all of them have half of its bytes, in equal parts."""
@@ -267,12 +265,12 @@ class Custody:
         for _, batch in batches:
             if batch.shares and batch.body is not None:
                 transaction.segments.append(Segment(batch.number, batch.target, batch.body))
-        written = self._rows(recent, transaction)
+        self._in_hand = self._rows(recent, transaction)
         if transaction.is_empty:
             self._stored(batches, True)
             return
         frees = bool(transaction.rows_done or transaction.segments_done or transaction.letters_done)
-        self.journal.write(transaction, partial(self._committed, written, batches, frees))
+        self.journal.write(transaction, partial(self._committed, batches, frees))
 
     def _take_unstored(self, now_s: float) -> list[_Unstored]:
         batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
@@ -374,9 +372,10 @@ class Custody:
             self._starved = starved = [each for each in starved if each.state is not SETTLED]
             self._purge_at = max(_PURGE_AT, 2 * len(starved))
 
-    def _committed(self, written: list[Delivery], batches: Sequence[_Unstored], frees: bool) -> None:
+    def _committed(self, batches: Sequence[_Unstored], frees: bool) -> None:
         """The transaction is on disk: acknowledge the sources."""
         self._turned.set()
+        written, self._in_hand = self._in_hand, []
         # A message with several destinations is safe once it is written for all of them.
         unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not SETTLED}
         for delivery in written:

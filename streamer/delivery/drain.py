@@ -123,7 +123,8 @@ class Drain:
         """With a journal, after the drain: dead-letter the messages that neither it nor a source keeps; returns how many."""
         given_up = 0
         for delivery in self._custody.unwritten():
-            if delivery.state is QUEUED:  # not a dead letter that the one of another message has evicted
+            # It is not queued if it is a dead letter that the one of another message has evicted.
+            if delivery.state is QUEUED and not delivery.received.source_keeps:
                 self._fail(delivery, _NOT_WRITTEN)
                 given_up += 1
         if given_up:

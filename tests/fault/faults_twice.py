@@ -6,8 +6,9 @@ import signal
 
 from tests.fault.faults_daemon import MIB, MQTT_ONLY, RATE, fill, journal, killed, small_disk
 from tests.fault.faults_mqtt import kill_and_start_broker, times
+from tests.fault.faults_stop import stop
 from tests.fault.harness import FaultHarness
-from tests.fault.ledger import Verdict
+from tests.fault.ledger import Allowance, Verdict
 from tests.fault.registry import Run, fault
 from tests.fault.setup import FaultSetup
 
@@ -76,6 +77,26 @@ async def brokers_restarted_on_a_full_disk(run: Run) -> Verdict:
             await harness.until_ready()
             await harness.until_flowing()
             return await harness.finish(times(2))
+
+
+@fault(18, "SIGTERM while the disk is full", seeds=20)
+async def sigterm_on_a_full_disk(run: Run) -> Verdict:
+    """What came over Zenoh is kept by nobody else: it becomes dead letters."""
+    with small_disk(run.directory, 48 * MIB) as disk:
+        changes = {"journal": {"path": str(disk / "journal.db")}, "shutdown": {"drain_s": 1}}
+        async with FaultHarness(run.directory, run.seed, FaultSetup(changes=changes)) as harness:
+            harness.load(RATE)
+            await harness.until_flowing()
+            filler = await asyncio.to_thread(fill, disk)
+            await harness.proxies["cloud"].sever()
+            await asyncio.sleep(run.between(1, 2))
+            await stop(harness, END_S)
+            filler.unlink()
+            await harness.proxies["cloud"].heal()
+            await harness.restart_daemon()
+            await harness.until_flowing()
+            # What the cut left unconfirmed may have arrived.
+            return await harness.finish(Allowance(killed(1).duplicates, dead_letters=True, two_ends=True))
 
 
 @fault(18, "journal emptied while in use, then daemon killed")

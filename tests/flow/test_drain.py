@@ -1,4 +1,4 @@
-"""The end of a daemon whose services are still at work."""
+"""The end of a daemon whose services, or whose journal, are still at work."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from streamer.services.state import Statement
+from streamer.transports.base import LinkState
+from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.flow.devices import Device, Devices
+from tests.flow.journaled_run import journaled_run
 from tests.flow.uentities import SUBSCRIBED, Client
+from tests.unit.delivery.custody_harness import FleetingReceived
 from tests.waiting import until
 
 TOPIC = UUri("dev1", 0xB, 1, 0x8001)
@@ -66,3 +70,23 @@ async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: Drai
     router = scene.device.router
     assert await router.drain(0) == 1
     assert all(ingress.closed for ingress in router.ingresses.values())
+
+
+@pytest.mark.parametrize(("kind", "given_up"), [(FleetingReceived, 5), (MemoryReceived, 0)])
+async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_letter_unless_its_source_keeps_it(
+    tmp_path: Path, kind: type[MemoryReceived], given_up: int
+) -> None:
+    async with journaled_run(tmp_path / "journal.db") as run:
+        harness, router = run.harness, run.harness.router
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        run.journal.is_killed = True
+        for is_busy in (False, True):
+            router.ingresses["vehicle"].on_receive_batch([kind(harness.speed()) for _ in range(3 - is_busy)])
+            router.custody.patience_s = 0
+            router.custody.flush()
+            run.journal.is_busy = True
+        assert await router.drain(0) == 5
+        assert await router.give_up_unwritten() == given_up
+        assert len(router.custody.unwritten()) == 5 - given_up
+        assert harness.queued("vehicle-cloud") == 5 - given_up
+        run.journal.is_busy = False

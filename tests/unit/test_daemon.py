@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from streamer.admin.server import unready
+from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.daemon import Daemon
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState
-from streamer.transports.memory import MemoryTransport
+from streamer.transports.memory import MemoryReceived, MemoryTransport
+from streamer.uprotocol.message import notification
+from streamer.uprotocol.uri import UUri
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 from tests.waiting import until
 
@@ -81,6 +84,32 @@ async def test_another_bound_for_dead_letters_needs_no_restart(tmp_path: Path, m
     daemon.stop()
     assert await running == 0
     assert used == [7]
+
+
+@pytest.mark.parametrize(("is_writable", "said"), [(True, "messages=3 at_source=0"), (False, "messages=0 at_source=3")])
+async def test_the_last_words_tell_what_is_in_the_journal_from_what_its_source_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_writable: bool, said: str
+) -> None:
+    monkeypatch.setattr("streamer.daemon._CLOSE_JOURNAL_S", 0.2)
+    process = Process(tmp_path)
+    process.systemd.close()
+    text = process.file.read_text().replace("drain_s: 3600", "drain_s: 0")
+    (tmp_path / "folder").mkdir() if is_writable else (tmp_path / "folder").touch()
+    process.file.write_text(text + f"journal: {{path: {tmp_path / 'folder' / 'journal.db'}}}\n")
+    daemon = Daemon(load(process.file), process.file)
+    running = asyncio.create_task(daemon.run())
+    await until(lambda: daemon._has_started, "the start")
+    vehicle, cloud = daemon.transports["vehicle"], daemon.transports["cloud"]
+    assert isinstance(vehicle, MemoryTransport)
+    cloud.set_state(LinkState.DOWN)
+    now_ms = SystemClock().wall_ms()
+    messages = [notification(now_ms, UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), b"x") for _ in range(3)]
+    received = [MemoryReceived(message) for message in messages]
+    vehicle.inject(*received)
+    daemon.stop()
+    assert await running == 3
+    assert f"left_in_journal {said} drain_s=0" in caplog.text
+    assert [each.acknowledged for each in received] == [is_writable] * 3
 
 
 async def test_a_plugin_that_fails_at_a_reload_is_a_reason_and_ends_nothing(
