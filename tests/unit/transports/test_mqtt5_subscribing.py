@@ -1,12 +1,14 @@
 """Subscribing as a dialogue: which SUBSCRIBEs and UNSUBSCRIBEs go out, and what the broker's answers lead to."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import mqtt5
 import pytest
 
 from streamer.transports.mqtt5.session import MAX_PACKET_ID, Session
 from streamer.transports.mqtt5.subscribing import Subscribing
+from streamer.transports.mqtt5.subscriptions import NO_SHARING, NO_WILDCARDS
 
 GRANTED = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
 AT_ONCE = 100
@@ -36,25 +38,36 @@ class Dialogue:
         self.asked.append(packet)
         self.most = max(self.most, len(self.asked))
 
-    def connect(self, session_present: bool = False) -> bool:
-        self.session.connected(session_present, 10, None)
-        return self.subscribing.connected(session_present, True, True)
+    def connect(
+        self,
+        session_present: bool = False,
+        can_share: bool = True,
+        has_wildcards: bool = True,
+        max_packet_bytes: int | None = None,
+    ) -> bool:
+        self.session.connected(session_present, 10, max_packet_bytes)
+        return self.subscribing.connected(session_present, can_share, has_wildcards)
+
+    @property
+    def problems(self) -> list[str]:
+        return self.subscribing.problems()
 
     def lose(self) -> None:
         self.session.disconnected()
         self.subscribing.disconnected()
         self.asked.clear()
 
-    def answer(self, index: int = 0) -> bool:
-        """The broker's answer to one packet. True if nothing more has to be waited for."""
+    def answer(self, index: int = 0, codes: Sequence[mqtt5.SubAckReasonCode] | None = None) -> bool:
+        """The broker's answer to one packet: these ``codes``, or all granted. True if nothing more has to be waited for."""
         packet = self.asked.pop(index)
         if isinstance(packet, mqtt5.UnsubscribePacket):
             self.unsubscribed += packet.patterns
-            codes = [mqtt5.UnsubAckReasonCode.SUCCESS] * len(packet.patterns)
-            return self.subscribing.removed(mqtt5.UnsubAckPacket(packet.packet_id, codes))
+            removed = [mqtt5.UnsubAckReasonCode.SUCCESS] * len(packet.patterns)
+            return self.subscribing.removed(mqtt5.UnsubAckPacket(packet.packet_id, removed))
         patterns = [each.pattern for each in packet.topic_filters]
         self.subscribed += patterns
-        return self.subscribing.confirmed(mqtt5.SubAckPacket(packet.packet_id, [GRANTED] * len(patterns)))
+        given = [GRANTED] * len(patterns) if codes is None else list(codes)
+        return self.subscribing.confirmed(mqtt5.SubAckPacket(packet.packet_id, given))
 
     def answer_all(self, index: int = 0) -> list[bool]:
         found = []
@@ -145,6 +158,135 @@ def test_what_an_earlier_run_without_a_share_has_left_is_removed_even_if_the_con
     dialogue.connect(session_present=True)
     dialogue.answer_all()
     assert dialogue.unsubscribed == named(AT_ONCE * IN_A_PACKET)
+
+
+# -- refused filters
+
+NO_AUTHORITY = mqtt5.SubAckReasonCode.NOT_AUTHORIZED
+CANNOT_SHARE = mqtt5.SubAckReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+
+
+def problems(dialogue: Dialogue) -> dict[str, str]:
+    """The reason for each filter that is a problem."""
+    split = (problem.removeprefix("the broker refused the subscription ").split(": ", 1) for problem in dialogue.problems)
+    return {pattern.strip("'"): reason for pattern, reason in split}
+
+
+def test_each_filter_of_a_suback_has_its_own_answer() -> None:
+    dialogue = Dialogue(["a", "b", "c", "d", "e"])
+    dialogue.connect()
+    assert (
+        dialogue.answer(codes=[GRANTED, NO_AUTHORITY, mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE, CANNOT_SHARE]) is True
+    )
+    found = problems(dialogue)
+    assert list(found) == ["b", "c", "d", "e"]
+    assert NO_SHARING not in found["b"]
+    assert "QoS 0" in found["c"]
+    assert found["d"].endswith(NO_SHARING)
+    assert "no answer" in found["e"]
+    assert dialogue.subscribing.refused == 4
+
+
+def test_codes_beyond_the_filters_that_were_asked_for_mean_nothing() -> None:
+    dialogue = Dialogue(["a"])
+    dialogue.connect()
+    dialogue.answer(codes=[GRANTED, NO_AUTHORITY])
+    assert (problems(dialogue), dialogue.subscribing.refused) == ({}, 0)
+
+
+def test_a_filter_that_is_granted_later_is_no_problem_any_more() -> None:
+    dialogue = Dialogue(["a", "b"])
+    dialogue.connect()
+    dialogue.answer(codes=[NO_AUTHORITY, NO_AUTHORITY])
+    dialogue.lose()
+    dialogue.connect()
+    dialogue.answer(codes=[NO_AUTHORITY, GRANTED])
+    assert list(problems(dialogue)) == ["a"]
+    assert dialogue.subscribing.refused == 3
+
+
+def test_a_refused_filter_that_is_closed_is_no_problem_any_more() -> None:
+    dialogue = Dialogue(["a"])
+    dialogue.connect()
+    dialogue.answer(codes=[NO_AUTHORITY])
+    dialogue.subscribing.close(["a"])
+    assert problems(dialogue) == {}
+
+
+@pytest.mark.parametrize(
+    ("broker", "refused", "reason"),
+    [
+        ({"can_share": False}, ["$share/fleet/a", "$share/fleet/+/b"], NO_SHARING),
+        ({"has_wildcards": False}, ["+/b", "$share/fleet/+/b"], NO_WILDCARDS),
+        ({"max_packet_bytes": 30}, ["c" * 30], "at most 30 bytes"),
+        ({}, [], ""),
+    ],
+)
+def test_what_a_broker_cannot_take_is_not_asked_for_nor_waited_for(
+    broker: dict[str, Any], refused: list[str], reason: str
+) -> None:
+    patterns = ["a", "+/b", "c" * 30, "$share/fleet/a", "$share/fleet/+/b"]
+    dialogue = Dialogue(patterns)
+    assert dialogue.connect(**broker) is False
+    assert dialogue.answer_all()[-1] is True
+    assert dialogue.subscribed == [pattern for pattern in patterns if pattern not in refused]
+    found = problems(dialogue)
+    assert list(found) == refused
+    assert all(reason in each for each in found.values())
+    dialogue.subscribing.close(patterns)
+    dialogue.answer_all()
+    too_long = refused if "max_packet_bytes" in broker else []
+    assert dialogue.unsubscribed == [pattern for pattern in patterns if pattern not in too_long]
+
+
+def test_without_a_filter_that_the_broker_can_be_asked_for_nothing_is_waited_for() -> None:
+    dialogue = Dialogue(["$share/fleet/a"])
+    assert dialogue.connect(can_share=False) is True
+    assert dialogue.asked == []
+
+
+def test_before_there_is_a_connection_nothing_is_asked_for() -> None:
+    dialogue = Dialogue(["a", "b"])
+    dialogue.subscribing.close(["b"])
+    dialogue.subscribing.leave()
+    assert (dialogue.asked, dialogue.session.has_requests) == ([], False)
+
+
+def test_who_leaves_subscribes_to_nothing_more() -> None:
+    dialogue = Dialogue(["a"])
+    dialogue.connect()
+    dialogue.answer_all()
+    dialogue.subscribing.leave()
+    dialogue.subscribing.open(["late"])
+    dialogue.answer_all()
+    assert (dialogue.subscribed, dialogue.unsubscribed) == (["a"], ["a"])
+
+
+def test_a_new_session_has_nothing_that_must_be_removed() -> None:
+    dialogue = Dialogue(["a", "b"])
+    dialogue.connect()
+    dialogue.answer_all()
+    dialogue.lose()
+    dialogue.subscribing.close(["b"])
+    dialogue.connect(session_present=False)
+    dialogue.answer_all()
+    dialogue.lose()
+    dialogue.connect(session_present=True)
+    dialogue.answer_all()
+    assert dialogue.unsubscribed == []
+
+
+def test_what_was_closed_without_a_connection_is_removed_from_the_session_that_the_broker_has() -> None:
+    dialogue = Dialogue(["a", "b"])
+    dialogue.connect()
+    dialogue.answer_all()
+    dialogue.lose()
+    dialogue.subscribing.close(["b"])
+    for _ in range(2):
+        assert dialogue.connect(session_present=True) is True
+        dialogue.answer_all()
+        dialogue.lose()
+    assert dialogue.unsubscribed == ["b"]
 
 
 def test_packet_ids_that_are_all_in_use_are_not_searched_for_ever() -> None:
