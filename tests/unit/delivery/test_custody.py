@@ -103,6 +103,19 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_flush_and_stays_in_memory(
     assert [each.message.payload for each in lane.waiting()] == [b"x"]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_its_source_keeps_it(count: int) -> None:
+    """There is no transaction that could wait for company."""
+    harness = CustodyHarness()
+    batch = [kept_by_its_source() for _ in range(count)]
+    for received in batch:
+        delivery = harness.accept(received.message, received=received, watch=False)
+        harness.send_unconfirmed(delivery.lane)
+    assert [after_s for after_s, _ in harness.due] == [FLUSH_S]
+    harness.flush()
+    assert all(received.acknowledged for received in batch)
+
+
 async def test_until_written_waits_for_what_its_source_keeps_without_patience() -> None:
     harness = CustodyHarness()
     received = kept_by_its_source()

@@ -10,6 +10,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
 from tests.unit.delivery.fake_tracer import FakeTracer
 from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
+from tests.unit.delivery.store_harness import UNCONFIRMED_S, StoreHarness
 
 MADE_S = 7.0
 
@@ -96,3 +97,15 @@ def test_a_flow_that_left_with_another_sink_says_how_it_left_and_how_it_came() -
     ((packed,), _) = codec.unpack_flows(closed.body or b"")
     assert (packed.attributes, packed.outgoing) == (came.attributes, "fleet")
     assert codec.outgoing(packed.attributes, packed.outgoing) == left.attributes
+
+
+def test_what_is_sent_is_packed_for_the_tracer_of_its_time() -> None:
+    harness = StoreHarness()
+    (first,) = harness.send(message())
+    harness.store.use_tracer(None)
+    harness.send(message())
+    later = FakeTracer()
+    harness.store.use_tracer(later)
+    (third,) = harness.send(message())
+    harness.flush()
+    assert [share.traces for _, share in harness.confirmed(UNCONFIRMED_S)] == [first.id + third.id]
