@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.journal import batches
+from streamer.journal import batches, codec
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import ENTRY_BYTES, Batch, Letter
 from streamer.journal.schema import JOURNAL, REJECTED
 from streamer.journal.sqlite import FileForm
 from streamer.journal.versions import build
+from streamer.uprotocol.message import notification
+from streamer.uprotocol.uri import UUri
 from tests.unit.journal.harness import letter, row, segment
 
 BOUNDS = LetterBounds(3, 10_000, 3, 10_000)
@@ -207,6 +209,36 @@ def test_the_oldest_letters_go_beyond_their_bytes(file: File) -> None:
     assert file.numbers("letters") == [2, 3, 4]
     file.apply(Batch(letters=[letter(5, 5, b"x" * 300)]))
     assert file.numbers("letters") == [4, 5]
+
+
+WHOLE = codec.pack(notification(1, UUri.parse("//veh1/A/1/8000"), UUri.parse("//cloud/A/1/0"), b"x" * 300))
+PART = codec.without_payload(WHOLE)
+SMALL = b"small"
+
+
+@pytest.mark.parametrize(
+    ("most", "body", "kept"),
+    [
+        (len(WHOLE), WHOLE, [WHOLE]),
+        (len(WHOLE) - 1, WHOLE, [SMALL, PART]),
+        (len(PART), WHOLE, [PART]),
+        (len(PART) - 1, WHOLE, [SMALL]),
+        (len(WHOLE) - 1, b"y" * len(WHOLE), [SMALL]),
+    ],
+    ids=["it fits", "it does not", "without its payload it does", "nor without its payload", "it cannot be read"],
+)
+@pytest.mark.parametrize("outcome", ["expired", "rejected"])
+def test_a_letter_beyond_all_bounds_is_kept_without_its_payload_if_that_fits_and_evicts_nothing_if_not(
+    file: File, most: int, body: bytes, kept: list[bytes], outcome: str
+) -> None:
+    own, other = ENTRY_BYTES + most, 100_000
+    accepted = (3, own) if outcome == "expired" else (3, other)
+    rejected = (3, own) if outcome == "rejected" else (3, other)
+    file.bounds = LetterBounds(*accepted, *rejected)
+    file.apply(Batch(letters=[letter(1, 1, SMALL, outcome=outcome)]))
+    file.apply(Batch(letters=[letter(2, 2, body, outcome=outcome)]))
+    assert [file.body("letters", number) for number in file.numbers("letters")] == kept
+    assert file.bytes == file.recounted
 
 
 def test_letters_of_what_was_never_accepted_push_out_only_each_other(file: File) -> None:
