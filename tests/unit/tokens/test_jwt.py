@@ -252,6 +252,8 @@ def test_a_file_that_was_put_in_place_of_the_other_is_noticed_at_the_same_time_a
         ("[]", 'expected {"keys": [...]}'),
         ('{"keys": [5]}', 'expected {"keys": [...]}'),
         ('{"keys": []}', "no key for RS256, PS256, ES256, EdDSA"),
+        (json.dumps({"keys": [jwk(private_key("ES384"))]}), "no key for RS256, PS256, ES256, EdDSA"),
+        (json.dumps({"keys": [jwk(private_key("RS256"), alg="RS512")]}), "no key for RS256, PS256, ES256, EdDSA"),
         ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "keys[0]: a secret key; expected public ones only"),
         ('{"keys": [{"kty": "RSA", "n": "c2VjcmV0"}]}', "keys[0]: not a public key"),
         ('{"keys": [{"kty": "EC", "crv": "P-256", "x": "c2VjcmV0", "y": "AQ"}]}', "keys[0]: not a public key"),
@@ -259,7 +261,21 @@ def test_a_file_that_was_put_in_place_of_the_other_is_noticed_at_the_same_time_a
         (json.dumps({"keys": [{"use": "enc"}] * 101}), "more than 100 keys"),
         (" " * (1024 * 1024 + 1), "larger than 1048576 bytes"),
     ],
-    ids=["empty", "deep", "list", "numbers", "none", "oct", "half", "curve", "kid", "many", "large"],
+    ids=[
+        "empty",
+        "deep",
+        "list",
+        "numbers",
+        "none",
+        "not listed",
+        "named and not listed",
+        "oct",
+        "half",
+        "curve",
+        "kid",
+        "many",
+        "large",
+    ],
 )
 def test_a_broken_file_keeps_the_keys_from_before_and_says_so_once(
     keys: Path, content: str, problem: str, caplog: pytest.LogCaptureFixture
