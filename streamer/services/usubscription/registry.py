@@ -120,6 +120,7 @@ class SubscriptionRegistry:
         for remote in [remote for remote in self._remotes.all() if remote.topic not in change.remotes]:
             change.commands += remote.resume(now_ms)
             self._leave_if_unwanted(change, now_ms, remote)
+            self._set_period(change, now_ms, remote.topic)
         return change
 
     def permit(self, now_ms: int, access: Access) -> Change:

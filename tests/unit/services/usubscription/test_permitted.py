@@ -104,6 +104,36 @@ async def test_remote_topic_with_others_is_kept(harness: UsubscriptionHarness, i
     assert harness.router.interest == {REMOTE: {"cloud": 0, "dev1": 0}}
 
 
+@reload_or_restart
+@pytest.mark.parametrize(("set_aside_ms", "kept_ms", "asked"), [(20, 100, [100, 20]), (100, 20, [])])
+async def test_the_shortest_period_is_that_of_those_who_count(
+    harness: UsubscriptionHarness, set_aside_ms: int, kept_ms: int, asked: list[int], is_reload: bool
+) -> None:
+    await harness.subscribe(REMOTE, CLOUD, sample_period_ms=set_aside_ms)
+    await harness.subscribe(REMOTE, sample_period_ms=kept_ms)
+    for command in harness.commands(v3.SUBSCRIBE):
+        await harness.answered(command, SUBSCRIBED)
+    sent: list[pb.SubscriptionRequest] = []
+    for access in (NOBODY, ACCESS):
+        harness.forget()
+        await use(harness, access, is_reload)
+        for command in harness.commands(v3.SUBSCRIBE):
+            sent.append(pb.SubscriptionRequest.FromString(command.payload or b""))
+            await harness.answered(command, SUBSCRIBED)
+    assert [each.attributes.sample_period_ms for each in sent] == asked
+
+
+async def test_who_counts_again_after_a_restart_gets_its_period_though_a_reload_had_set_it_aside(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(REMOTE, CLOUD, sample_period_ms=20)
+    await harness.subscribe(REMOTE, sample_period_ms=100)
+    await use(harness, NOBODY, True)
+    await use(harness, ACCESS, False)
+    latest = pb.SubscriptionRequest.FromString(harness.commands(v3.SUBSCRIBE)[-1].payload or b"")
+    assert latest.attributes.sample_period_ms == 20
+
+
 async def test_remote_topic_that_is_being_left_is_subscribed_again(harness: UsubscriptionHarness) -> None:
     """The last local subscriber is leaving when the one that was set aside comes back."""
     await harness.subscribe(REMOTE, CLOUD)
