@@ -44,7 +44,7 @@ test-jobs: $(VENV)/.dev
 COMPILED := build/compiled
 # Those of compiled modules, of their neighbours, and of the whole.
 COMPILED_TESTS := tests/unit/test_compiled.py $(addprefix tests/unit/,delivery journal routing traces transports uprotocol) \
-	tests/flow tests/e2e/test_crossing.py tests/e2e/test_outage.py
+	tests/flow $(addprefix tests/e2e/,test_crossing.py test_outage.py test_zenoh_receipts.py)
 HERE := $(abspath $(BIN))
 test-compiled: $(VENV)/.dev
 	rm -rf $(COMPILED)

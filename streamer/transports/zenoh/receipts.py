@@ -244,7 +244,7 @@ class Receipts:
         """Have ``tokens``, by authority, say to a streamer that it gets receipts for these authorities, and no others."""
         for authority in tokens.keys() - authorities:
             tokens.pop(authority).undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
-        for authority in sorted(authorities - tokens.keys()):
+        for authority in sorted(authorities.difference(tokens)):  # minus the keys is a set, which the compiled form refuses
             tokens[authority] = session.liveliness().declare_token(self._key.serves(self._own, receiver, authority))
 
     def _put_blocking(self, session: zenoh.Session, receivers: Sequence[Streamer], counter: int, ids: bytes) -> None:
