@@ -7,7 +7,7 @@ import pytest
 from streamer.delivery.custody import PATIENCE_S
 from streamer.delivery.flush_times import FLUSH_S
 from streamer.transports.memory import MemoryReceived
-from tests.unit.delivery.custody_harness import CustodyHarness, acknowledged
+from tests.unit.delivery.custody_harness import CustodyHarness, FleetingReceived, acknowledged
 from tests.unit.delivery.messages import message
 
 
@@ -103,17 +103,20 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_flush_and_stays_in_memory(
     assert [each.message.payload for each in lane.waiting()] == [b"x"]
 
 
+@pytest.mark.parametrize("received", [MemoryReceived, FleetingReceived], ids=["its source keeps it", "only we have it"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_its_source_keeps_it(count: int) -> None:
+def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_nobody_waits(
+    received: type[MemoryReceived], count: int
+) -> None:
     """There is no transaction that could wait for company."""
     harness = CustodyHarness()
-    batch = [kept_by_its_source() for _ in range(count)]
-    for received in batch:
-        delivery = harness.accept(received.message, received=received, watch=False)
-        harness.send_unconfirmed(delivery.lane)
-    assert [after_s for after_s, _ in harness.due] == [FLUSH_S]
+    harness.custody.is_awaited = lambda now_s: False
+    batch = [received(message()) for _ in range(count)]
+    for each in batch:
+        harness.send_unconfirmed(harness.accept(each.message, received=each, watch=False).lane)
+    assert min(after_s for after_s, _ in harness.due) == FLUSH_S
     harness.flush()
-    assert all(received.acknowledged for received in batch)
+    assert all(each.acknowledged for each in batch)
 
 
 async def test_until_written_waits_for_what_its_source_keeps_without_patience() -> None:

@@ -170,6 +170,13 @@ def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: Custody
     harness.write()
 
 
+def test_a_batch_that_only_we_have_is_written_at_the_next_flush_though_it_left_at_once(harness: CustodyHarness) -> None:
+    harness.custody.is_awaited = lambda now_s: False
+    harness.send_unconfirmed(harness.accept(message(), watch=False).lane)
+    assert min(after_s for after_s, _ in harness.due) == FLUSH_S
+    harness.write()
+
+
 def test_deletions_wait_and_leave_with_the_next_transaction(harness: CustodyHarness) -> None:
     first = harness.accept(message())
     harness.write()
