@@ -289,6 +289,16 @@ def test_what_was_closed_without_a_connection_is_removed_from_the_session_that_t
     assert dialogue.unsubscribed == ["b"]
 
 
+def test_what_an_earlier_run_has_left_is_removed_even_if_only_a_part_was_answered_before() -> None:
+    dialogue = Dialogue(["$share/fleet/a"])
+    dialogue.connect(session_present=True)
+    dialogue.answer()
+    dialogue.lose()
+    dialogue.connect(session_present=True)
+    dialogue.answer_all()
+    assert dialogue.unsubscribed == ["a"]
+
+
 def test_packet_ids_that_are_all_in_use_are_not_searched_for_ever() -> None:
     session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     assert {session.request(["x"]) for _ in range(MAX_PACKET_ID)} == set(range(1, MAX_PACKET_ID + 1))
