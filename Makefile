@@ -42,9 +42,9 @@ test-jobs: $(VENV)/.dev
 # The compiled form, in a copy of the tree: a compiled module beside its source would hide every later change of it. What the C
 # compiler can improve is no matter here, so it does not try.
 COMPILED := build/compiled
-# Those of compiled modules, of their neighbours, and of the whole.
+# Those of compiled modules, of their neighbours, of the whole, and of the transports on real networks.
 COMPILED_TESTS := tests/unit/test_compiled.py $(addprefix tests/unit/,delivery journal routing traces transports uprotocol) \
-	tests/flow $(addprefix tests/e2e/,test_crossing.py test_outage.py test_zenoh_receipts.py)
+	tests/flow $(addprefix tests/e2e/,test_crossing.py test_outage.py) $(wildcard tests/e2e/test_zenoh_*.py tests/e2e/test_mqtt5_*.py)
 HERE := $(abspath $(BIN))
 test-compiled: $(VENV)/.dev
 	rm -rf $(COMPILED)

@@ -63,10 +63,12 @@ sys.exit(7)
 
 @pytest.fixture
 def sighup_ends() -> Iterator[None]:
-    """As a shell starts a program, whatever was run in this process before."""
-    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    """As a shell starts a program, whatever was run in this process before, and though nohup may have started the tests."""
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.signal(signal.SIGHUP, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @pytest.mark.usefixtures("sighup_ends")
