@@ -9,42 +9,14 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from streamer.config.load import ConfigError, Problem, json_schema, load, warnings
+from streamer.config.load import ConfigError, json_schema, load
 from streamer.config.models import Config
+from tests.unit.config.files import BROKER, PLAIN, ZENOH, loaded, problems
 
 HERE = Path(__file__).parent
 BROKEN = sorted((HERE / "broken").glob("*.yaml"))
 FOR_THE_JOBS = HERE.parents[2] / "config/slo.yaml"
 SHIPPED = sorted(set((HERE.parents[2] / "config").rglob("*.yaml")) - {FOR_THE_JOBS})
-
-PLAIN = """\
-authority: gateway.veh1
-endpoints:
-  vehicle: {transport: memory, authorities: [veh1]}
-  cloud: {transport: memory, authorities: ["*"]}
-routes:
-  - {from: vehicle, to: cloud}
-  - {from: cloud, to: vehicle}
-"""
-PERMISSIONS = "permissions: {endpoints: {vehicle: {rules: [allow: {}]}, cloud: {rules: [allow: {}]}}}\n"
-PERMISSIONS += "usubscription: {subscribe: [{from: //cloud/C0/1/0, topics: [//veh1/FFFFFFFF/FF/FFFF]}]}\n"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "streamer.yaml"
-
-
-def loaded(path: Path, text: str, **environ: str) -> Config:
-    path.write_text(text)
-    return load(path, environ)
-
-
-def problems(path: Path, text: str | bytes, **environ: str) -> list[Problem]:
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    with pytest.raises(ConfigError) as caught:
-        load(path, environ)
-    return caught.value.problems
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda path: path.stem)
@@ -190,16 +162,6 @@ def test_a_byte_order_mark_is_accepted(path: Path) -> None:
 
 SECRET = "hunter2-Zq9"
 
-BROKER = PLAIN.replace(
-    'cloud: {transport: memory, authorities: ["*"]}',
-    'cloud:\n    transport: mqtt5\n    authorities: ["*"]\n    options:\n      broker: mqtt://127.0.0.1\n',
-)
-
-ZENOH = PLAIN.replace(
-    "vehicle: {transport: memory, authorities: [veh1]}",
-    "vehicle:\n    transport: zenoh\n    authorities: [veh1]\n    options:\n      connect: CONNECT\n",
-)
-
 
 @pytest.mark.parametrize(
     "text",
@@ -302,67 +264,6 @@ def test_problems_are_sorted_by_line(path: Path) -> None:
     assert [problem.line for problem in found] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_hint_says_what_memory_only_means(path: Path) -> None:
-    assert warnings(loaded(path, PLAIN + PERMISSIONS)) == [
-        "journal: null: memory only; what is queued is lost if the process is killed"
-    ]
-    assert warnings(loaded(path, PLAIN + PERMISSIONS + "journal: {path: /tmp/j.db}\n")) == []
-
-
-@pytest.mark.parametrize(
-    ("section", "where", "beyond"),
-    [
-        ("journal: {path: j.db}", "journal.path: j.db", ""),
-        ("journal: {path: ~/j.db}", "journal.path: ~/j.db", "; ~ is no more than a name here"),
-        ("journal: {path: /j.db}\nlog: {audit: ./audit.log}", "log.audit: audit.log", ""),
-    ],
-)
-def test_a_hint_names_a_path_that_depends_on_where_the_streamer_is_started(
-    path: Path, section: str, where: str, beyond: str
-) -> None:
-    told = f"{where}: relative to the folder in which the streamer is started{beyond}"
-    assert warnings(loaded(path, f"{PLAIN}{PERMISSIONS}{section}\n")) == [told]
-
-
-def test_a_hint_names_a_publish_without_receivers(path: Path) -> None:
-    text = BROKER + PERMISSIONS + "journal: {path: /tmp/j.db}\n"
-    published = text.replace("to: cloud}", 'to: cloud, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}')
-    (warning,) = warnings(loaded(path, published))
-    assert warning.startswith("route vehicle-cloud: nothing says who a Publish to 'cloud' is for")
-    for addressed in (
-        text,
-        published.replace("publish:", "publish_to: [backend], publish:"),
-        published.replace('["*"]', '["*", backend]'),
-        published.replace("broker:", "topics: in-vehicle\n      broker:"),
-    ):
-        assert warnings(loaded(path, addressed)) == []
-
-
-def test_a_hint_names_receivers_that_live_elsewhere(path: Path) -> None:
-    text = (
-        PLAIN.replace("from: cloud,", "publish_to: [veh2], from: cloud,")
-        + PERMISSIONS
-        + "journal: {path: /tmp/j.db}\nroutes: []\n"
-    )
-    (warning,) = warnings(loaded(path, text.replace("routes: []\n", "")))
-    assert warning == "route cloud-vehicle: publish_to names veh2, not reached through 'vehicle'"
-
-
-@pytest.mark.parametrize(("publish_to", "elsewhere"), [("[veh1]", "veh1"), ("[backend, veh1]", "veh1"), ("[backend]", "")])
-def test_a_hint_names_receivers_that_another_endpoint_lists_where_the_far_one_takes_everybody(
-    path: Path, publish_to: str, elsewhere: str
-) -> None:
-    text = BROKER + PERMISSIONS + "journal: {path: /tmp/j.db}\n"
-    published = text.replace("to: cloud}", f'to: cloud, publish_to: {publish_to}, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}}')
-    told = [f"route vehicle-cloud: publish_to names {elsewhere}, not reached through 'cloud'"] if elsewhere else []
-    assert warnings(loaded(path, published)) == told
-
-
-def test_a_hint_says_that_there_are_no_routes(path: Path) -> None:
-    text = PLAIN.partition("routes:")[0] + PERMISSIONS + "routes: []\njournal: {path: /tmp/j.db}\n"
-    assert warnings(loaded(path, text)) == ["routes: empty; nothing is forwarded"]
-
-
 def test_the_schema_knows_the_keys_as_the_file_has_them() -> None:
     schema = json_schema()
     json.dumps(schema)
@@ -374,37 +275,3 @@ def test_the_schema_knows_the_keys_as_the_file_has_them() -> None:
     assert "broker" in definitions["mqtt5.options"]["properties"]
     references = [value for key, value in _pairs(schema) if key == "$ref"]
     assert {reference.removeprefix("#/$defs/") for reference in references} <= set(definitions)
-
-
-def test_a_hint_says_that_a_file_without_permissions_is_open(path: Path) -> None:
-    (hint,) = warnings(loaded(path, PLAIN + "usubscription: null\njournal: {path: /tmp/j.db}\n"))
-    assert hint.startswith("permissions: null: open; ")
-
-
-SILENT = "route vehicle-cloud: it publishes nothing, and usubscription.subscribe permits nobody behind 'cloud' to subscribe"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "is_silent"),
-    [
-        pytest.param("", "", True, id="nothing"),
-        pytest.param('["*"]', "[cloud]", False, id="named-and-local-by-default"),
-        pytest.param('["*"]', "[cloud], global: true", False, id="named-elsewhere"),
-        pytest.param('["*"]', "[cloud], global: true}\nusubscription: {subscribe: []", True, id="named-with-a-list"),
-        pytest.param("to: cloud", "to: cloud, publish_to: [backend]", False, id="named-in-publish_to"),
-        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1], subscribe: []", True, id="not-listed-as-local"),
-        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1, cloud]", False, id="listed-as-local"),
-        pytest.param("to: cloud", "to: cloud, publish: [//veh1/A/1/FFFF]", False, id="published"),
-    ],
-)
-def test_a_hint_says_that_no_publish_goes_over_a_route(path: Path, old: str, new: str, is_silent: bool) -> None:
-    text = PLAIN + PERMISSIONS.partition("usubscription")[0] + "journal: {path: /tmp/j.db}\n"
-    found = warnings(loaded(path, _moved(text.replace(old, new, 1))))
-    assert [hint.startswith(SILENT) for hint in found] == [True] * is_silent
-
-
-def _moved(text: str) -> str:
-    """The section that a replacement has put between the endpoints, at the end."""
-    lines = text.splitlines(keepends=True)
-    sections = [line for line in lines if line.startswith("usubscription")]
-    return "".join([line for line in lines if line not in sections] + sections)
