@@ -101,6 +101,13 @@ class RouteQueue:
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
         self._deadlines = Deadlines()
 
+    def rename(self, name: str) -> None:
+        """Take another name. The account begins anew, with what is here."""
+        if name != self.name:
+            self.name = name
+            self.stats = self.shares.stats = RouteStats()
+            self.stats.accepted = self.messages + self.unconfirmed
+
     def use(self, policy: QueuePolicy, named: Container[str] | None = None) -> None:
         """Take other bounds from now on, and other names; what waits already stays. Its egress is to `refit` afterwards."""
         self._take_bounds(policy)

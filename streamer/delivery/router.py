@@ -153,17 +153,18 @@ class Router:
     def _use_table(self) -> None:
         """Give every route of the table a queue, and every ingress the table.
 
-        A route that had a queue keeps it, also if it was removed meanwhile: its messages go before new ones.
+        The way between two endpoints keeps its queue, also if its route was removed meanwhile or has another name now: the
+        messages in it go before new ones.
         """
         before = {(queue.name, queue.source, queue.target): queue for queue in (*self._retired, *self._queues.values())}
+        between = {names[1:]: names for names in before}
         kept: dict[str, RouteQueue] = {}
         for route in (*self.table.routes, *self.table.inner):
-            queue = before.pop((route.name, route.source, route.target), None)
-            if queue is not None:
-                queue.use(route.policy, self.table.named(route.source))
-            else:
-                queue = self._new_queue(route.name, route.source, route.target, route.policy)
-            kept[route.name] = queue
+            names = (route.name, route.source, route.target)
+            old = before.pop(names if names in before else between.get(names[1:], names), None)
+            queue = kept[route.name] = old or self._new_queue(*names, route.policy)
+            queue.rename(route.name)
+            queue.use(route.policy, self.table.named(route.source))
         self._retired = list(before.values())
         self._queues = kept
         for egress in self.egresses.values():
@@ -285,8 +286,7 @@ class Router:
 
     def paused_flows(self) -> Iterator[tuple[FlowKey, int]]:
         """Every paused flow that has a lane, with the number of messages that wait in it."""
-        for lane in (lane for queue in self.queues() for lane in queue.paused_lanes()):
-            yield lane.key, lane.waiting_messages
+        return ((lane.key, lane.waiting_messages) for queue in self.queues() for lane in queue.paused_lanes())
 
     def _use_interest(self) -> None:
         topics, self._changed_interest = self._changed_interest, {}

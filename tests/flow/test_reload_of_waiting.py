@@ -61,6 +61,29 @@ async def test_what_waits_for_the_queue_of_a_route_that_its_flow_has_left_goes_b
         assert harness.sent("cloud") == [queued]
 
 
+@pytest.mark.parametrize("room", [10, 2], ids=["in the queue", "outside, too"])
+@pytest.mark.parametrize("names", [["after"], ["between", "after"], ["after", "before", "after"]])
+async def test_what_waits_on_a_route_that_gets_another_name_goes_before_newer_messages(room: int, names: list[str]) -> None:
+    """A route is the way between two endpoints. Under its new name it accounts for what waits there."""
+    policy = {"queue": {"messages": room, "stalled_factor": 0}}
+    async with RouterHarness(three_networks(routes=[UP | {"name": "before"}], queue_policy=policy)) as harness:
+        cloud = harness.transports["cloud"]
+        cloud.hold = True
+        harness.arrive("vehicle", settled := harness.notify(b"settled"))
+        cloud.release_held()
+        cloud.hold = True
+        harness.arrive("vehicle", *(waiting := [harness.notify(b"%d" % number) for number in range(4)]))
+        for name in names:
+            await harness.router.reload(three_networks(routes=[UP | {"name": name}], queue_policy=policy))
+        harness.arrive("vehicle", newer := harness.notify(b"newer"))
+        for _ in range(5):
+            cloud.release_held()
+            harness.pass_time(50)
+        assert harness.sent("cloud") == [settled, *waiting, newer]
+        assert {account.name for account in harness.router.accounts()} & {"before", "between", "after"} == {"after"}
+        assert harness.outcomes("after") == {"delivered": 5}
+
+
 async def test_what_waits_for_a_subscriber_that_leaves_goes_before_newer_messages_to_the_others() -> None:
     routes = [UP | {"queue": {"messages": 1, "stalled_factor": 0}}, {"from": "vehicle", "to": "phone"}]
     async with RouterHarness(three_networks(routes=routes)) as harness:
