@@ -167,6 +167,15 @@ def test_every_log_line_is_written_somewhere(page: Path) -> None:
     assert [line for line in lines if f'"{line} ' not in source] == []
 
 
+def test_no_log_line_has_a_name_that_the_changelog_calls_an_earlier_one() -> None:
+    table = re.search(r"^\| log events .*?\n(?=\| \w)", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert table is not None
+    earlier = {name for row in table[0].splitlines() for name in INLINE.findall(row.split("|")[2])}
+    source = "".join(path.read_text() for path in (ROOT / "streamer").rglob("*.py"))
+    assert len(earlier) > 10
+    assert [name for name in sorted(earlier) if f'"{name} ' in source or f'"{name}"' in source] == []
+
+
 def test_every_field_of_a_dead_letter_is_listed() -> None:
     found = re.findall(r"^\| (\d) \| `(\w+)` \|", (DOCS / "dead-letters.md").read_text(), re.MULTILINE)
     assert found == [(str(field.number), field.name) for field in DeadLetter.DESCRIPTOR.fields]

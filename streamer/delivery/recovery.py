@@ -174,7 +174,7 @@ class Recovery:
                 else:
                     self._found.unconfirmed += store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
             except (codec.UnreadableError, CorruptEntryError) as exc:
-                logger.error("segment_lost file=%s number=%d error=%s", self._journal.path, segment.number, exc)
+                logger.error("batch_unreadable endpoint=%s number=%d error=%s", segment.target, segment.number, exc)
                 self._found.unreadable += 1
                 self._custody.forget_batch(segment.number)
 
