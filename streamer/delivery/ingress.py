@@ -29,7 +29,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
-# With a backlog beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
+# With a backlog beyond it messages are rejected: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
 _HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
 _MANY = 16  # a batch that may be part of a flood
@@ -119,17 +119,17 @@ class Ingress(UListener):
         """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
         lost = self.backlog.remove(lambda received: not received.source_keeps)
         for received, _ in lost:
-            self._refuse(received, self._resolver.resolve(received.message.attributes), failure)
+            self._reject(received, self._resolver.resolve(received.message.attributes), failure)
         return len(lost)
 
-    def _refuse(self, received: Received, resolved: Resolved, failure: Failure) -> None:
-        """A message enters none of its routes: count it as refused on each."""
+    def _reject(self, received: Received, resolved: Resolved, failure: Failure) -> None:
+        """A message enters none of its routes: count it as rejected on each."""
         if resolved.failure is not None:  # its route was removed meanwhile
             self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
             return
         received.holders += len(resolved.legs) - 1
         for leg in resolved.legs:
-            self._settler.refuse(received, leg.queue, failure, leg.attributes.sink)
+            self._settler.reject(received, leg.queue, failure, leg.attributes.sink)
 
     def admit_all(self) -> None:
         """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
@@ -172,7 +172,7 @@ class Ingress(UListener):
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.closed:
-            self._refuse_late(batch)
+            self._reject_late(batch)
             return
         self.stats.received += len(batch)
         self._take(batch)
@@ -188,7 +188,7 @@ class Ingress(UListener):
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport gives to no listener, and report them to their senders."""
         if self.closed:
-            self._refuse_late([each.received for each in batch])
+            self._reject_late([each.received for each in batch])
             return
         self.stats.received += len(batch)
         now_s = self._clock.monotonic_s()
@@ -203,7 +203,7 @@ class Ingress(UListener):
                 self._turn_away(received, failure)
         self._pump.send()
 
-    def _refuse_late(self, batch: Sequence[Received]) -> None:
+    def _reject_late(self, batch: Sequence[Received]) -> None:
         for received in batch:
             if received.source_keeps or self.name == LOCAL_ENDPOINT:
                 self.stats.count_unwanted(Unwanted.STOPPED)
@@ -284,27 +284,27 @@ class Ingress(UListener):
         self._settler.turn_away(received, self.name, self.unrouted, failure)
 
     def _count_duplicate(self, received: Received) -> None:
-        self._settler.set_aside(received, self.name, self.unrouted)
+        self._settler.duplicate(received, self.name, self.unrouted)
         received.release()
 
     def _seen_before(self, key: bytes, received: Received) -> None:
         """Settle a second copy as a duplicate. It is acknowledged together with the first, once that is settled."""
         first = self._seen.young.get(key) or self._seen.old.get(key)
-        self._settler.set_aside(received, self.name, self.unrouted)
+        self._settler.duplicate(received, self.name, self.unrouted)
         if first is None:
             received.release()
         else:
             first.attach(received)
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
-        """Whether every leg can take the message. If not, it is put into the backlog or refused here."""
+        """Whether every leg can take the message. If not, it is put into the backlog or rejected here."""
         size, backlog = received.message.size, self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
             if is_behind or (queue.is_patient and queue.messages and not queue.fits(size * copies, copies)):
                 authority = received.message.attributes.source.authority
-                if queue.shares.has_bounds and queue.refuses(authority, size * copies, copies):
-                    continue  # refused when it enters the others
+                if queue.shares.has_bounds and queue.has_used_up_part(authority, size * copies, copies):
+                    continue  # rejected when it enters the others
                 self._hold_back(key, received, resolved, queue)
                 return False
         return True
@@ -313,11 +313,11 @@ class Ingress(UListener):
         backlog = self.backlog
         first = backlog.get(key)
         if first is not None and not received.source_keeps:
-            self._settler.set_aside(received, self.name, self.unrouted)
+            self._settler.duplicate(received, self.name, self.unrouted)
             first.attach(received)
             return
         if first is None and not backlog.is_entering(key) and self._is_overrun(received):
-            self._refuse(received, resolved, refusals.FULL)
+            self._reject(received, resolved, refusals.FULL)
             return
         earlier = backlog.add(key, received, queue)
         self._pump.hold_back(self)
@@ -350,8 +350,8 @@ class Ingress(UListener):
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
-            if queue.shares.has_bounds and queue.refuses(attributes.source.authority, message.size):
-                self._settler.refuse(received, queue, refusals.OVER_SHARE, attributes.sink)
+            if queue.shares.has_bounds and queue.has_used_up_part(attributes.source.authority, message.size):
+                self._settler.reject(received, queue, refusals.OVER_PART, attributes.sink)
                 continue
             outgoing = message
             if leg.is_changed:
@@ -362,10 +362,10 @@ class Ingress(UListener):
                 if room is Room.NO or (
                     room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
                 ):
-                    self._settler.refuse(received, queue, refusals.FULL, attributes.sink)
+                    self._settler.reject(received, queue, refusals.FULL, attributes.sink)
                     continue
             if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(message.size):
-                self._settler.refuse(received, queue, refusals.PAUSED, attributes.sink)
+                self._settler.reject(received, queue, refusals.PAUSED, attributes.sink)
                 continue
             if leg.is_changed and not leg.is_copy:  # if the network echoes it, it is a duplicate
                 seen.young.setdefault(message.id + leg.tail, None)
@@ -393,5 +393,5 @@ class Ingress(UListener):
 
         It is acknowledged at once: the first copy is acknowledged by itself.
         """
-        self._settler.set_aside(received, self.name, queue.stats, queue)
+        self._settler.duplicate(received, self.name, queue.stats, queue)
         self._seen.release(received)

@@ -127,7 +127,7 @@ class RouteQueue:
             lane.limit(policy.flow_window)
 
     def _take_bounds(self, policy: QueuePolicy) -> None:
-        """``is_patient``: a message that does not fit waits in the backlog, and is not refused."""
+        """``is_patient``: a message that does not fit waits in the backlog, and is not rejected."""
         self.policy = policy
         bounds = policy.queue
         self.is_patient: bool = bounds.on_full == "backpressure"
@@ -147,12 +147,12 @@ class RouteQueue:
             self.owner.lane_came(lane)
         return lane
 
-    def refuses(self, authority: str, size: int, copies: int = 1) -> bool:
+    def has_used_up_part(self, authority: str, size: int, copies: int = 1) -> bool:
         """Whether a source authority has used up its part of the queue. An empty queue takes any message."""
         if not self.messages:
             return False
         stalled = self.stalled
-        return self.shares.refuses(
+        return self.shares.are_used_up(
             authority, copies, size, self.messages - stalled.messages, self.bytes - stalled.bytes, stalled.messages
         )
 
@@ -243,7 +243,7 @@ class RouteQueue:
         delivery.lane.unconfirmed += 1
 
     def victims(self, size: int, priority_class: int) -> list[Delivery] | None:
-        """What to evict for a new message: lowest class first, oldest first. None: there is not enough, refuse the new one.
+        """What to evict for a new message: lowest class first, oldest first. None: there is not enough, reject the new one.
 
         Nothing of a higher class than the new message is evicted, and nothing that is in flight.
         """
@@ -317,8 +317,8 @@ class RouteQueue:
         """
         bounds = self.policy.queue
         beside = bounds.stalled_factor if self._has_journal and self.is_patient else 0
-        share, share_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
-        return self._evictable or (self.paused.messages < share and self.paused.bytes + size <= share_bytes)
+        part, part_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
+        return self._evictable or (self.paused.messages < part and self.paused.bytes + size <= part_bytes)
 
     @property
     def paused_messages(self) -> int:

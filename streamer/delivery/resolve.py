@@ -1,6 +1,6 @@
 """Finds out once what to do with all messages that share attributes: validation, decision, permissions, lanes.
 
-It only computes: nothing is counted, sent or refused here. A new decision that denies something goes into the audit log,
+It only computes: nothing is counted, sent or rejected here. A new decision that denies something goes into the audit log,
 once for a flow and not for each message.
 """
 
@@ -113,7 +113,7 @@ class Resolved:
         for queue, copies in self.copies.items():
             if queue.room_for(size * copies, copies) is not Room.YES:
                 return False
-            if queue.shares.has_bounds and queue.refuses(authority, size * copies, copies):
+            if queue.shares.has_bounds and queue.has_used_up_part(authority, size * copies, copies):
                 return False
         for leg in self.legs:
             if leg.lane.retired:

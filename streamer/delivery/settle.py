@@ -174,7 +174,7 @@ class Settler:
             self._notify(received, ingress, failure, where)
         self._seen.release(received)
 
-    def set_aside(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
+    def duplicate(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
         """Count a message whose id was seen before, on the account ``stats``. The caller acknowledges it."""
         stats.accepted += 1
         stats.count(_COPY.outcome)
@@ -187,7 +187,7 @@ class Settler:
         self._record(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
         self._seen.release(received)
 
-    def refuse(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:
+    def reject(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:
         """Settle a message for which a route has no room, or its copy for ``sink``."""
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
@@ -231,7 +231,7 @@ class Settler:
         self._seen.young[key_of(message)] = None  # if the network echoes it, it is a duplicate
         level = message.attributes.priority_class
         if queue.room_for(size) is not Room.YES and not self.evict_for(queue, size, level, _NOTICE_EVICTED):
-            self.refuse(received, queue, _NOTICE_REFUSED)
+            self.reject(received, queue, _NOTICE_REFUSED)
             return
         lane = queue.lane((message.attributes.source, message.attributes.sink))
         self._custody.watch(queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms()))

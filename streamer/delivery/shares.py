@@ -121,14 +121,14 @@ class Shares:
 
     # -- parts of the queue
 
-    def refuses(self, authority: str, messages: int, size: int, held: int, held_bytes: int, stalled: int) -> bool:
+    def are_used_up(self, authority: str, messages: int, size: int, counted: int, counted_bytes: int, stalled: int) -> bool:
         """Whether a source authority has used up its part, or the queue is too full for strangers, for so much more.
 
-        ``held`` is what is in the queue and counts towards its bounds, ``stalled`` the messages that do not. What is refused
-        does not wait outside the queue: there it would hold up everybody else's messages.
+        ``counted`` is what is in the queue and counts towards its bounds, ``stalled`` the messages that do not. What has no
+        room here is rejected. It does not wait outside the queue, where it would hold up everybody else's messages.
         """
         bounds = self._bounds
-        is_tight = held + messages > bounds.messages * self._open or held_bytes + size > bounds.bytes * self._open
+        is_tight = counted + messages > bounds.messages * self._open or counted_bytes + size > bounds.bytes * self._open
         if is_tight and self._open < 1 and self._group_of(authority) is not None:
             return True
         party = self.parties.get(authority)

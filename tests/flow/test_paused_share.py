@@ -14,7 +14,7 @@ from tests.flow.harness import CLOUD_APP, CLOUD_METHOD, ORDERS, SPEED, VEHICLE_A
 from tests.flow.journaled_run import journaled_run
 from tests.flow.pausing import DOORS, EVERYTHING, UP, pause, resume, waiting
 
-FULL = "it is paused and its share of the queue is full"
+FULL = "it is paused, and the room for paused messages is full"
 
 
 def small(**queue: Any) -> dict[str, object]:

@@ -291,7 +291,9 @@ def test_a_paused_flow_takes_no_more_than_its_share_of_the_queue() -> None:
     harness.receive(*numbered(3), message(2))
     assert payloads(harness.waiting()) == [b"0", b"1", None]
     assert harness.outcomes("cloud") == {"rejected RESOURCE_EXHAUSTED": 1}
-    assert [letter.status.message for letter in harness.letters()] == ["it is paused and its share of the queue is full"]
+    assert [letter.status.message for letter in harness.letters()] == [
+        "it is paused, and the room for paused messages is full"
+    ]
 
 
 # the end

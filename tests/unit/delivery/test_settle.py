@@ -190,7 +190,7 @@ def test_an_outcome_that_is_no_failure_is_counted_and_told_to_nobody() -> None:
 def test_a_copy_is_counted_and_left_to_the_caller_to_acknowledge(has_route: bool) -> None:
     harness, stats = SettlerHarness(), RouteStats()
     received = harness.arrived(message())
-    harness.settler.set_aside(received, "vehicle", stats, harness.queue if has_route else None)
+    harness.settler.duplicate(received, "vehicle", stats, harness.queue if has_route else None)
     assert (stats.accepted, stats.outcomes) == (1, {(Outcome.DUPLICATE, UCode.OK): 1})
     assert harness.tracer.turned_away_at == [("up", "vehicle", "cloud") if has_route else (NO_ROUTE, "vehicle", "")]
     assert not received.acknowledged
@@ -212,7 +212,7 @@ def test_a_message_that_a_route_leaves_out_is_counted_there_and_may_have_other_d
 def test_a_message_that_a_route_has_no_room_for_is_counted_there_and_told() -> None:
     harness = SettlerHarness()
     received = harness.arrived(message())
-    harness.settler.refuse(received, harness.queue, FULL)
+    harness.settler.reject(received, harness.queue, FULL)
     assert harness.queue.stats.accepted == 1
     assert harness.queue.stats.outcomes == {(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED): 1}
     assert harness.queue.messages == 0

@@ -36,30 +36,30 @@ def test_strangers_are_bounded_only_beside_somebody_who_is_named() -> None:
 def test_the_queue_is_full_earlier_for_strangers_in_messages_and_bytes() -> None:
     queue = queue_of({"backend"}, queue={"messages": 10, "bytes": 100_000, "strangers": 0.5})
     for _ in range(5):
-        assert not queue.refuses("stranger", 600)
+        assert not queue.has_used_up_part("stranger", 600)
         push(queue, sent_by("backend"))
-    assert queue.refuses("stranger", 600)
-    assert not queue.refuses("backend", 600)
+    assert queue.has_used_up_part("stranger", 600)
+    assert not queue.has_used_up_part("backend", 600)
     queue = queue_of({"backend"}, queue={"messages": 10, "bytes": 10_000, "strangers": 0.5})
     push(queue, sent_by("backend", 4000))
-    assert not queue.refuses("stranger", 400)
-    assert queue.refuses("stranger", 401)
+    assert not queue.has_used_up_part("stranger", 400)
+    assert queue.has_used_up_part("stranger", 401)
 
 
 def test_an_empty_queue_takes_any_message_of_anybody() -> None:
     queue = queue_of({"backend"}, queue={"bytes": 1000, "per_authority": 0.1})
-    assert not queue.refuses("stranger", 5000)
+    assert not queue.has_used_up_part("stranger", 5000)
 
 
 def test_the_part_of_an_authority_is_used_up_by_what_it_has_in_the_queue() -> None:
     queue = queue_of(queue={"messages": 10, "per_authority": 0.2})
     first, _ = push(queue, sent_by("a")), push(queue, sent_by("a"))
-    assert queue.refuses("a", 600)
-    assert not queue.refuses("b", 600)
+    assert queue.has_used_up_part("a", 600)
+    assert not queue.has_used_up_part("b", 600)
     first.lane.drop(first)
     queue.leave(first)
-    assert not queue.refuses("a", 600)
-    assert queue.refuses("a", 1200, 2)
+    assert not queue.has_used_up_part("a", 600)
+    assert queue.has_used_up_part("a", 1200, 2)
 
 
 def test_what_was_there_before_its_part_was_bounded_counts_too() -> None:
@@ -67,8 +67,8 @@ def test_what_was_there_before_its_part_was_bounded_counts_too() -> None:
     waiting, in_flight = push(queue, sent_by("a")), push(queue, sent_by("b"))
     in_flight.lane.take(1, NOW_MS, [], [])
     queue.use(queue_policy(queue={"messages": 10, "per_authority": 0.1}))
-    assert queue.refuses("a", 600)
-    assert queue.refuses("b", 600)
+    assert queue.has_used_up_part("a", 600)
+    assert queue.has_used_up_part("b", 600)
     queue.leave(in_flight)
     assert (in_flight.lane.party.messages, in_flight.lane.party.bytes) == (0, 0)
     assert waiting.lane.party.bytes == waiting.size
@@ -78,7 +78,7 @@ def test_with_a_rate_an_authority_may_use_half_of_the_queue() -> None:
     queue = queue_of(queue={"messages": 4}, rate_per_authority=ONE)
     push(queue, sent_by("a"))
     push(queue, sent_by("a"))
-    assert queue.refuses("a", 600)
+    assert queue.has_used_up_part("a", 600)
     assert not queue_of(rate=ONE).shares.has_bounds
 
 
