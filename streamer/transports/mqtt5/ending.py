@@ -61,11 +61,11 @@ class Ending:
         """Unsubscribe from everything, and take what is left; whether that was all."""
         session, epoch = self._session, self._session.epoch
         self._subscribing.leave()
-        while await until(lambda: not session.receipts and not session.has_requests, until_s) and session.epoch == epoch:
+        while await until(lambda: not session.owed and not session.has_requests, until_s) and session.epoch == epoch:
             acknowledged = session.acknowledged
             if not await self.is_answered(until_s):
                 return False
             await asyncio.sleep(_QUIET_S)
-            if session.acknowledged == acknowledged and not session.receipts:
+            if session.acknowledged == acknowledged and not session.owed:
                 return True
         return False

@@ -63,12 +63,12 @@ class KeepAlive:
         100 are owed. That is our delay and not a dead link, which would fail the ping. Nor does it count while a packet that
         is too large passes: the PUBACK comes after it, and after a reconnect the packet would come again.
         """
-        head, receipts = self._session.head, self._session.receipts
-        owed = receipts[0] if receipts else None
-        is_late = (owed is not None and owed is self._owed) or self._connection.is_skipping
+        head, owed = self._session.head, self._session.owed
+        oldest = owed[0] if owed else None
+        is_late = (oldest is not None and oldest is self._owed) or self._connection.is_skipping
         if head is not self._head or is_late:
             self._head, self._head_since_s = head, now_s
-        self._owed = owed
+        self._owed = oldest
         return head is not None and now_s - self._head_since_s > self._options.ack_timeout_s
 
     def _ping(self, now_s: float) -> None:

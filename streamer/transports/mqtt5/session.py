@@ -46,14 +46,14 @@ _PUBACK: Final = 0x4002_0000  # the whole packet with its packet id: success has
 
 
 class Skipped:
-    """A PUBLISH that is not delivered, to be acknowledged in its turn."""
+    """A PUBLISH that is not delivered, to be acknowledged in its turn. ``is_due``: its PUBACK may go out."""
 
-    __slots__ = ("packet_id", "settled", "size")
+    __slots__ = ("is_due", "packet_id", "size")
 
     def __init__(self, packet_id: int) -> None:
         self.packet_id = packet_id
         self.size = 0
-        self.settled = True
+        self.is_due = True
 
 
 class MqttReceived(Received):
@@ -61,22 +61,22 @@ class MqttReceived(Received):
 
     source_keeps = True
 
-    __slots__ = ("_epoch", "_session", "packet_id", "settled", "size")
+    __slots__ = ("_epoch", "_session", "is_due", "packet_id", "size")
 
     def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session") -> None:
         Received.__init__(self, message, redelivered)  # `super` costs more
         self.packet_id = packet_id
         self.size = message.size
-        self.settled = False
+        self.is_due = False
         self._session = session
         self._epoch = session.epoch
 
     def acknowledge(self) -> None:
-        self.settled = True
+        self.is_due = True
         session = self._session
-        receipts = session.receipts
+        owed = session.owed
         # Only the head can be acknowledged. On a new connection (another epoch) the broker sends the message again.
-        if self._epoch == session.epoch and receipts and receipts[0] is self:
+        if self._epoch == session.epoch and owed and owed[0] is self:
             session.on_acknowledgeable()
 
 
@@ -117,15 +117,15 @@ class Session:
         self.search = Search()
         self._culprit: Sent | None = None
         self.max_packet_bytes: int | None = None
-        self.receipts: deque[MqttReceived | Skipped] = deque()
-        self.owed_bytes = 0  # memory that the messages of `receipts` take
+        self.owed: deque[MqttReceived | Skipped] = deque()  # received, without a PUBACK yet; oldest first
+        self.owed_bytes = 0  # memory that the messages of `owed` take
         self.acknowledged = 0  # how many ever were
         self.on_acknowledgeable = on_acknowledgeable
         self._encode = encode
         self._unconfirmed: dict[int, Sent] = {}  # in the order of sending
         self._resend: deque[tuple[int, Sent]] = deque()  # sent on the last connection, not yet on this one
         self._in_use: set[int] = set()  # packet ids of `_resend` and `_requests`
-        self._backlog: deque[Sent] = deque()
+        self._unsent: deque[Sent] = deque()  # submitted, and never sent
         self._outgoing: list[bytes] = []
         self._results = ResultRuns()
         self._requests: dict[int, list[str]] = {}
@@ -164,7 +164,7 @@ class Session:
         self.is_writable = True
         self.pressure = Pressure(self._receive_maximum)
         self.epoch += 1
-        self.receipts.clear()
+        self.owed.clear()
         self.owed_bytes = 0
         self._in_use.difference_update(self._requests)
         self._requests.clear()
@@ -190,7 +190,7 @@ class Session:
 
     def _send_anew(self) -> None:
         """The broker knows nothing of what was sent to it: that is new, and comes before the rest."""
-        self._backlog.extendleft(reversed([sent for _, sent in self._resend]))
+        self._unsent.extendleft(reversed([sent for _, sent in self._resend]))
         self._resend.clear()
         self._in_use = set(self._requests)
 
@@ -198,11 +198,11 @@ class Session:
         """Give back everything unconfirmed and unsent, in the order of sending."""
         lost = list(self._unconfirmed.values())
         lost += [sent for _, sent in self._resend]
-        lost += self._backlog
+        lost += self._unsent
         self._unconfirmed.clear()
         self._resend.clear()
         self._in_use = set(self._requests)
-        self._backlog.clear()
+        self._unsent.clear()
         results, link_lost = ResultRuns(), LinkLostError()
         for parcel, done in lost:
             results.add(done, parcel, link_lost)
@@ -222,15 +222,15 @@ class Session:
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         """Send in order, as far as the quota allows; the rest waits. Call `take_outgoing` afterwards."""
-        if self._backlog or self._resend or not self.is_writable or self.search.is_held:
-            self._backlog.extend([(parcel, done) for parcel in parcels])
+        if self._unsent or self._resend or not self.is_writable or self.search.is_held:
+            self._unsent.extend([(parcel, done) for parcel in parcels])
             return
         unconfirmed = self._unconfirmed
         free = self.limit - len(unconfirmed)
         refused: list[tuple[Parcel, SendError]] = []
         for index, parcel in enumerate(parcels):
             if free <= 0:
-                self._backlog.extend([(later, done) for later in parcels[index:]])
+                self._unsent.extend([(later, done) for later in parcels[index:]])
                 break
             packet_id = self._next_id()
             error = self._write(packet_id, (parcel, done), False)
@@ -242,7 +242,7 @@ class Session:
             done((parcel,), error)
 
     def drain(self) -> None:
-        """Send what waits, as far as the quota allows: first what is sent again, then the backlog."""
+        """Send what waits, as far as the quota allows: first what is sent again, then what was never sent."""
         if not self.is_connected or not self.is_writable or self.search.is_held:
             return
         refused: list[tuple[Parcel, Done, SendError]] = []
@@ -252,8 +252,8 @@ class Session:
             error = self._write(packet_id, (parcel, done), True)
             if error is not None:
                 refused.append((parcel, done, error))
-        while self._backlog and not self._resend and len(self._unconfirmed) < self.limit:
-            parcel, done = self._backlog.popleft()
+        while self._unsent and not self._resend and len(self._unconfirmed) < self.limit:
+            parcel, done = self._unsent.popleft()
             error = self._write(self._next_id(), (parcel, done), False)
             if error is not None:
                 refused.append((parcel, done, error))
@@ -261,7 +261,7 @@ class Session:
             done((parcel,), error)
 
     def on_puback(self, packet_id: int, reason: int) -> None:
-        """A PUBACK came. Its result is told by `settle`, after the last packet of the same read."""
+        """A PUBACK came. Its result is told by `tell_results`, after the last packet of the same read."""
         sent = self._unconfirmed.pop(packet_id, None)
         if sent is not None:  # otherwise it is the broker's mistake, and harmless
             self._results.add(sent[1], sent[0], puback_error(reason) if reason else None)
@@ -270,9 +270,9 @@ class Session:
             if search.suspects:
                 self.limit = search.confirmed(self._quota)
 
-    def settle(self) -> None:
+    def tell_results(self) -> None:
         """Tell the results that PUBACKs brought, and send what had to wait."""
-        if self._backlog or self._resend:
+        if self._unsent or self._resend:
             self.drain()
         self._results.tell()
 
@@ -346,25 +346,25 @@ class Session:
             received = MqttReceived(message, redelivered, packet_id, self)
         else:
             received = UnkeptReceived(message, redelivered, packet_id, self)
-        self.receipts.append(received)
+        self.owed.append(received)
         self.owed_bytes += received.size
         return received
 
     def skip(self, packet_id: int) -> None:
         """A PUBLISH that is not a uProtocol message came with QoS 1: acknowledge it in its turn."""
-        self.receipts.append(Skipped(packet_id))
-        if len(self.receipts) == 1:
+        self.owed.append(Skipped(packet_id))
+        if len(self.owed) == 1:
             self.on_acknowledgeable()
 
     def take_acknowledgements(self) -> bytes:
         """The PUBACKs to write now: those before which everything is acknowledged."""
-        receipts = self.receipts
+        owed = self.owed
         packets: list[int] = []
         size = 0
-        while receipts and receipts[0].settled:
-            receipt = receipts.popleft()
-            size += receipt.size
-            packets.append(_PUBACK | receipt.packet_id)
+        while owed and owed[0].is_due:
+            oldest = owed.popleft()
+            size += oldest.size
+            packets.append(_PUBACK | oldest.packet_id)
         self.owed_bytes -= size
         self.acknowledged += len(packets)
         return struct.pack(f">{len(packets)}I", *packets)

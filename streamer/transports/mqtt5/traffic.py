@@ -99,13 +99,13 @@ class Traffic:
             error = exc
         if intake.overflows and not overflowed:
             text = "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d"
-            logger.warning(text, self._name, self._receive_maximum, len(session.receipts))
-        session.settle()
+            logger.warning(text, self._name, self._receive_maximum, len(session.owed))
+        session.tell_results()
         self.write_outgoing()
         if batch:
-            session.pressure.saw(len(session.receipts))
+            session.pressure.saw(len(session.owed))
             self._registry.deliver(batch)
-            if session.pressure.is_at_bound(len(session.receipts)):
+            if session.pressure.is_at_bound(len(session.owed)):
                 self._events.acknowledgements_awaited()
         if intake.refused:
             refused, intake.refused = intake.refused, []
@@ -136,13 +136,13 @@ class Traffic:
             data = self._session.take_acknowledgements()
             if data:
                 connection.write(data)
-            if len(self._session.receipts) <= self._receive_maximum:
+            if len(self._session.owed) <= self._receive_maximum:
                 connection.read_on(True)
             self._relieve(connection)
 
     def _relieve(self, connection: Connection) -> None:
         """There is room again: end the connection, so that the broker sends again what was ignored."""
-        has_room = len(self._session.receipts) <= self._receive_maximum // 2
+        has_room = len(self._session.owed) <= self._receive_maximum // 2
         if self._intake.overflows and connection.is_open and has_room:
             self.is_relieved = True
             connection.disconnect_gently(

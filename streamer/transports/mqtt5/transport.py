@@ -138,8 +138,8 @@ class Mqtt5Transport(ListeningTransport):
         connection = self._traffic.connection
         if connection is not None:
             self._traffic.flush()
-            if self._session.receipts and not self.keeps_unacknowledged:
-                count = len(self._session.receipts)
+            if self._session.owed and not self.keeps_unacknowledged:
+                count = len(self._session.owed)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
             connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
@@ -260,7 +260,7 @@ class Mqtt5Transport(ListeningTransport):
             self._traffic.write_outgoing()
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
-        return self._session.pressure.is_felt(len(self._session.receipts), now_s)
+        return self._session.pressure.is_felt(len(self._session.owed), now_s)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 

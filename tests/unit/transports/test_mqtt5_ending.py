@@ -42,7 +42,7 @@ class Broker:
 
     def __init__(self, *at_pings: Callable[["Broker"], None]) -> None:
         self.epoch = 1
-        self.receipts: list[bytes] = []
+        self.owed: list[bytes] = []
         self.acknowledged = 0
         self.has_requests = False
         self.ping_answers = 0
@@ -67,9 +67,9 @@ class Broker:
 
     def bring_slowly(self) -> None:
         """A message comes before the answer, and is acknowledged later."""
-        self.receipts.append(b"message")
+        self.owed.append(b"message")
         self.answer()
-        asyncio.get_running_loop().call_later(0.005, self.receipts.clear)
+        asyncio.get_running_loop().call_later(0.005, self.owed.clear)
 
     def come_anew(self) -> None:
         """The connection is lost; the answer is one of the next connection."""
@@ -105,11 +105,11 @@ async def test_nothing_is_known_if_the_connection_is_lost_or_no_answer_comes(mon
     assert not await take_rest(Broker(lambda broker: None), 0.02, monkeypatch)
 
 
-@pytest.mark.parametrize("what", ["receipts", "has_requests"])
+@pytest.mark.parametrize("what", ["owed", "has_requests"])
 async def test_no_ping_is_sent_before_everything_is_acknowledged_and_unsubscribed(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker()
-    setattr(broker, what, [b"message"] if what == "receipts" else True)
+    setattr(broker, what, [b"message"] if what == "owed" else True)
     assert not await take_rest(broker, 0.02, monkeypatch)
     assert broker.pings == 0
