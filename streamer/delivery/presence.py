@@ -74,11 +74,11 @@ class AbsentLanes:
         self._logged.discard(lane)
         self._unheard.pop(lane, None)
 
-    def _presence_changed(self, lane: Lane, reach: Presence) -> None:
+    def _presence_changed(self, lane: Lane, presence: Presence) -> None:
         if lane.presence is Presence.PRESENT and _may_have_lost(lane):
             lane.lost_receiver = True
-        lane.presence = reach
-        if reach is Presence.PRESENT:
+        lane.presence = presence
+        if presence is Presence.PRESENT:
             lane.absent_since_s = None
             lane.lost_receiver = False
             self._absent.pop(lane, None)
@@ -91,9 +91,9 @@ class AbsentLanes:
             self._egress.pump(self._clock.wall_ms())
             return
         self._egress.hold(lane, Hold.ABSENT)
-        if reach is Presence.ABSENT:
+        if presence is Presence.ABSENT:
             self._nobody(lane, self._clock.monotonic_s())
-        elif reach is Presence.INTERRUPTED:
+        elif presence is Presence.INTERRUPTED:
             self._redeliver(lane, self._clock.monotonic_s(), is_return=True)
 
     def _nobody(self, lane: Lane, now_s: float) -> None:

@@ -1,6 +1,7 @@
 """Settling ends every delivery. Outcome → counters, trace record, tap, log line, failure notices, source acknowledgement.
 
-Every delivery comes through here exactly once.
+Every delivery comes through here exactly once. One that was sent and will not be confirmed is packed away first
+(`unconfirmed`); its outcome follows with the others of its batch.
 """
 
 import logging
@@ -39,7 +40,7 @@ _LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "sooner after the last one th
 UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
 _NOTICE_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for failure notices")
-_NOTICE_REFUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the queue for failure notices is full")
+_NOTICE_REJECTED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the queue for failure notices is full")
 
 
 class Settler:
@@ -231,7 +232,7 @@ class Settler:
         self._seen.young[key_of(message)] = None  # if the network echoes it, it is a duplicate
         level = message.attributes.priority_class
         if queue.room_for(size) is not Room.YES and not self.evict_for(queue, size, level, _NOTICE_EVICTED):
-            self.reject(received, queue, _NOTICE_REFUSED)
+            self.reject(received, queue, _NOTICE_REJECTED)
             return
         lane = queue.lane((message.attributes.source, message.attributes.sink))
         self._custody.watch(queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms()))

@@ -31,7 +31,7 @@ from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import created_ms
 
-logger = logging.getLogger("ustreamer.assurance")
+logger = logging.getLogger("ustreamer.unconfirmed")
 
 MAX_RETURNS = 3
 """How often a message is sent again because a node was lost, while somebody listens."""
