@@ -35,3 +35,7 @@ def test_what_needs_a_restart_is_named_by_its_key(before: dict[str, Any], after:
     expected = [f"{key}: changed; restart to use it" for key in keys]
     assert beyond_reload(config(**before), config(**after)) == expected
     assert beyond_reload(config(**after), config(**before)) == expected
+
+
+def test_another_authority_needs_a_restart_and_both_are_named() -> None:
+    assert beyond_reload(config(), config(authority="other")) == ["authority: changed from gw to other; restart to use it"]
