@@ -145,6 +145,15 @@ async def test_no_page_names_a_metric_that_is_not_there(tmp_path: Path) -> None:
         assert found <= there, named(page)
 
 
+async def test_every_kind_of_entry_of_usubscription_is_listed() -> None:
+    raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
+    service = Daemon(Config.model_validate(raw)).service_host.gauges()
+    external = {"usubscription": {"external": {"service": "//veh1/0/3/0"}}}
+    follower = Daemon(Config.model_validate(raw | external)).service_host.gauges()
+    (kinds,) = (row[2] for row in rows(DOCS / "operations.md", "## Metrics") if "_usubscription_entries" in row[0])
+    assert set(INLINE.findall(kinds)) == {*service, *follower}
+
+
 def test_every_outcome_is_listed() -> None:
     assert [plain(row[0]) for row in rows(DOCS / "operations.md", "### Outcomes")] == [each.value for each in Outcome]
 

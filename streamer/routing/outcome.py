@@ -11,7 +11,7 @@ class Outcome(StrEnum):
 
     DELIVERED = "delivered"  # the destination confirmed it, or it was unconfirmed for long without a sign of loss
     EXPIRED = "expired"  # its TTL passed before it was sent
-    REJECTED = "rejected"  # it was never accepted: invalid, not allowed, or no room
+    REJECTED = "rejected"  # it was never accepted: invalid, not allowed, too large, too fast, or no room
     DEAD_LETTERED = "dead_lettered"  # accepted, but refused, not listened to in time, without an endpoint, or evicted
     DUPLICATE = "duplicate"  # its id was seen before
     LOCAL = "local"  # its sink lives where it came from: it has arrived already
