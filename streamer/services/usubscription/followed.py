@@ -14,6 +14,9 @@ from streamer.uprotocol.uri import UUri
 
 _DOUBLINGS = 20
 
+LEFT_OUT_AT_MOST = 1000
+"""How many subscriptions for which there is no room are remembered, to be counted."""
+
 Relation = tuple[UUri, UUri]
 """Topic and subscriber."""
 
@@ -71,9 +74,14 @@ class Followed:
         self._topics: dict[UUri, dict[UUri, int]] = {}
         self._subscribers: dict[UUri, set[UUri]] = {}
         self.count = 0
-        self.left_out = 0
+        self._left_out: dict[Relation, None] = {}
         self.follows_all = True
         """False while the service refuses to list everybody's subscriptions."""
+
+    @property
+    def left_out(self) -> int:
+        """How many subscriptions there are for which there is no room: `LEFT_OUT_AT_MOST` at most."""
+        return len(self._left_out)
 
     @property
     def topics(self) -> Collection[UUri]:
@@ -104,12 +112,14 @@ class Followed:
         """Set the period of a subscription; None removes it. Returns whether that changed anything."""
         topic, subscriber = relation
         before = self._topics.get(topic, {}).get(subscriber)
+        self._left_out.pop(relation, None)
         if before == period_ms:
             return False
         if period_ms is None:
             self._remove(topic, subscriber)
         elif before is None and self.count >= self.most:
-            self.left_out += 1
+            if len(self._left_out) < LEFT_OUT_AT_MOST:
+                self._left_out[relation] = None
             return False
         else:
             self.count += before is None
@@ -118,12 +128,12 @@ class Followed:
         return True
 
     def finish(self, query: Query) -> Iterator[tuple[Relation, int | None]]:
-        """The changes that the complete query implies, still to be `set`."""
+        """The changes that the complete query implies, still to be `set`: first what ends, which makes room."""
         self.follows_all |= query.topic is None and query.subscriber is None
         found: dict[Relation, int | None] = {**query.pages, **query.updates}
         for relation in self._scope(query):
             found.setdefault(relation, None)
-        return iter(found.items())
+        return iter(sorted(found.items(), key=lambda change: change[1] is not None))
 
     def refused_all(self) -> list[Relation]:
         """The service refuses to list everybody. Returns what no query covers any more, still to be removed."""
@@ -132,10 +142,12 @@ class Followed:
 
     def _scope(self, query: Query) -> list[Relation]:
         if query.topic is not None:
-            return [(query.topic, subscriber) for subscriber in self._topics.get(query.topic, ())]
+            known = [(query.topic, subscriber) for subscriber in self._topics.get(query.topic, ())]
+            return known + [relation for relation in self._left_out if relation[0] == query.topic]
         if query.subscriber is not None:
-            return [(topic, query.subscriber) for topic in self._subscribers.get(query.subscriber, ())]
-        return [relation for relation, _ in self.all() if not self._is_configured(relation)]
+            known = [(topic, query.subscriber) for topic in self._subscribers.get(query.subscriber, ())]
+            return known + [relation for relation in self._left_out if relation[1] == query.subscriber]
+        return [relation for relation in [*dict(self.all()), *self._left_out] if not self._is_configured(relation)]
 
     def _remove(self, topic: UUri, subscriber: UUri) -> None:
         self.count -= 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.services.usubscription.followed import Followed, Query, Relation
+from streamer.services.usubscription.followed import LEFT_OUT_AT_MOST, Followed, Query, Relation
 from streamer.services.usubscription.retry import BACKOFF, wait_ms
 from streamer.uprotocol.uri import UUri
 
@@ -54,6 +54,58 @@ def test_subscriptions_beyond_the_bound_are_left_out_and_counted() -> None:
     assert known.set((SPEED, APP), 100)
     known.set((SPEED, APP), None)
     assert known.set((SPEED, PHONE), 0)
+
+
+def test_what_is_left_out_is_counted_once_however_often_it_is_listed() -> None:
+    known = followed(most=1)
+    for _ in range(3):
+        finish(known, Query(pages={(SPEED, APP): 0, (SPEED, OTHER_APP): 0, (DOORS, APP): 0}))
+    assert (known.count, known.left_out) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "query", [Query(), Query(topic=SPEED), Query(subscriber=OTHER_APP)], ids=["all", "topic", "subscriber"]
+)
+def test_what_is_left_out_is_counted_until_it_is_no_longer_listed(query: Query) -> None:
+    known = followed(most=1)
+    known.set((SPEED, APP), 0)
+    known.set((SPEED, OTHER_APP), 0)
+    query.pages.update({(SPEED, APP): 0} if query.subscriber is None else {})
+    finish(known, query)
+    assert (known.count, known.left_out) == (1, 0)
+
+
+def test_what_is_left_out_is_counted_until_it_ends_or_has_room() -> None:
+    known = followed(most=1)
+    for subscriber in (APP, OTHER_APP, PHONE):
+        known.set((SPEED, subscriber), 0)
+    assert known.left_out == 2
+    known.set((SPEED, OTHER_APP), None)
+    assert known.left_out == 1
+    known.set((SPEED, APP), None)
+    assert known.set((SPEED, PHONE), 0)
+    assert (known.count, known.left_out) == (1, 0)
+
+
+def test_what_has_ended_while_a_list_was_read_makes_room_for_what_is_in_it() -> None:
+    known = followed(most=1)
+    known.set((SPEED, APP), 0)
+    finish(known, Query(topic=SPEED, pages={(SPEED, PHONE): 0, (SPEED, APP): 0}, updates={(SPEED, APP): None}))
+    assert (known.interested(SPEED, everybody), known.count, known.left_out) == ({"phone1": 0}, 1, 0)
+
+
+def test_no_more_than_a_bound_of_what_is_left_out_are_remembered() -> None:
+    known = followed(most=1)
+    for number in range(LEFT_OUT_AT_MOST + 3):
+        known.set((SPEED, APP._replace(ue_id=number)), 0)
+    assert (known.count, known.left_out) == (1, LEFT_OUT_AT_MOST)
+
+
+def test_a_list_of_others_has_the_room_of_those_that_have_gone() -> None:
+    known = followed(most=2)
+    finish(known, Query(pages={(SPEED, APP): 0, (SPEED, OTHER_APP): 0}))
+    finish(known, Query(pages={(SPEED, PHONE): 0, (UUri("veh1", 0xB, 1, 0x8000), APP): 0}))
+    assert (known.interested(SPEED, everybody), known.count, known.left_out) == ({"phone1": 0}, 2, 0)
 
 
 @pytest.mark.parametrize(
