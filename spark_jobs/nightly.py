@@ -312,6 +312,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
             files = records.files(spark, options.input, {each for date in dates for each in night.reads(date)})
             work = night.everything(dates) if options.dates else night.stale(dates, files)
+            for date, copies in records.copies(spark, options.input, work).items():
+                told = f"left out: {len(copies)} (such as {copies[0]})"
+                progress.say(f"{date}: files with the content of another one beside them, {told}")
             succeeded = night.run(work, files, first, asked=bool(options.dates))
             for date in sorted(night.changed):
                 succeeded = _report(spark, options.output, date, progress) and succeeded

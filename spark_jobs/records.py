@@ -1,8 +1,14 @@
-"""Reads trace records of some dates, lists their files, and reads tables that were published before."""
+"""Reads trace records of some dates, lists their files, and reads tables that were published before.
+
+On this machine, a file that has the content of another one beside it is left out: its records would count twice. In an
+object store this would take a request for each of many small files, so there it is not looked for.
+"""
 
 import datetime as dt
+import hashlib
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +31,8 @@ SMALL_BYTES = 96 << 20
 """Some four million records: for so many, what counts is planning and compiling."""
 _ROWS_PER_GROUP = 1 << 17
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
+_PATTERN = re.compile(r"([][{}*?\\])")
+"""What Spark takes for a pattern in the path of a file."""
 
 
 class InputMissingError(FileNotFoundError):
@@ -62,6 +70,8 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
     if not (folders := _folders(spark, traces, wanted)):
         return _empty(spark, PARTITIONED)
     reader = spark.read.schema(PARTITIONED).option("basePath", traces).option("pathGlobFilter", _FILES)
+    if (here := Storage(spark).local(traces)) is not None:
+        folders = [each for folder in folders for each in _without_copies(folder, Path(here, Path(folder).name))]
     found = reader.parquet(*folders)
     for path in found.inputFiles():
         _check_version(path)
@@ -108,6 +118,45 @@ def _listed_here(folders: Iterable[Path]) -> Iterator[tuple[str, File]]:
                     _refuse(error)
                 else:
                     yield str(path), File(status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def copies(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, list[str]]:
+    """The files of these dates that are left out, by their paths: those with the content of another one beside them."""
+    if (here := Storage(spark).local(traces)) is None:
+        return {}
+    listed = {date: dict(_listed_here([Path(here, f"date={date}")])) for date in sorted(set(wanted))}
+    return {date: found for date, each in listed.items() if (found := _copies(each))}
+
+
+def _copies(listed: Mapping[str, File]) -> list[str]:
+    """Those of the files that have the content of another one in their folder, which is the first by its name.
+
+    Only files of equal size are opened. Records have their run and `seq`: without a copy, no two files are alike.
+    """
+    alike: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for path, file in sorted(listed.items()):
+        alike[os.path.dirname(path), file.size_bytes].append(path)
+    found, seen = [], set()
+    for place, paths in alike.items():
+        for path in paths if len(paths) > 1 else ():
+            try:
+                with open(path, "rb") as content:
+                    key = place, hashlib.file_digest(content, "sha256").digest()
+            except OSError:  # deleted since, or a fault for those who read it
+                continue
+            if key in seen:
+                found.append(path)
+            seen.add(key)
+    return found
+
+
+def _without_copies(folder: str, here: Path) -> list[str]:
+    """What Spark is to read of a date's folder: all of it, or if there are copies in it, each of the other files."""
+    listed = dict(_listed_here([here]))
+    if not (left_out := set(_copies(listed))):
+        return [folder]
+    below = (os.path.relpath(path, here) for path in listed if path not in left_out)
+    return [f"{folder}/" + _PATTERN.sub(r"\\\1", each) for each in below]
 
 
 def _is_shown(name: str) -> bool:
@@ -169,6 +218,9 @@ def gathered(spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: 
         return None
     folders = [Path(here, Path(each).name) for each in _folders(spark, traces, wanted)]
     files = {folder: found for folder in folders if (found := dict(_listed_here([folder])))}
+    for found in files.values():
+        for path in _copies(found):
+            del found[path]
     if sum(file.size_bytes for found in files.values() for file in found.values()) > SMALL_BYTES:
         return None
     for path in (path for found in files.values() for path in found):
