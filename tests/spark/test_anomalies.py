@@ -26,6 +26,8 @@ class Series(NamedTuple):
     expected: list[tuple[int, str, float]]
     latency: list[tuple[int, int, int, int]] = []
     """Days before, hour, messages, p99 in µs."""
+    unheard: list[tuple[int, int, int]] = []
+    """Days before, hour, messages that nobody listened to."""
 
 
 def steady(days: int = 14, messages: int = 1000, hours: Iterable[int] = (7,)) -> list[Value]:
@@ -62,16 +64,26 @@ SERIES = {
     "few, 11 more": Series([*steady(messages=4), (0, 7, 15, 0)], []),
     "few, 13 more": Series([*steady(messages=4), (0, 7, 17, 0)], [(7, "messages", 17.0)]),
     "silent though varied": Series([*VARIED, *OTHER], [(7, "messages", 0.0)]),
+    "silent, never below 10": Series([*((ago, 7, 10 * ago, 0) for ago in range(1, 15)), *OTHER], [(7, "messages", 0.0)]),
+    "silent, once 9": Series([*((ago, 7, 10 * ago - 1, 0) for ago in range(1, 15)), *OTHER], []),
     "silent as once before": Series([*VARIED[:-1], *OTHER], []),
     "gone": Series(steady(hours=[3, 4]), [(3, "messages", 0.0), (4, "messages", 0.0)]),
+    "gone at the ends": Series(steady(hours=[0, 23]), [(0, "messages", 0.0), (23, "messages", 0.0)]),
     "a new hour": Series([*steady(), (0, 7, 1000, 0), (0, 3, 500, 0)], [(3, "messages", 500.0)]),
     "four days": Series([*steady(4), (0, 7, 10**6, 10**5)], []),
     "five days": Series([*steady(5), (0, 7, 10**6, 0)], [(7, "messages", 1e6)]),
     # Nothing ever failed. Of 20, 5 are within six times 1 / 20; of 1000, 10 are above six times 1 / 1000.
     "few failed of few": Series([*steady(messages=20), (0, 7, 20, 5)], []),
     "few failed of many": Series([*steady(), (0, 7, 1000, 10)], [(7, "failed_share", 0.01)]),
+    # Of today's 20, 5 are still within it, however many messages there were before.
+    "few failed of few today": Series([*steady(), (0, 7, 20, 5)], [(7, "messages", 20.0)]),
+    "two ways": Series([*steady(), *[(0, 7, 500, 10)] * 2], [(7, "failed_share", 0.02)]),
+    "nobody listens": Series([], [], unheard=[(ago, 7, 1000) for ago in range(15)]),
     "slow": Series([*steady(), (0, 7, 1000, 0)], [(7, "latency_p99_us", 30_000.0)], [*P99, (0, 7, 1000, 30_000)]),
     "a little slow": Series([*steady(), (0, 7, 1000, 0)], [], [*P99, (0, 7, 1000, 18_000)]),
+    "slow, just enough": Series(
+        [*steady(), (0, 7, 1000, 0)], [(7, "latency_p99_us", 30_000.0)], [*P99, (0, 7, anomalies.LEAST_DELIVERED, 30_000)]
+    ),
     "slow, too few": Series([*steady(), (0, 7, 1000, 0)], [], [*P99, (0, 7, anomalies.LEAST_DELIVERED - 1, 30_000)]),
     **{f"noisy {seed} {days}": noisy(seed, days, planted=False) for seed in (1, 2, 3) for days in (5, 14)},
     **{f"planted {seed} {days}": noisy(seed, days, planted=True) for seed in (1, 2, 3) for days in (5, 14)},
@@ -85,6 +97,8 @@ def found(spark: SparkSession) -> list[Any]:
     for streamer, series in SERIES.items():
         for ago, hour, n, bad in series.hours:
             rows.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, n - bad, bad, 0, 0))
+        for ago, hour, n in series.unheard:
+            rows.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, 0, 0, 0, 0))
         for ago, hour, n, p99_us in series.latency:
             latency.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, p99_us))
     table, latencies = small_frame(spark, rows, HOURS_DDL), small_frame(spark, latency, LATENCY_DDL)

@@ -41,6 +41,7 @@ def test_each_objective_is_judged_over_the_whole_day(spark: SparkSession) -> Non
         Target("a", "gw", "up", "availability", 0.998),
         Target("a", "gw", "up", "p99_latency_ms", 250.0),
         Target("a", "gw", "up", "expiry_rate", 0.0005),
+        Target("exact", "gw", "up", "expiry_rate", 0.001),
         Target("strict", "gw", "up", "availability", 0.999),
         Target("strict", "gw", "up", "p99_latency_ms", 249.9),
         Target("strict", "gw", "up", "expiry_rate", 0.004),
@@ -49,6 +50,7 @@ def test_each_objective_is_judged_over_the_whole_day(spark: SparkSession) -> Non
         ("a", "gw", "up", "availability", 0.998, 0.998, True, 0.0, 1000),  # just reached
         ("a", "gw", "up", "p99_latency_ms", 250.0, 250.0, True, None, 998),
         ("a", "gw", "up", "expiry_rate", 0.0005, 0.001, False, -1.0, 1000),
+        ("exact", "gw", "up", "expiry_rate", 0.001, 0.001, True, 0.0, 1000),
         ("strict", "gw", "up", "availability", 0.999, 0.998, False, -1.0, 1000),
         ("strict", "gw", "up", "p99_latency_ms", 249.9, 250.0, False, None, 998),
         ("strict", "gw", "up", "expiry_rate", 0.004, 0.001, True, 0.75, 1000),
@@ -89,6 +91,15 @@ def test_what_cannot_be_judged_has_no_row(spark: SparkSession) -> None:
         ("t", "gw", "broken", "availability", 0.5, 0.0, False, -1.0, 5)
     }
     assert judged(slo.transform(hours, daily(spark), [])) == set()
+
+
+def test_one_delivered_message_is_enough_for_a_latency(spark: SparkSession) -> None:
+    made = slo.transform(
+        hourly(spark, ("gw", "up", {"delivered": 1, "expired": 3})),
+        daily(spark, ("gw", "up", "latency", 4_000)),
+        [Target("t", "*", "*", "p99_latency_ms", 5.0)],
+    )
+    assert judged(made) == {("t", "gw", "up", "p99_latency_ms", 5.0, 4.0, True, None, 1)}
 
 
 def test_the_example_file_is_valid() -> None:

@@ -1,5 +1,6 @@
 """The tables that derive from the rollup, on a handful of records whose sums are easy to do by hand."""
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs import counts, redelivery, rollup, route_hourly, tables, top_talkers, traffic_matrix, ttl_margin
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.tables import Table
-from tests.spark.traces import Record, at, frame, record
+from tests.spark.traces import DATE, Record, at, frame, record
 
 SINK = {"sink_authority": "cloud", "sink_ue_id": 9}
 
 RECORDS: list[Record] = [
     record("07:00:01", payload_bytes=10, ttl_ms=100, age_us=10_000, latency_us=80_000),  # 10 of 100 ms left
-    record("07:00:02", payload_bytes=20, ttl_ms=100, age_us=0, latency_us=50_000, retries=2, redelivered=True),  # half
+    record("07:00:02", payload_bytes=20, ttl_ms=100, age_us=0, latency_us=50_000, retries=1, redelivered=True),  # half
     record("07:59:59", payload_bytes=30, ttl_ms=100, age_us=60_000, latency_us=40_001, retries=3),  # late by 1 µs
     record("08:00:00", payload_bytes=40, src_ue_id=2, ttl_ms=50, age_us=-1000, latency_us=1000),  # all of it left
     record("08:00:01", payload_bytes=50, outcome="expired", ucode="DEADLINE_EXCEEDED", ttl_ms=5, age_us=9000, **SINK),
@@ -72,7 +73,7 @@ def test_the_rollup_loses_nothing_and_keeps_sinks_of_failures_only(rolled: DataF
 
 def test_route_hourly(rolled: DataFrame) -> None:
     assert rows(route_hourly.transform(rolled), tables.ROUTE_HOURLY) == {
-        (7, "gateway", "up", "vehicle", "cloud", 3, 60, *by_outcome(delivered=3), 5, 1),
+        (7, "gateway", "up", "vehicle", "cloud", 3, 60, *by_outcome(delivered=3), 4, 1),
         (8, "gateway", "up", "vehicle", "cloud", 4, 220, *by_outcome(delivered=1, expired=2, rejected=1), 0, 0),
         (8, "gateway", "up", "vehicle", None, 1, 80, *by_outcome(duplicate=1), 0, 0),
         (8, "gateway", "down", "cloud", "vehicle", 1, 90, *by_outcome(delivered=1), 0, 0),
@@ -113,6 +114,18 @@ def test_top_talkers_are_the_first_50_and_equals_are_ordered_by_address(spark: S
         ]
 
 
+def test_top_talkers_of_dates_together_are_those_of_each_date(spark: SparkSession) -> None:
+    """Two of one address but for the authority, with as many messages each; on the next date, all of them weigh more."""
+    of_date = [record(ts, src_authority=name) for ts in ("07:00", "08:00") for name in ("veh1", "veh2")]
+    heavy = [each | {"ts": each["ts"] + dt.timedelta(days=1), "payload_bytes": 5_000} for each in of_date]
+    ranked = top_talkers.transform(rollup.transform(frame(spark, [*of_date, *heavy]))).where("by = 'messages'").collect()
+    assert {(row.date, row["rank"], row.src_authority, row.messages, row.share) for row in ranked} == {
+        (date, rank, name, 2, 0.5)
+        for date in (DATE, DATE + dt.timedelta(days=1))
+        for rank, name in ((1, "veh1"), (2, "veh2"))
+    }
+
+
 def test_ttl_margin(rolled: DataFrame) -> None:
     # messages, expired, then late, under 10, 25, 50, over 50 %; −0.001 ms is rounded down
     assert rows(ttl_margin.transform(rolled), tables.TTL_MARGIN) == {("gateway", "up", 4, 2, 1, 0, 1, 0, 2, -1)}
@@ -149,9 +162,15 @@ def test_a_ttl_of_0_says_nothing_about_the_other_messages_of_its_route(spark: Sp
     assert found == {("gateway", "up", 1, 0, 0, 0, 0, 1, 0, 40)}
 
 
+def test_a_route_on_which_all_messages_expired_has_a_margin_row(spark: SparkSession) -> None:
+    made = [record(outcome="expired", ttl_ms=5, age_us=9_000, latency_us=0)]
+    found = rows(ttl_margin.transform(rollup.transform(frame(spark, made))), tables.TTL_MARGIN)
+    assert found == {("gateway", "up", 0, 1, 0, 0, 0, 0, 0, None)}
+
+
 def test_redelivery(rolled: DataFrame) -> None:
     assert rows(redelivery.transform(rolled), tables.REDELIVERY) == {
-        ("gateway", "up", 8, 1, 1, 2, 5, 3),
+        ("gateway", "up", 8, 1, 1, 2, 4, 3),
         ("gateway", "down", 1, 0, 0, 0, 0, 0),
         ("gateway", "dead-letter", 1, 0, 0, 0, 0, 0),
         ("hub", "r", 1, 0, 0, 0, 0, 0),
@@ -180,6 +199,14 @@ def test_counts_of_dead_letters(rolled: DataFrame) -> None:
         (*up, "expired", "DEADLINE_EXCEEDED", 1, 9, 2, 110, clock(1), clock(2)),
         (*up, "rejected", "UNAVAILABLE", 2, 8, 1, 70, clock(3), clock(3)),
     }
+
+
+def test_dead_letters_of_several_hours_have_the_times_of_the_first_and_the_last(spark: SparkSession) -> None:
+    times = ("21:00", "08:20", "08:10", "21:30", "14:00")
+    made = counts.transform_dead_letters(rollup.transform(frame(spark, [record(ts, outcome="expired") for ts in times])))
+    (row,) = made.collect()
+    found = [ts.replace(tzinfo=dt.UTC) for ts in (row.first_ts, row.last_ts)]
+    assert (row.messages, *found) == (5, at("08:10"), at("21:30"))
 
 
 @pytest.mark.parametrize(
