@@ -1,10 +1,11 @@
 import datetime as dt
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from spark_jobs import anomalies
 from spark_jobs.batch import TREND_DAYS, seen_from
@@ -93,8 +94,13 @@ SERIES = {
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> list[Any]:
     """The anomalies of all series, in one run."""
+    return listed(spark, SERIES, [DATE])
+
+
+def listed(spark: SparkSession, of: Mapping[str, Series], dates: list[dt.date]) -> list[Any]:
+    """The anomalies of these dates."""
     rows, latency = [], []
-    for streamer, series in SERIES.items():
+    for streamer, series in of.items():
         for ago, hour, n, bad in series.hours:
             rows.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, n - bad, bad, 0, 0))
         for ago, hour, n in series.unheard:
@@ -102,10 +108,10 @@ def found(spark: SparkSession) -> list[Any]:
         for ago, hour, n, p99_us in series.latency:
             latency.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, p99_us))
     table, latencies = small_frame(spark, rows, HOURS_DDL), small_frame(spark, latency, LATENCY_DDL)
-    today, before = f"date = '{DATE}'", f"date < '{DATE}'"
-    past = [seen_from(rows.where(before), [DATE], -TREND_DAYS, -1) for rows in (table, latencies)]
+    today = sf.col("date").isin(dates)
+    past = [seen_from(rows, dates, -TREND_DAYS, -1) for rows in (table, latencies)]
     made = anomalies.transform(table.where(today), latencies.where(today), *past)
-    return sorted(made.collect(), key=lambda row: (row.hour, row.metric))
+    return sorted(made.collect(), key=lambda row: (row.date, row.hour, row.metric))
 
 
 @pytest.mark.parametrize("name", SERIES)
@@ -124,3 +130,41 @@ def test_a_silence_is_listed_although_its_score_is_low(found: list[Any]) -> None
     (row,) = [row for row in found if row.streamer == "silent though varied"]
     assert (row.median, row.days) == (1500.0, 14)
     assert abs(row.score) < anomalies.THRESHOLD
+
+
+def test_an_even_hour_of_an_uneven_route_has_the_usual_spread_of_the_route(spark: SparkSession) -> None:
+    """Hour 7 is alike every day. The other hours vary, each by a share of its own: the median of all four counts."""
+    hours: list[Value] = [(0, 7, 1_000_000, 500_000), *((0, hour, 100_000, 30_000) for hour in (8, 9, 10))]
+    latency = [(0, 7, 1_000, 900_000)]
+    for hour, volume, slowness, failing in ((7, 0, 0, 0), (8, 20, 30, 1), (9, 20, 30, 1), (10, 40, 60, 2)):
+        for ago in range(1, 15):
+            sign = -1 if ago % 2 else 1
+            n = 1_000 * (100 + sign * volume)
+            hours.append((ago, hour, n, n * (30 + sign * failing) // 100))
+            latency.append((ago, hour, 1_000, 100 * (100 + sign * slowness)))
+    found = {
+        row.metric: (row.hour, row.median, row.mad) for row in listed(spark, {"gw": Series(hours, [], latency)}, [DATE])
+    }
+    assert found == {
+        "messages": (7, 100_000.0, pytest.approx(20_000)),
+        "failed_share": (7, pytest.approx(0.3), pytest.approx(0.01)),
+        "latency_p99_us": (7, 10_000.0, pytest.approx(3_000)),
+    }
+
+
+def test_a_share_of_few_messages_has_the_spread_of_chance(spark: SparkSession) -> None:
+    hours = [(ago, 7, 100, 20) for ago in range(1, 15)]
+    (row,) = listed(spark, {"gw": Series([*hours, (0, 7, 100, 60)], [])}, [DATE])
+    assert (row.metric, row.value, row.median) == ("failed_share", 0.6, 0.2)
+    assert row.mad == pytest.approx(0.6745 * (0.2 * 0.8 / 100) ** 0.5)
+
+
+def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
+    dates = [DATE - dt.timedelta(days=1), DATE]
+    hours: list[Value] = []
+    for ago in range(16):
+        hours += [(ago, 7, 50_000 if ago < 2 else 1_000, 0), (ago, 8, 1_000 + 53 * ago, 0), (ago, 9, 2_000 - 97 * ago, 0)]
+    series = {"gw": Series(hours, [])}
+    together = listed(spark, series, dates)
+    assert together == [row for date in dates for row in listed(spark, series, [date])]
+    assert len({row.mad for row in together}) == len(dates), "each date has a usual spread of its own"

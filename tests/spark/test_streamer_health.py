@@ -104,7 +104,7 @@ def test_complete_stretches_need_no_look_at_each_record(health: dict[str, Any]) 
 
 def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
     """Each date sees two days before it and one after it, and no more."""
-    dates = [BEFORE, DATE]
+    dates = [BEFORE, DATE, AFTER]
     records = [
         numbered(seq, at("12:00") + dt.timedelta(hours=11 * step), name="gateway")
         for step, seq in zip(range(-8, 9), (0, 1, 3, 4, 5, 9, 10, 11, 14, 15, 16, 17, 20, 21, 25, 26, 27), strict=True)
@@ -156,3 +156,45 @@ def test_an_outcome_on_a_day_without_records_leaves_the_gap_to_the_day_after(spa
 def test_a_gap_is_counted_once_whatever_days_are_between(spark: SparkSession) -> None:
     records = [numbered(seq, at("12:00", DATE + dt.timedelta(days=day))) for day, seq in ((0, 2), (1, 4), (3, 7), (4, 11))]
     assert found_on(spark, records) == {str(DATE): (2, 2 + 1), str(DATE + dt.timedelta(days=3)): (2, 2 + 3)}
+
+
+@pytest.mark.parametrize("after", [pytest.param(5, id="same bucket"), pytest.param(9_000, id="another bucket")])
+def test_a_gap_behind_what_waited_over_midnight_belongs_to_the_day_of_that_outcome(spark: SparkSession, after: int) -> None:
+    records = [
+        numbered(0, at("23:00", BEFORE), LONG_AGO),
+        numbered(1, at("23:30", BEFORE), LONG_AGO, waited_s=5_400),
+        numbered(after, at("03:00"), LONG_AGO) | {"latency_us": None},
+        numbered(after + 2, at("04:00"), LONG_AGO),
+    ]
+    assert found_on(spark, records) == {str(DATE): (2, after - 2 + 1)}
+
+
+def test_a_single_record_between_two_buckets_is_missed(spark: SparkSession) -> None:
+    edge = 1 << streamer_health._BUCKET_BITS
+    records = [numbered(seq, at("07:00"), LONG_AGO) for seq in (edge - 2, edge, 2 * edge - 1, 2 * edge + 1)]
+    assert found_on(spark, records) == {str(DATE): (3, 1 + (edge - 2) + 1)}
+
+
+def test_first_and_last_are_those_of_all_records_of_an_hour(spark: SparkSession) -> None:
+    clocked = ("01:20", "01:10", "05:50", "05:30", "03:00")
+    rows = frame(spark, [numbered(seq, at(clock)) for seq, clock in enumerate(clocked)]).coalesce(1).cache()
+    (row,) = streamer_health.transform(rows, [], [DATE]).collect()
+    assert [ts.replace(tzinfo=dt.UTC) for ts in (row.first_ts, row.last_ts)] == [at("01:10"), at("05:50")]
+
+
+def test_a_skew_is_that_of_the_messages_of_the_date(spark: SparkSession) -> None:
+    records = [
+        record(at("07:00", date), streamer=name, age_us=age_us, seq=seq)
+        for date, ahead_us in ((BEFORE, 5_000_000), (DATE, 60_250_000), (AFTER, 9_000_000))
+        for name, age_us in (("hub", 0), ("veh", ahead_us))
+        for seq in range(3)
+    ]
+    rows = frame(spark, records).coalesce(1).cache()
+    made = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [BEFORE, DATE]).collect()
+    found = {(row.date, row.streamer): (row.clock_skew_ms, row.skew_against, row.skew_messages) for row in made}
+    assert found == {
+        (BEFORE, "hub"): (0.0, None, 0),
+        (BEFORE, "veh"): (5_000.0, "hub", 3),
+        (DATE, "hub"): (0.0, None, 0),
+        (DATE, "veh"): (60_250.0, "hub", 3),
+    }
