@@ -211,8 +211,9 @@ def _spread(total: Mapping[str, int], links: Mapping[tuple[str, str], _Link]) ->
             x, y = max(edges, key=lambda pair: (links[pair].both_ways, links[pair].messages, pair))
             link = links[x, y]
             known, new, sign = (x, y, 1) if x in clocks else (y, x, -1)
-            base = clocks[known].skew_us
-            skew_us = None if link.skew_us is None or base is None else base + sign * link.skew_us
+            skew_us: float | None = (clocks[known].skew_us or 0) + sign * (link.skew_us or 0)
+            if not link.both_ways and abs(skew_us or 0) < ONE_WAY_MIN_US:
+                skew_us = None
             group = clocks[known].group if link.both_ways else new
             clocks[new] = ClockEstimate(skew_us, reference, link.messages, group)
     return clocks

@@ -1,11 +1,15 @@
 """The streamers' clocks from the ages of messages: X ⇄ Y ⇄ Z, with transits of 2 ms down and 6 ms up."""
 
+import datetime as dt
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 
-from spark_jobs.clocks import estimate
+from spark_jobs import rollup
+from spark_jobs.clocks import Sightings, alike, alike_in, estimate, number_of, sightings
+from tests.spark.traces import DATE, at, frame, record
 
 DOWN_US, UP_US = 2_000, 6_000
 
@@ -54,11 +58,33 @@ def test_one_direction_shows_only_what_no_transit_explains() -> None:
     assert near.group == far.group == "Y"
 
 
+@pytest.mark.parametrize("ahead", ["Y", "Z", "YZ", "XY", "XZ"])
+@pytest.mark.parametrize("down", [True, False])
+def test_one_direction_shows_a_far_skew_whatever_lies_between(ahead: str, down: bool) -> None:
+    """X is what the others are compared with, so if it is ahead, those that are not are behind."""
+    skew_us = dict.fromkeys(ahead, 90_000_000)
+    clocks = estimate(rows(skew_us, [("cloud", "car", down)]))
+    for name in "YZ":
+        true_us, found_us = skew_us.get(name, 0) - skew_us.get("X", 0), clocks[name].skew_us
+        assert found_us is None if true_us == 0 else found_us == pytest.approx(true_us, abs=2 * UP_US)
+
+
+@pytest.mark.parametrize("skew_us", [45_000_000, 300_000])
+def test_beyond_a_one_way_stretch_two_clocks_are_still_known_against_each_other(skew_us: int) -> None:
+    flows = [*rows({"Z": skew_us}, [("cloud", "car", True)]), *rows({"Z": skew_us}, [("car", "edge", False)], "YZ")]
+    clocks = estimate([*flows, Row("X", "site", None, "site", "down", 1, 10_000, 0)])
+    assert {name: (each.against, each.group) for name, each in clocks.items() if name != "X"} == {
+        "Y": ("X", "Z"),
+        "Z": ("X", "Z"),
+    }
+    assert (clocks["Z"].skew_us or 0) - (clocks["Y"].skew_us or 0) == pytest.approx(skew_us, abs=2 * UP_US)
+
+
 def test_messages_of_a_streamer_itself_tell_their_direction() -> None:
     """Y's dead letters go up to X, and all else comes down: no endpoint is used both ways."""
     letters = [
-        Row("Y", "Y", None, None, "down", 1, 50, 90_000_000),
-        Row("X", "Y", None, "down", None, 1, 50, UP_US),
+        Row("Y", "Y", None, None, "side", 1, 50, 90_000_000),
+        Row("X", "Y", None, "side", None, 1, 50, UP_US),
     ]
     clocks = estimate([*rows({"Y": 90_000_000}, [("cloud", "car", True)], "XY"), *letters])
     assert clocks["Y"].skew_us == 90_000_000 + (DOWN_US - UP_US) / 2
@@ -74,3 +100,57 @@ def test_the_reference_is_the_streamer_with_most_messages() -> None:
 def test_streamers_without_a_message_in_common_stand_alone() -> None:
     clocks = estimate([Row("X", "a", None, "in", "out", 1, 9, 5), Row("Y", "b", None, "in", "out", 1, 8, 5)])
     assert [(each.skew_us, each.against, each.messages) for each in clocks.values()] == [(0, None, 0)] * 2
+
+
+def test_the_most_used_way_and_the_least_age_of_an_hour_count() -> None:
+    """Some messages go another way, and wait; Y has half as many of all."""
+    flows = [("cloud", "car", True), ("car", "cloud", False)]
+    usual = [row._replace(messages=row.messages // (1 + (row.streamer == "Y"))) for row in rows({"Y": 7_000_000}, flows)]
+    aside = [row._replace(egress="spare", messages=8, age_us=row.age_us + 50_000_000) for row in usual]
+    for mixed in ([*usual, *aside], [*aside, *usual]):
+        clock = estimate(mixed)["Y"]
+        assert (clock.skew_us, clock.against) == (7_000_000 + (DOWN_US - UP_US) / 2, "X")
+        assert clock.messages == 2 * 3 * (50 + 8)
+
+
+@pytest.mark.parametrize(("messages", "counts"), [(9, False), (10, True)])
+def test_a_flow_of_few_messages_counts_only_without_others(messages: int, counts: bool) -> None:
+    """A transit that is 1 ms shorter than all others."""
+    flows = rows({"Y": 7_000_000}, [("cloud", "car", True), ("car", "cloud", False)], "XY")
+    rare = [
+        row._replace(src_authority="rare", messages=messages // 3 + (row.hour_of_message == 1) * (messages % 3))
+        for row in flows
+        if row.src_authority == "cloud"
+    ]
+    rare = [row._replace(age_us=row.age_us - 1_000) if row.streamer == "Y" else row for row in rare]
+    assert estimate([*flows, *rare])["Y"].skew_us == 7_000_000 + (DOWN_US - UP_US - 1_000 * counts) / 2
+    assert estimate(rare)["Y"].skew_us == 7_000_000 + DOWN_US - 1_000
+
+
+def test_sightings_sum_up_records_that_are_alike(spark: SparkSession) -> None:
+    first_hour = number_of(DATE) * 24
+    made = {
+        first_hour + 7: at("07:00"),
+        first_hour - 24: at("00:00", DATE - dt.timedelta(days=1)),
+        first_hour + 47: at("23:59:59.999", DATE + dt.timedelta(days=1)),
+    }
+    records = [record("07:10", msg_ts=msg_ts, src_ue_id=n) for n, msg_ts in enumerate(made.values())]
+    records += [
+        record("07:40", msg_ts=at("07:00"), age_us=-3_000, src_ue_id=9),
+        record("07:20", msg_ts=at("07:00"), age_us=5_000, outcome="expired"),
+        record("07:05", msg_ts=at("07:00"), age_us=-9_000, outcome="duplicate"),
+        record("07:30", msg_ts=at("23:59:59.999", DATE - dt.timedelta(days=2))),
+        record("07:31", msg_ts=at("00:00", DATE + dt.timedelta(days=2))),
+        record("07:32", msg_ts=None, age_us=None),
+    ]
+
+    def seen(hour: int | None, messages: int, age_us: int, first: str, last: str) -> Sightings:
+        times = (int(at(clock).timestamp()) * 1_000_000 for clock in (first, last))
+        return Sightings(DATE, "gateway", "veh1", None, True, "vehicle", "cloud", hour, messages, age_us, *times)
+
+    expected: set[Any] = {seen(hour, 1, 0, "07:10", "07:10") for hour in list(made)[1:]}
+    expected |= {seen(first_hour + 7, 3, -3_000, "07:05", "07:40"), seen(None, 2, 0, "07:30", "07:32")}
+    rows_ = frame(spark, records)
+    assert set(sightings(alike(rows_))) == set(sightings(alike_in(rollup.transform(rows_)))) == expected
+    made_on = {each.hour_of_message for each in expected if each.is_made_on(DATE)}
+    assert made_on == {first_hour + 7}
