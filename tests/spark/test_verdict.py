@@ -78,6 +78,62 @@ def test_the_streamer_that_made_the_message_is_first() -> None:
     assert findings(lost) == {"lost": "B"}
 
 
+Z, Y, X = saw("Z", 0), saw("Y", 1000), saw("X", 2000)
+BEHIND = saw("Y", -45_000_000)
+
+
+def ranked(*kinds: tuple[int, Sequence[Sighting]], source: str = "car", trusted: bool = False) -> list[str]:
+    signatures = [Signature(key, messages, tuple(seen)) for key, (messages, seen) in enumerate(kinds)]
+    order = rank(signatures, source, lambda x, y: trusted)
+    return sorted(order, key=order.__getitem__)
+
+
+def test_clocks_order_streamers_whatever_their_names() -> None:
+    for trusted in (True, False):
+        assert ranked((1, [Z, Y, X]), trusted=trusted) == ["Z", "Y", "X"]
+    assert ranked((3, [Z, Y]), (2, [saw("Z", 5000), Y]), trusted=True) == ["Z", "Y"], "most messages count"
+    assert ranked((3, [Z, Y, saw("Z", 5000, "duplicate", "none", None)]), trusted=True) == ["Z", "Y"], "the first one counts"
+
+
+def test_the_source_comes_before_what_clocks_say() -> None:
+    assert ranked((9, [Z, Y]), source="Y", trusted=True) == ["Y", "Z"]
+    assert ranked((9, [Z, Y]), source="Z", trusted=True) == ["Z", "Y"]
+
+
+def test_where_messages_stopped_orders_streamers_whose_clocks_are_not_trusted() -> None:
+    behind_z = {
+        "at the second": (1, [Z, saw("Y", -45_000_000, "expired")]),
+        "at the first": (1, [saw("Z", 0, "expired")]),
+        "between them": (1, [Z]),
+    }
+    for stop in behind_z.values():
+        assert ranked((100, [Z, BEHIND]), stop) == ["Z", "Y"]
+        assert ranked((100, [Z, BEHIND]), stop, trusted=True) == ["Y", "Z"]
+    # what stopped is better evidence than what was not seen, of which a gap in the traces is a cause
+    assert ranked((100, [Z, BEHIND]), behind_z["at the second"], (5, [BEHIND])) == ["Z", "Y"]
+
+
+def test_a_branch_is_not_expected_where_another_one_is_proven_to_lead() -> None:
+    local = saw("A", 0, route="local", egress="here")
+    *_, branch = verdicts((100, [A, local, B]), (1, [A, B]), (1, [local]))
+    assert (branch.status, branch.findings) == ("delivered", ())
+    _, both = verdicts((100, [A, local, B]), (1, [A, local]))
+    assert findings(both) == {"lost": "B"}, "nothing proves which of the two leads to B"
+
+
+def test_of_failures_at_two_streamers_the_furthest_is_the_status() -> None:
+    elsewhere = saw("A", 0, "expired", "local", "here")
+    _, failed = verdicts((100, [A, B]), (1, [elsewhere, A, saw("B", 1000, "rejected")]))
+    assert (failed.status, findings(failed)) == ("rejected", {"expired": None, "rejected": None})
+
+
+def test_gaps_at_two_streamers_are_named_in_the_order_of_the_way() -> None:
+    w = saw("W", 3000)
+    _, gap = verdicts((100, [Z, Y, X, w]), (1, [Z, w]))
+    assert findings(gap) == {"untraced": "Y,X"}
+    assert gap.findings[0].last_streamer == "W"
+
+
 def test_the_furthest_failure_is_the_status() -> None:
     for outcome in ("expired", "rejected", "dead_lettered"):
         _, failed = verdicts((100, [A, B, C]), (1, [A, saw("B", 1000, outcome)]))
@@ -123,8 +179,8 @@ def test_one_of_two_gateways_is_enough() -> None:
 
 
 def test_delivered_more_than_once_over_the_same_route() -> None:
-    _, twice = verdicts((100, [A, B, C]), (1, [A, B, C, C, C]))
-    assert (twice.status, findings(twice)) == ("delivered", {"delivered_twice": None})
+    _, twice, thrice = verdicts((100, [A, B, C]), (1, [A, B, C, C]), (1, [A, B, C, C, C]))
+    assert [(each.status, findings(each)) for each in (twice, thrice)] == [("delivered", {"delivered_twice": None})] * 2
     assert twice.findings[0].last_streamer == "C"
 
 
@@ -148,13 +204,17 @@ def test_only_copies_recorded_means_that_it_was_there_before() -> None:
 def test_a_failure_made_good_is_not_a_finding() -> None:
     _, redriven = verdicts((100, [A, B, C]), (1, [A, B, saw("C", 2000, "dead_lettered"), C]))
     assert (redriven.status, redriven.findings) == ("delivered", ())
+    copy = saw("B", 3000, "duplicate", "none", None)
+    _, arrived_before = verdicts((100, [A, B]), (1, [saw("A", 0, "rejected"), A, copy]))
+    assert (arrived_before.status, findings(arrived_before)) == ("delivered", {"duplicate": None})
 
 
 def test_a_publish_that_a_streamer_subscribed_to_late_is_not_lost() -> None:
     before, _ = verdicts((60, [A]), (40, [A, B]), is_publish=True)
     assert (before.status, before.findings) == ("delivered", ())
-    lost, _ = verdicts((40, [A]), (60, [A, B]), is_publish=True)
-    assert lost.status == "lost"
+    for missed, seen in ((40, 60), (50, 50)):
+        lost, _ = verdicts((missed, [A]), (seen, [A, B]), is_publish=True)
+        assert lost.status == "lost"
 
 
 def test_what_no_message_of_the_flow_got_to_is_not_expected() -> None:
@@ -177,6 +237,13 @@ def test_of_two_side_by_side_neither_has_to_have_it() -> None:
     for is_publish in (True, False):
         kinds = verdicts((60, [a, b]), (40, [a]), (1, [b]), is_publish=is_publish)
         assert [(each.status, each.findings) for each in kinds] == [("delivered", ())] * 3
+
+
+def test_a_network_of_unknown_kind_may_lead_to_any_other() -> None:
+    for left, entered in ((None, "zenoh"), ("mqtt5", None), (None, None)):
+        a, b = saw("A", 0, kinds=("mqtt5", left)), saw("B", 10, kinds=(entered, "mqtt5"))
+        _, lost = verdicts((60, [a, b]), (1, [a]))
+        assert findings(lost) == {"lost": "B"}
 
 
 def test_a_copy_that_comes_back_from_the_other_side_makes_no_way() -> None:
