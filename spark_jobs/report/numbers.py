@@ -10,6 +10,8 @@ MISSING = "–"
 
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 _NAME_CHARACTERS = 300
+_DIGITS_MAX = 12
+"""Of a share in percent: one message of a trillion is still seen."""
 
 
 def count(value: float | None) -> str:
@@ -28,7 +30,7 @@ def share(value: float | None) -> str:
     if value in (0, 1):
         return f"{value:.0%}".replace("%", f"{NARROW}%")
     edge = min(abs(value), abs(1 - value)) * 100
-    digits = min(6, max(1, math.ceil(-math.log10(edge) - 1e-9) + 1)) if edge > 0 else 1
+    digits = min(_DIGITS_MAX, max(1, math.ceil(-math.log10(edge) - 1e-9) + 1)) if edge > 0 else 1
     return f"{value * 100:.{digits}f}{NARROW}%".replace("-", "−")
 
 

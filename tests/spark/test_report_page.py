@@ -243,6 +243,8 @@ def test_a_day_on_which_anomalies_were_not_searched_for_is_not_called_usual() ->
     ("shown", "expected"),
     [
         (numbers.share(0.999999), "99.99990\u202f%"),
+        (numbers.share(1 - 2e-9), "99.99999980\u202f%"),
+        (numbers.share(3e-11), "0.0000000030\u202f%"),
         (numbers.share(1), "100\u202f%"),
         (numbers.share(0.5), "50.0\u202f%"),
         (numbers.count(1234567), "1\u202f234\u202f567"),
