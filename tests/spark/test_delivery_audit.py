@@ -148,6 +148,34 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
         assert sorted(map(repr, together[number])) == sorted(map(repr, alone))
 
 
+def test_the_order_of_streamers_and_the_latency_come_from_corrected_clocks(spark: SparkSession) -> None:
+    """B's clock is 30 s ahead. Of what comes down from B to A, B lacks two records: by their number, it would come last."""
+    up: dict[str, Any] = {"msg_type": "notification", "src_authority": "veh1", "sink_authority": "cloud"}
+    down: dict[str, Any] = {"msg_type": "notification", "src_authority": "cloud", "sink_authority": "veh1"}
+    ahead_us = 30_000_000
+    records = []
+    for number in range(40):
+        made = at(f"10:{number:02}")
+        records += [
+            seen("a", made, number, 1_000, ingress="vehicle", egress="net", **up),
+            seen("b", made, number, 4_000 + ahead_us, ingress="net", egress="cloud", **up),
+        ]
+        at_b = seen("b", made, 100 + number, 1_000 + ahead_us, ingress="cloud", egress="net", **down)
+        at_a = seen("a", made, 100 + number, 4_000, ingress="net", egress="vehicle", **down)
+        records += [at_b] * (number not in (5, 6)) + [at_a] * (number != 7)
+    audit, detail = audited(spark, records)
+    rows = {
+        (row.src_authority, row.status): (row.messages, row.latency_p50_us, row.latency_max_us) for row in audit.collect()
+    }
+    assert rows == {
+        ("veh1", "delivered"): (40, 4_500, 4_500),
+        ("cloud", "delivered"): (39, 4_500, 4_500),
+        ("cloud", "lost"): (1, None, None),
+    }
+    found = [(row.finding, bytes(row.msg_id), row.streamers, row.missing_at) for row in detail.collect()]
+    assert found == [("lost", msg_id(at("10:07"), 107), "b", "a")]
+
+
 def records_around(records: Iterable[Record], date: dt.date) -> list[Record]:
     return [each for each in records if abs((each["ts"].date() - date).days) <= spans.REACH_DAYS]
 
