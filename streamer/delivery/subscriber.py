@@ -44,11 +44,6 @@ class Subscriber:
         """Topics that somebody is interested in and that a transport refused to listen to."""
         return len(self._refused)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether every change so far was followed, or refused."""
-        return not self._dirty and not self._turn.locked()
-
     async def use(self, table: RoutingTable, changed: Mapping[str, UTransport] | None = None) -> None:
         """Register what a table needs and is not registered yet. Raises `UStatusError`; then nothing has changed.
 
