@@ -176,6 +176,29 @@ def test_every_log_line_is_written_somewhere(page: Path) -> None:
     assert [line for line in lines if f'"{line} ' not in source] == []
 
 
+def test_every_log_line_that_reports_a_state_is_listed() -> None:
+    text = (DOCS / "operations.md").read_text().partition("**State changes.**")[2].partition("\n\n")[0]
+    calls = [
+        (node.args[0], extra.value)
+        for path in (ROOT / "streamer").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and node.args
+        for extra in node.keywords
+        if extra.arg == "extra"
+    ]
+    reporting = [
+        str(line.value).split()[0]
+        for line, extra in calls
+        if isinstance(line, ast.Constant) and isinstance(extra, ast.Dict) and _has_state(extra)
+    ]
+    assert len(reporting) > 10
+    assert sorted(set(reporting) - set(INLINE.findall(text))) == []
+
+
+def _has_state(extra: ast.Dict) -> bool:
+    return any(isinstance(key, ast.Constant) and key.value == "state" for key in extra.keys)
+
+
 def test_no_log_line_has_a_name_that_the_changelog_calls_an_earlier_one() -> None:
     table = re.search(r"^\| log events .*?\n(?=\| \w)", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL | re.MULTILINE)
     assert table is not None
