@@ -1,0 +1,94 @@
+"""The report's sentences, each for the figures that decide what it says."""
+
+from typing import Any
+
+import pytest
+
+from spark_jobs.report.figures import figures
+from spark_jobs.report.sentences import REASONS, against_usual, sentences, verdict
+from tests.spark.report_rows import DAY, collected
+from tests.spark.test_report_page import MADE
+
+
+def line(value: float | None, usual: float | None, days: int = 14) -> dict[str, Any]:
+    change = value / usual - 1 if value is not None and usual else None
+    return {"value": value, "usual": usual, "days": days, "change": change}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (line(None, 5), ""),
+        (line(5, None, 0), ", with no earlier day to compare with"),
+        (line(0, 0), ", as usual"),
+        (line(3, 0), ", where none is usual"),
+        (line(3, 0, 1), ", where none is usual (1 recorded day)"),
+        (line(119, 100), ", about as usual (14-day mean: 100)"),
+        (line(81, 100, 3), ", about as usual (14-day mean: 100, from 3 recorded days)"),
+        (line(121, 100), ", 21\u202f% more than the 14-day mean of 100"),
+        (line(75, 100, 2), ", 25\u202f% less than the 14-day mean of 100 (2 recorded days)"),
+        (line(199, 100), ", 99\u202f% more than the 14-day mean of 100"),
+        (line(200, 100), ", 2.0 times the 14-day mean of 100"),
+    ],
+)
+def test_a_figure_is_compared_with_what_is_usual(given: dict[str, Any], says: str) -> None:
+    assert against_usual(given) == says
+
+
+def said(**rows: Any) -> list[str]:
+    return sentences(figures(collected() | rows, DAY, MADE))
+
+
+@pytest.mark.parametrize("outcome", REASONS)
+def test_the_first_reason_of_failures_is_named_by_what_happened(outcome: str) -> None:
+    words = {"expired": "expired", "rejected": "were rejected", "dead_lettered": "were dead-lettered"}
+    letter = {"date": DAY, "outcome": outcome, "ucode": "UNAVAILABLE", "messages": 30}
+    assert said(dead_letter_days=[letter])[2].endswith(f"; all {words[outcome]} (UNAVAILABLE).")
+    other = letter | {"ucode": "INTERNAL", "messages": 10}
+    assert said(dead_letter_days=[other, letter])[2].endswith(f"; 75.0\u202f% of them {words[outcome]} (UNAVAILABLE).")
+
+
+@pytest.mark.parametrize("status", ["unheard", "sampled_out", "unwanted", "local"])
+def test_messages_for_nobody_are_told_from_those_that_failed(status: str) -> None:
+    def row(name: str, messages: int) -> dict[str, Any]:
+        return {"date": DAY, "status": name, "messages": messages, "copies": 0, "crowded": 0, "latency_max_us": 1}
+
+    days = [row("delivered", 6), row(status, 3), row("expired", 1)]
+    assert said(audit_days=days)[1] == (
+        "Of the 10 messages created that day, 60.0\u202f% reached the destination, 30.0\u202f% had none beyond the network "
+        "where they came from, and none was lost on the way."
+    )
+
+
+def test_the_speed_is_that_of_the_busiest_route_and_objectives_are_counted() -> None:
+    usual = said()[3]
+    assert usual.startswith(
+        "On the busiest route, up of veh1, half of the messages took at most 100\u202fµs and 99 of 100 at"
+    )
+    rows = collected()["slo"]
+    for met, total, says in ((0, 0, "no service objectives are set"), (1, 1, "the service objective was met"),
+                             (2, 2, "all 2 service objectives were met"), (1, 3, "1 of 3 service objectives was met"),
+                             (0, 3, "0 of 3 service objectives were met")):  # fmt: skip
+        slo = [row | {"total_rows": total} for row in rows[:total]]
+        assert said(slo=slo, slo_met=[{"objectives": met}])[3].endswith(f"; {says}.")
+
+
+def test_missing_records_are_named_with_their_share_and_their_streamers() -> None:
+    health = collected()["health"][0]
+    rows = [health | {"streamer": name, "records_missing": missing} for name, missing in (("x", 5), ("y", 0), ("z", 1))]
+    totals = {"records": 594, "restarts": 0, "gaps": 2, "records_missing": 6, "streamers": 3}
+    told = said(health=rows, health_totals=[totals])[4]
+    assert told.startswith(
+        "The traces lack 6 records of 600 (1.0\u202f%), at x and z; 99 hours of routes differed unusually"
+    )
+    whole = said(health=rows, health_totals=[totals | {"records_missing": 0}])[4]
+    assert whole.startswith("The traces are complete; ")
+    assert said(health=[], health_totals=[totals | {"streamers": 0}])[4].startswith("No streamer wrote traces")
+
+
+def test_the_verdict_counts_all_that_matters() -> None:
+    rows = collected()
+    assert verdict(figures(rows, DAY, MADE)) == (
+        "attention",
+        "120 messages lost, 6 objectives not met, 17 trace records missing and 99 unusual hours",
+    )
