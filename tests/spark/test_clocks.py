@@ -103,14 +103,24 @@ def test_streamers_without_a_message_in_common_stand_alone() -> None:
 
 
 def test_the_most_used_way_and_the_least_age_of_an_hour_count() -> None:
-    """Some messages go another way, and wait; Y has half as many of all."""
-    flows = [("cloud", "car", True), ("car", "cloud", False)]
-    usual = [row._replace(messages=row.messages // (1 + (row.streamer == "Y"))) for row in rows({"Y": 7_000_000}, flows)]
-    aside = [row._replace(egress="spare", messages=8, age_us=row.age_us + 50_000_000) for row in usual]
+    """Some messages go another way, and wait before Y; Y has half as many of all."""
+    flows = rows({"Y": 7_000_000}, [("cloud", "car", True), ("car", "cloud", False)], "XY")
+    usual = [row._replace(messages=row.messages // (1 + (row.streamer == "Y"))) for row in flows]
+    aside = [row._replace(egress="spare", messages=8) for row in usual]
+    aside = [row._replace(age_us=row.age_us + 50_000_000) if row.streamer == "Y" else row for row in aside]
     for mixed in ([*usual, *aside], [*aside, *usual]):
         clock = estimate(mixed)["Y"]
         assert (clock.skew_us, clock.against) == (7_000_000 + (DOWN_US - UP_US) / 2, "X")
         assert clock.messages == 2 * 3 * (50 + 8)
+
+
+def test_the_shortest_transit_of_each_direction_counts() -> None:
+    flows = rows({"Y": 7_000_000}, [("cloud", "car", True), ("car", "cloud", False)], "XY")
+    late = [row._replace(src_authority="late") for row in flows]
+    late = [row._replace(age_us=row.age_us + 1_500) if row.egress == ("down" if row.streamer == "Y" else "up") else row
+            for row in late]  # fmt: skip
+    for mixed in ([*flows, *late], [*late, *flows]):
+        assert estimate(mixed)["Y"].skew_us == 7_000_000 + (DOWN_US - UP_US) / 2
 
 
 @pytest.mark.parametrize(("messages", "counts"), [(9, False), (10, True)])
