@@ -283,7 +283,7 @@ class MulticastReceivers:
 
 def _registration_of(row: Row) -> Registration:
     try:
-        return Registration(UUri.parse(row[0]), MulticastId.parse(row[1]))
+        return Registration(_receiver(UUri.parse(row[0])), MulticastId.parse(row[1]))
     except UStatusError as exc:
         raise ValueError(exc.message) from exc
 

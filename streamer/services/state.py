@@ -105,13 +105,14 @@ class StateFile:
     def read(self, sql: str, entry_of: Callable[[Row], Entry]) -> list[Entry]:
         """What a query finds, each row as ``entry_of`` reads it. Raises `StateError`. It blocks: at the start only.
 
-        A row for which that raises ValueError or TypeError was written by another version, or by hand: it is left out.
+        A row for which that raises an error was written by another version, by hand or by a fault of the disk: it is left
+        out.
         """
         found = []
         for row in self._use(lambda connection: connection.execute(sql).fetchall()):
             try:
                 found.append(entry_of(row))
-            except (ValueError, TypeError) as exc:
+            except (ValueError, TypeError, RecursionError) as exc:  # the last: of JSON
                 logger.error("state_row_unreadable file=%s row=%r error=%s", self.path, row[:3], exc)
         return found
 

@@ -16,10 +16,11 @@ from streamer.clock import Clock
 from streamer.config import services as config
 from streamer.services.access import Access
 from streamer.services.router import RouterForServices
-from streamer.services.state import StateError, StateFile, Statement
+from streamer.services.state import Row, StateError, StateFile, Statement
 from streamer.services.usubscription import wire
 from streamer.services.usubscription.entries import SubscriptionState, ToldSubscription
 from streamer.services.usubscription.followed import Followed, Query, Relation
+from streamer.services.usubscription.rows import UINT32, within
 from streamer.services.usubscription.service import OWNER, TICK_S
 from streamer.services.usubscription.versions import VERSIONS
 from streamer.transports.local import LocalTransport
@@ -88,7 +89,7 @@ class Follower:
         topics = set()
         found = self._file.read(
             "SELECT topic, subscriber, period_ms FROM usubscription_followed",
-            lambda row: ((UUri.parse(row[0]), UUri.parse(row[1])), int(row[2])),
+            lambda row: (_relation_of(row), within("period_ms", row[2], UINT32)),
         )
         for relation, period_ms in found:
             self._followed.set(relation, period_ms)
@@ -275,6 +276,14 @@ class Follower:
             self._failures += 1
         else:
             self._failures = 0
+
+
+def _relation_of(row: Row) -> Relation:
+    """What a row is about. Raises ValueError."""
+    relation = UUri.parse(row[0]), UUri.parse(row[1])
+    if not _is_plain(relation):
+        raise ValueError("expected a topic and a subscriber, no wildcard for an authority")
+    return relation
 
 
 def _is_plain(relation: Relation) -> bool:

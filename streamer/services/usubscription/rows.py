@@ -1,4 +1,8 @@
-"""The tables of the service in the state file: writes a `Change` into them, and reads them."""
+"""The tables of the service in the state file: writes a `Change` into them, and reads them.
+
+A row that could not have been written, such as a topic with a wildcard for its authority, is refused when it is read: what
+follows from it could not be sent or written later, and the service would stand still over it.
+"""
 
 import json
 from collections.abc import Callable, Iterable
@@ -10,10 +14,14 @@ from streamer.services.state import Row, StateFile, Statement
 from streamer.services.usubscription.entries import Change, Observer, SubscribeAttributes, Subscription, SubscriptionState
 from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic
 from streamer.services.usubscription.remote_version import NEWEST, OLDEST
+from streamer.services.usubscription.wire import check_topic
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.status import UStatusError
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, is_authority
+from streamer.uprotocol.uuid import check_id
 
 TABLES = {
     "usubscription_subscriptions": """CREATE TABLE usubscription_subscriptions (
@@ -35,6 +43,12 @@ TABLES = {
     # Serialized UMessages that the router may not have yet
     "usubscription_outbox": "CREATE TABLE usubscription_outbox (number INTEGER PRIMARY KEY, message BLOB NOT NULL) STRICT",
 }
+
+_NUMBERS = range(1 << 62)
+"""There is room for later ones."""
+
+_TIMES_MS = range(-(1 << 62), (1 << 62) + 1)
+UINT32 = range(1 << 32)
 
 _FLUSHED = ("usubscription_subscriptions", "usubscription_versions", "usubscription_observers", "usubscription_remotes")
 
@@ -68,12 +82,16 @@ def subscriptions(file: StateFile) -> list[Subscription]:
         "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details, version"
         " FROM usubscription_subscriptions LEFT JOIN usubscription_versions USING (topic, subscriber) ORDER BY number",
         lambda row: Subscription(
-            number=row[0],
-            topic=UUri.parse(row[1]),
-            subscriber=UUri.parse(row[2]),
-            via=row[3],
+            number=within("number", row[0], _NUMBERS),
+            topic=_topic(row[1]),
+            subscriber=_entity("subscriber", row[2]),
+            via=_authority(row[3]),
             state=SubscriptionState(row[4]),
-            attributes=SubscribeAttributes(row[5], row[6], bytes(row[7])),
+            attributes=SubscribeAttributes(
+                None if row[5] is None else within("expire_ms", row[5], _TIMES_MS),
+                None if row[6] is None else within("sample_period_ms", row[6], UINT32),
+                _details(row[7]),
+            ),
             version=NEWEST if row[8] == NEWEST else OLDEST,
         ),
     )
@@ -83,7 +101,12 @@ def observers(file: StateFile) -> list[Observer]:
     """In the order of their numbers. Raises `StateError`."""
     return file.read(
         "SELECT number, topic, uri, via FROM usubscription_observers ORDER BY number",
-        lambda row: Observer(row[0], UUri.parse(row[1]) if row[1] else None, UUri.parse(row[2]), row[3]),
+        lambda row: Observer(
+            within("number", row[0], _NUMBERS),
+            _topic(row[1]) if row[1] else None,
+            _entity("uri", row[2]),
+            _authority(row[3]),
+        ),
     )
 
 
@@ -92,17 +115,23 @@ def remotes(file: StateFile, timeout_ms: int) -> list[RemoteTopic]:
 
     def one(row: Row) -> RemoteTopic:
         remote = RemoteTopic(
-            UUri.parse(row[0]),
+            _topic(row[0]),
             timeout_ms,
             wanted=bool(row[1]),
             state=SubscriptionState(row[2]),
             is_confirmed=bool(row[3]),
-            epoch=row[4],
-            period_ms=row[5],
-            answered_ms=row[6],
+            epoch=within("epoch", row[4], _TIMES_MS),
+            period_ms=within("period_ms", row[5], UINT32),
+            answered_ms=within("answered_ms", row[6], _TIMES_MS),
         )
         for name, subscribe, epoch, deadline_ms in json.loads(row[7]):
-            remote.open_commands[bytes.fromhex(name)] = OpenCommand(bytes.fromhex(name), bool(subscribe), epoch, deadline_ms)
+            command = OpenCommand(
+                check_id(bytes.fromhex(name)),
+                bool(subscribe),
+                within("commands: epoch", epoch, _TIMES_MS),
+                within("commands: deadline_ms", deadline_ms, _TIMES_MS),
+            )
+            remote.open_commands[command.id] = command
         return remote
 
     return file.read(
@@ -117,11 +146,49 @@ def outbox(file: StateFile) -> list[tuple[int, UMessage]]:
 
     def one(row: Row) -> tuple[int, UMessage]:
         try:
-            return row[0], message_from_proto(v1.UMessage.FromString(row[1]))
+            return within("number", row[0], _NUMBERS), message_from_proto(v1.UMessage.FromString(row[1])).check()
         except DecodeError as exc:
             raise ValueError(str(exc)) from exc
 
     return file.read("SELECT number, message FROM usubscription_outbox ORDER BY number", one)
+
+
+def within(what: str, value: Any, expected: range) -> int:
+    """A number that may be there. Raises ValueError."""
+    if type(value) is not int or value not in expected:
+        raise ValueError(f"{what} {value!r}: expected a whole number from {expected[0]} to {expected[-1]}")
+    return value
+
+
+def _topic(text: str) -> UUri:
+    """A topic that can be subscribed to. Raises ValueError."""
+    try:
+        return check_topic(UUri.parse(text))
+    except UStatusError as exc:
+        raise ValueError(exc.message) from exc
+
+
+def _entity(what: str, text: str) -> UUri:
+    """A uEntity that can be told something. Raises ValueError."""
+    found = UUri.parse(text)
+    if not found.authority or found.has_wildcard or not found.is_entity:
+        raise ValueError(f"{what} {text!r}: expected a uEntity (resource 0) with an authority, no wildcards")
+    return found
+
+
+def _authority(text: str) -> str:
+    if text == ANY_AUTHORITY or not is_authority(text):
+        raise ValueError(f"via {text!r}: expected an authority")
+    return text
+
+
+def _details(packed: bytes) -> bytes:
+    """The subscriber's own, which are fields of a `SubscribeAttributes`. Raises ValueError."""
+    try:
+        pb.SubscribeAttributes.FromString(packed)
+    except DecodeError as exc:
+        raise ValueError(f"details: {exc}") from exc
+    return packed
 
 
 def _delete(table: str, key: str, value: int | str) -> Statement:

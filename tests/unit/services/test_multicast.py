@@ -116,11 +116,12 @@ async def test_registrations_survive_a_restart(tmp_path: Path) -> None:
 async def test_a_row_that_cannot_be_read_does_not_affect_the_others(
     service: ReceiversHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = [("nobody", f"{DOORS}/front"), (str(APP), "what?"), (str(APP), f"{DOORS}/front")]
+    unreadable = [("nobody", f"{DOORS}/front"), (str(APP), "what?"), ("//*/A1/1/0", f"{DOORS}/front")]
+    rows = [*unreadable, (str(APP), f"{DOORS}/front")]
     await service.state.write([("INSERT INTO multicast_receivers VALUES (?, ?)", row) for row in rows])
     service.receivers.restore()
     assert service.router.interest == {FRONT: {"cloud": 0}}
-    assert caplog.text.count("state_row_unreadable") == 2
+    assert caplog.text.count("state_row_unreadable") == 3
 
 
 async def test_a_disk_that_cannot_be_written_changes_nothing(

@@ -24,7 +24,7 @@ from tests.clock import START_MS
 
 SPEED, DOORS = UUri("veh1", 0xA, 1, 0x8000), UUri("veh1", 0xA, 1, 0x8001)
 APP, PHONE = UUri("cloud", 0xC, 1, 0), UUri("phone1", 0xC, 1, 0)
-FULL = SubscribeAttributes(expire_ms=START_MS, sample_period_ms=100, details=b"\x00details")
+FULL = SubscribeAttributes(expire_ms=START_MS, sample_period_ms=100, details=b"\x7a\x07details")
 SUBSCRIPTIONS = [
     Subscription(1, SPEED, APP, "veh1", SubscriptionState.SUBSCRIBED, SubscribeAttributes()),
     Subscription(5, DOORS, PHONE, "gateway", SubscriptionState.UNSUBSCRIBE_PENDING, FULL),
