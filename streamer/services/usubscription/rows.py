@@ -67,8 +67,8 @@ def statements(change: Change, remotes: Callable[[UUri], RemoteTopic | None]) ->
 
 
 def keep_message(number: int, message: bytes) -> Statement:
-    """Keep a message in the outbox."""
-    return "INSERT INTO usubscription_outbox VALUES (?, ?)", (number, message)
+    """Keep a message in the outbox. One that could not be read at the start may have had its number: it goes."""
+    return "INSERT OR REPLACE INTO usubscription_outbox VALUES (?, ?)", (number, message)
 
 
 def delete_message(number: int) -> Statement:

@@ -50,6 +50,8 @@ DAMAGE = [
     ("remotes", "commands", json.dumps([["01a217a7ce9a70008000000000000000", True, "1", 1]])),
     ("remotes", "commands", json.dumps([["01a217a7ce9a70008000000000000000", True, 1, None]])),
     ("outbox", "number", HIGHEST),
+    ("outbox", "message", b""),
+    ("outbox", "message", b"\xff"),
 ]
 
 
