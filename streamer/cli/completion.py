@@ -1,9 +1,10 @@
 """``streamer completion``: a script with which a shell completes commands, options and files."""
 
 import argparse
+import sys
 from collections.abc import Iterator
 
-from streamer.cli.text import complain, lines_out
+from streamer.cli.text import complain
 
 SHELLS = ("bash", "zsh", "fish")
 _FILES = {"FILE": "FILE", "DIR": "DIRECTORY"}
@@ -26,7 +27,8 @@ def _completion(arguments: argparse.Namespace) -> int:
     for action in _actions(arguments.whole):
         if isinstance(action.metavar, str) and action.metavar in _FILES:
             action.complete = getattr(shtab, _FILES[action.metavar])  # type: ignore[attr-defined]  # where shtab looks
-    lines_out(shtab.complete(arguments.whole, shell=arguments.shell).splitlines())
+    script = shtab.complete(arguments.whole, shell=arguments.shell)
+    sys.stdout.writelines(f"{line}\n" for line in script.splitlines())  # a shell may need its tabs
     return 0
 
 

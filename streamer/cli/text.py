@@ -33,6 +33,8 @@ def as_table(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def plain(text: str) -> str:
     """The text without characters that a terminal would obey."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
@@ -49,5 +51,5 @@ def complain(text: str, status: int) -> int:
 
 
 def lines_out(lines: Iterable[str]) -> None:
-    """Print lines to standard output."""
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    """Print lines to standard output, each without what a terminal would obey, wherever its parts came from."""
+    sys.stdout.writelines(f"{plain(line)}\n" for line in lines)
