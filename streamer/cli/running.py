@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-from streamer.cli.text import EX_CONFIG, complain, plain, reason_of
+from streamer.cli.text import EX_CONFIG, complain, parsed, plain, reason_of
 from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.config.secrets import without_settings
@@ -167,7 +167,7 @@ def ask(
     """
     with opened(daemon, page, asked, within_s, is_secret) as answer:
         try:
-            return read(json.loads(answer.read(_ANSWER_BYTES)))
+            return read(parsed(answer.read(_ANSWER_BYTES)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException) as exc:
             raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
 
@@ -314,7 +314,7 @@ def _about_restart(may_matter: bool, other: str) -> str:
 
 def _refusal(error: HTTPError, about_token: str) -> DaemonRefusedError:
     try:
-        answer = json.loads(error.read(_ANSWER_BYTES))
+        answer = parsed(error.read(_ANSWER_BYTES))
         text = f"{answer['error']}{about_token if error.code == HTTPStatus.UNAUTHORIZED else ''}"
         return DaemonRefusedError(text, answer, error.code)
     except (ValueError, KeyError, TypeError, OSError, HTTPException):

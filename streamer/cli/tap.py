@@ -26,7 +26,7 @@ from streamer.cli.running import (
     loaded,
     opened,
 )
-from streamer.cli.text import complain, lines_out, plain
+from streamer.cli.text import complain, lines_out, parsed, plain
 
 _SILENT_S = 40.0  # a daemon says every 15 seconds that it is alive
 _AGAIN_S = 0.5
@@ -116,7 +116,7 @@ def _events(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
                 kind = value.decode(errors="replace")
             elif name == b"data":
                 with suppress(ValueError):
-                    data = json.loads(value)
+                    data = parsed(value)
                     if isinstance(data, dict):
                         yield kind, data
 

@@ -4,8 +4,10 @@ Text from the network is printed without control characters (`plain`), which a t
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from streamer.journal import moments
 
@@ -36,6 +38,14 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def parsed(answer: bytes | str) -> Any:
+    """What a JSON text says. Raises ValueError for one that is none, or nested too deeply to be read."""
+    try:
+        return json.loads(answer)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
 
 
 def reason_of(exc: OSError) -> str:

@@ -7,7 +7,6 @@ also asks which flows wait and what state endpoints are in. It changes nothing, 
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import sys
 import termios
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.cli.interrupt import until_interrupted
 from streamer.cli.running import API, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
-from streamer.cli.text import complain, plain
+from streamer.cli.text import complain, parsed, plain
 from streamer.cli.top_metrics import Sample, cpu_share, endpoint_figures, read, route_figures
 
 if TYPE_CHECKING:
@@ -116,13 +115,13 @@ class Gateway:
     def _read_states(self, sample: Sample) -> None:
         """Why an endpoint is not up, which the metrics do not tell: a Zenoh peer may just be alone."""
         with contextlib.suppress(NotAskedError, ValueError, KeyError, TypeError, AttributeError):
-            for each in json.loads(self._fetch(f"{API}/endpoints"))["endpoints"]:
+            for each in parsed(self._fetch(f"{API}/endpoints"))["endpoints"]:
                 if (endpoint := sample.endpoints.get(each["name"])) is not None:
                     endpoint.state = str(each["state"])
 
     def _read_flows(self) -> None:
         try:
-            answer = json.loads(self._fetch(f"{API}/flows?state=waiting&limit={_FLOWS}"))
+            answer = parsed(self._fetch(f"{API}/flows?state=waiting&limit={_FLOWS}"))
             flows = [_flow(each) for each in answer["flows"]]
             self.flows, self.flows_in_all = sorted(flows, key=lambda flow: -flow.waiting), int(answer["total"])
         except (NotAskedError, ValueError, KeyError, TypeError, AttributeError):

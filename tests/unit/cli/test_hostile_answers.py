@@ -94,3 +94,30 @@ def test_nothing_in_a_dead_letter_is_obeyed_by_a_terminal(
     out, _ = capsys.readouterr()
     assert out.count("owned") == 1
     assert all(line.isprintable() for line in out.split("\n"))
+
+
+DEEP = b'{"paused": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize(
+    "words",
+    [("pause",), ("pause", "--topic", "//veh1/A8000/2/8A50"), ("dead-letters", "list"), ("top", "--once")],
+    ids=" ".join,
+)
+def test_an_answer_that_is_nested_too_deeply_is_none_of_a_streamer(
+    capsys: pytest.CaptureFixture[str], token: tuple[str, str], words: tuple[str, ...], status: int
+) -> None:
+    with answering({"": DEEP}, status) as url:
+        assert status_of(*words, "--url", url, *token) != 0
+    out, err = capsys.readouterr()
+    assert "streamer" in (out + err)
+
+
+def test_an_event_that_is_nested_too_deeply_is_passed_over(
+    capsys: pytest.CaptureFixture[str], token: tuple[str, str]
+) -> None:
+    events = b"event: message\ndata: " + DEEP + b'\n\nevent: message\ndata: {"t": "now"}\n\n'
+    with answering({"": events}) as url:
+        assert status_of("tap", "--url", url, *token, "--count", "1", "--json") == 0
+    assert capsys.readouterr().out == '{"t": "now"}\n'
