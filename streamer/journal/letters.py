@@ -17,8 +17,10 @@ from streamer.journal.versions import Age, age_of
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
 
-_COLUMNS = """number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms, type, source, sink,
-    size, redrive, redrive_ttl"""
+_COLUMNS = """number, ifnull(id, zeroblob(16)), ifnull(route, ''), ifnull(ingress, ''), ifnull(target, ''),
+    ifnull(outcome, ''), ifnull(code, 0), ifnull(text, ''), ifnull(attempts, 0), ifnull(first_ms, 0), ifnull(last_ms, 0),
+    ifnull(type, 0), ifnull(source, ''), ifnull(sink, ''), ifnull(size, 0), redrive, redrive_ttl"""
+"""A fault of the disk can have made any of them NULL: that letter has to be told without it, and the others anyway."""
 
 
 class LetterSummary(NamedTuple):
