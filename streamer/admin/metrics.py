@@ -290,7 +290,7 @@ class RouterCollector:
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
         problems = GaugeMetricFamily(
             "ustreamer_endpoint_problems",
-            "What keeps the endpoint from working although its link is up, such as refused subscriptions.",
+            "What keeps the endpoint from working, other than a lost link, such as refused subscriptions.",
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)

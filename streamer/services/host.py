@@ -73,7 +73,6 @@ class ServiceHost:
         except StateError as exc:
             if exc.is_newer or exc.is_in_use:
                 raise
-            self._transport.hold()
             self._note_problem(exc)
 
     def look(self) -> None:
@@ -106,6 +105,7 @@ class ServiceHost:
     def _note_problem(self, exc: StateError) -> None:
         if str(exc) != self._problem:
             self._problem = str(exc)
+            self._transport.hold(f"state file: {exc}")
             logger.error(
                 "state_unavailable error=%s consequence=%s",
                 exc,

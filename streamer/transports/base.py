@@ -227,7 +227,7 @@ class UTransport(ABC):
         """The opposite of `watch_flow`. A flow that is not watched is ignored."""
 
     def problems(self) -> list[str]:
-        """What keeps the endpoint from working although its link is up, one sentence each."""
+        """What keeps the endpoint from working, other than a lost link, one sentence each."""
         return []
 
     def prepare(self) -> None:

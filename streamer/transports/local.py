@@ -56,7 +56,7 @@ class LocalTransport(ListeningTransport):
         self._handlers: dict[EntityId, Handler] = {}
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
-        self._is_held = False
+        self._held_because = ""
 
     @property
     def capacity(self) -> int:
@@ -84,17 +84,20 @@ class LocalTransport(ListeningTransport):
         else:
             on_safe()
 
-    def hold(self) -> None:
-        """Stay down when started, until `release`: the services cannot do anything yet."""
-        self._is_held = True
+    def hold(self, problem: str) -> None:
+        """Stay down when started, until `release`: the services cannot do anything yet, and ``problem`` says why."""
+        self._held_because = problem
 
     def release(self) -> None:
         """The services are ready. After the start."""
-        self._is_held = False
+        self._held_because = ""
         self.set_state(LinkState.UP)
 
+    def problems(self) -> list[str]:
+        return [self._held_because] if self._held_because else []
+
     async def start(self) -> None:
-        if not self._is_held:
+        if not self._held_because:
             self.set_state(LinkState.UP)
 
     async def stop(self) -> None:

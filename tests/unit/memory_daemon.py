@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -100,6 +100,15 @@ class Process:
                 return str(answer.read().decode())
         except URLError as exc:
             return str(exc)
+
+    def body(self, path: str) -> str:
+        """What the page has, whatever its status."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return str(answer.read().decode())
+        except HTTPError as exc:
+            with exc:
+                return exc.read().decode()
 
     def reload(self) -> int:
         """Have the file read again; the status of the answer."""

@@ -106,11 +106,14 @@ async def test_messages_that_no_service_is_done_with_are_lost_at_a_stop(transpor
 
 
 async def test_it_stays_down_while_it_is_held(transport: LocalTransport) -> None:
-    transport.hold()
+    transport.hold("state file: gone")
     await transport.start()
     assert transport.state is LinkState.DOWN
+    transport.hold("state file: the disk is full")
+    assert transport.problems() == ["state file: the disk is full"]
     transport.release()
     assert transport.state is LinkState.UP
+    assert transport.problems() == []
 
 
 async def test_emitted_messages_are_safe_once_all_of_them_are(transport: LocalTransport) -> None:
