@@ -188,7 +188,8 @@ class Daemon:
             opened.set()
             self._admin.provide_token(self.config)
             self.router.recover()
-            logger.info("journal_open file=%s bytes=%d", journal.path, journal.bytes, extra={"state": ("journal", "open")})
+            told = {"state": ("journal", "available")}
+            logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=told)
 
         tried = journal.start(on_opened, self.router.redrive.take)
         await asyncio.to_thread(tried.wait, _OPEN_JOURNAL_S)

@@ -60,7 +60,7 @@ async def test_a_message_that_fails_holds_up_no_other_while_the_journal_takes_no
                 await cloud.up()
                 await car.up()
                 await until(lambda: daemon.log.count(f'"{LinkState.UP.value}"') >= 2, what="both links of the streamer")
-                word = "journal_open" if hangs else "journal_unavailable"
+                word = "journal_available" if hangs else "journal_unavailable"
                 await until(lambda: f'"{word}"' in daemon.log, what="the journal's fate")
                 with held(journal) if hangs else nullcontext():
                     cloud.submit(

@@ -39,3 +39,29 @@ async def test_readiness_says_why_the_state_file_cannot_be_used(process: Process
         place.mkdir()
         await process.until(lambda: json.loads(process.body("/readyz")) == {"ready": True, "reasons": []})
         assert process.samples("ustreamer_endpoint_problems")["core", "core"] == 0
+
+
+async def test_log_tells_an_opened_journal_from_one_that_is_in_use(process: Process) -> None:
+    place = use(process, "journal: {path: PLACE/journal.db}")
+    async with running(process):
+        await process.ready()
+        assert len(process.events("journal_unavailable")) == 1
+        place.unlink()
+        place.mkdir()
+        await process.until(lambda: bool(process.events("journal_available")))
+        names = [line["event"] for line in process.lines() if line.get("file") == str(place / "journal.db")]
+        assert [name for name in names if name != "journal_failing"] == [
+            "journal_unavailable",
+            "journal_opened",
+            "journal_available",
+        ]
+
+
+async def test_a_journal_that_opens_at_once_is_logged_in_the_same_order(process: Process) -> None:
+    place = use(process, "journal: {path: PLACE/journal.db}")
+    place.unlink()
+    place.mkdir()
+    async with running(process):
+        await process.ready()
+        names = [line["event"] for line in process.lines() if line.get("file") == str(place / "journal.db")]
+        assert names == ["journal_opened", "journal_available"]
