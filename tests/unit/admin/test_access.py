@@ -11,7 +11,7 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from streamer.admin.access import access
+from streamer.admin.access import USER_HEADER, access, caller_of
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer
@@ -20,7 +20,7 @@ from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import SHORTEST_TOKEN, read_token
 from streamer.logs import audit
-from streamer.services.access import Access
+from streamer.services.access import Access, Caller
 from streamer.services.pause import PauseService
 from streamer.services.state import StateFile
 from tests.flow.harness import GATEWAY, SPEED, RouterHarness
@@ -258,3 +258,27 @@ async def test_a_change_by_a_foreign_name_is_in_the_audit_log(
     lines = [record.getMessage() for record in caplog.records if record.name == audit.NAME]
     reason = "expected an IP address or localhost as Host, or a name that metrics.hosts or metrics.origins lists"
     assert lines == [f"denied who=http where=127.0.0.1 reason={reason} path=/api/v1/pause"] * denied
+
+
+HERE, FAR = ("192.0.2.1", 9464), ("192.0.2.7", 40_000)
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "user", "caller"),
+    [
+        (("127.0.0.1", 40_000), ("127.0.0.1", 9464), "anna", Caller("anna", "command line")),
+        (("::1", 40_000), ("::1", 9464), "root for anna", Caller("root for anna", "command line")),
+        (("192.0.2.1", 40_000), HERE, "anna", Caller("anna", "command line")),
+        (FAR, HERE, "anna", Caller("http", "192.0.2.7")),
+        (FAR, HERE, "", Caller("http", "192.0.2.7")),
+        (("127.0.0.1", 40_000), ("127.0.0.1", 9464), "anna who=root", Caller("http", "127.0.0.1")),
+        (None, None, "anna", Caller("http", "unknown")),
+    ],
+)
+def test_only_the_command_line_of_this_machine_says_who_it_is(
+    peer: tuple[str, int] | None, own: tuple[str, int] | None, user: str, caller: Caller
+) -> None:
+    """The name goes into the audit log: nobody far away chooses it."""
+    transport = asyncio.Transport(extra={"peername": peer, "sockname": own})
+    request = make_mocked_request("POST", "/api/v1/pause", {USER_HEADER: user}, transport=transport)
+    assert caller_of(request) == caller

@@ -111,6 +111,30 @@ async def test_routes_queues_endpoints_and_flows_tell_the_same(served: DaemonHar
     assert states["vehicle"]["authorities"] == ["veh1"]
 
 
+@pytest.mark.parametrize(
+    ("query", "total"),
+    [
+        ({}, 3),
+        ({"state": "waiting"}, 3),
+        ({"state": "paused"}, 1),
+        ({"state": "absent"}, 0),
+        ({"state": "all"}, 8),  # with those of dead letters, error responses and what has expired
+        ({"state": "all", "endpoint": "cloud"}, 6),
+        ({"state": "all", "endpoint": "vehicle"}, 8),
+        ({"endpoint": "core"}, 0),
+        ({"route": "cloud-vehicle"}, 0),
+        ({"source": str(SPEED), "sink": str(CLOUD_APP)}, 1),
+    ],
+)
+async def test_flows_are_selected_by_state_route_and_endpoint(
+    served: DaemonHarness, query: dict[str, str], total: int
+) -> None:
+    await play(served)
+    served.arrive("vehicle", publish(now_ms(served), SPEED._replace(ue_id=0xB, version=1), b""))  # is paused
+    flows = (await served.ask("/api/v1/flows", **query)).json
+    assert (flows["total"], len(flows["flows"])) == (total, total)
+
+
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 async def test_each_flow_is_on_exactly_one_page(served: DaemonHarness, limit: int) -> None:
     served.transport("cloud").lose_link()

@@ -62,11 +62,22 @@ def test_zenoh_on_this_machine_or_behind_tls_is_fine_and_scouting_is_told() -> N
     assert told.startswith("endpoints.e.options.scouting: true: everybody on the local network")
 
 
-@pytest.mark.parametrize("mode", [0o666, 0o644, 0o604, 0o444, 0o660, 0o601])
-def test_a_secret_that_others_can_get_at_is_told_without_being_read(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [
+        (0o666, "others on this machine can change it"),
+        (0o602, "others on this machine can change it"),
+        (0o644, "others on this machine can read it"),
+        (0o604, "others on this machine can read it"),
+        (0o444, "others on this machine can read it"),
+        (0o601, "others on this machine can read it"),
+        (0o660, "its group can change it"),
+    ],
+)
+def test_a_secret_that_others_can_get_at_is_told_without_being_read(tmp_path: Path, mode: int, who: str) -> None:
     file = secret(tmp_path, mode)
     (told,) = mqtt(password_file=file)
-    assert told.startswith(f"endpoints.e.options.password_file: {file} has mode {mode:04o}, so ")
+    assert told.startswith(f"endpoints.e.options.password_file: {file} has mode {mode:04o}, so {who}; ")
     assert "hunter2" not in told
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
-from streamer.config.reload import beyond_reload
+from streamer.config.reload import beyond_reload, rebuilt_endpoints
 
 
 def config(**sections: Any) -> Config:
@@ -39,3 +39,27 @@ def test_what_needs_a_restart_is_named_by_its_key(before: dict[str, Any], after:
 
 def test_another_authority_needs_a_restart_and_both_are_named() -> None:
     assert beyond_reload(config(), config(authority="other")) == ["authority: changed from gw to other; restart to use it"]
+
+
+VEHICLE = {"transport": "memory", "authorities": ["veh1"], "options": {"bus": "v"}}
+CLOUD = {"transport": "memory", "authorities": ["*"]}
+
+
+@pytest.mark.parametrize(
+    ("after", "rebuilt"),
+    [
+        ({"vehicle": VEHICLE, "cloud": CLOUD}, []),
+        ({"vehicle": VEHICLE | {"authorities": ["veh2"]}, "cloud": CLOUD}, []),  # says who lives there, not how to get there
+        ({"vehicle": VEHICLE | {"options": {"bus": "w"}}, "cloud": CLOUD}, ["vehicle"]),
+        (
+            {"vehicle": VEHICLE, "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": {"broker": "mqtt://b"}}},
+            ["cloud"],
+        ),
+        ({"vehicle": VEHICLE, "cloud": CLOUD, "phone": CLOUD | {"authorities": ["phone1"]}}, ["phone"]),
+        ({"vehicle": VEHICLE}, []),
+        ({"car": VEHICLE, "cloud": CLOUD}, ["car"]),
+    ],
+)
+def test_endpoints_are_rebuilt_that_are_new_or_reached_in_another_way(after: dict[str, Any], rebuilt: list[str]) -> None:
+    before = config(endpoints={"vehicle": VEHICLE, "cloud": CLOUD})
+    assert rebuilt_endpoints(before, config(endpoints=after)) == rebuilt
