@@ -127,7 +127,7 @@ async def test_routes_queues_endpoints_and_flows_tell_the_same(served: DaemonHar
     ],
 )
 async def test_flows_are_selected_by_state_route_and_endpoint(
-    served: DaemonHarness, query: dict[str, str], total: int
+    served: DaemonHarness, query: dict[str, Any], total: int
 ) -> None:
     await play(served)
     served.arrive("vehicle", publish(now_ms(served), SPEED._replace(ue_id=0xB, version=1), b""))  # is paused
