@@ -290,4 +290,4 @@ def _count(number: int) -> str:
 
 
 def _nothing() -> int:
-    return complain("no such dead letter", 1)
+    return complain("found no dead letter", 1)

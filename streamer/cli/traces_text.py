@@ -132,9 +132,8 @@ def summary_lines(summary: "Summary", window_ms: int, now_ms: int) -> Iterator[s
         rows = [(plain(name), plain(outcome), plain(code), str(count)) for (name, outcome, code), count in reasons]
         yield from as_table([("NOT DELIVERED ON", "OUTCOME", "UCODE", "MESSAGES"), *rows])
     yield ""
-    yield (
-        f"{summary.missing} records missing (gaps in seq)" if summary.missing else "no record is missing (no gaps in seq)"
-    )
+    none = "no gaps in seq (the end of a run that was killed leaves none)"
+    yield f"{summary.missing} records missing (gaps in seq)" if summary.missing else none
 
 
 def summary_json(summary: "Summary", window_ms: int, now_ms: int) -> dict[str, object]:

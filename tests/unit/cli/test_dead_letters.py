@@ -106,11 +106,11 @@ def test_filters_combine(dead_letters: Run, words: list[str], expected: list[int
 def test_a_length_of_time_may_reach_beyond_all_calendars(dead_letters: Run) -> None:
     status, out, _ = dead_letters("list", "--json", "--newer-than", "999999999999999999w")
     assert (status, len(out.splitlines())) == (0, len(IDS))
-    assert dead_letters("list", "--older-than", "999999999999999999w") == (1, "", "no such dead letter\n")
+    assert dead_letters("list", "--older-than", "999999999999999999w") == (1, "", "found no dead letter\n")
 
 
 def test_no_match_is_reported(dead_letters: Run) -> None:
-    assert dead_letters("list", "--route", "nowhere") == (1, "", "no such dead letter\n")
+    assert dead_letters("list", "--route", "nowhere") == (1, "", "found no dead letter\n")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_purge_deletes_what_matches(dead_letters: Run, journal: Path) -> None:
     assert dead_letters("purge", "--older-than", "30m") == (0, "2 dead letters deleted\n", "")
     assert letters_in(journal) == [(3, "vehicle-phone")]
     assert dead_letters("purge", "--all") == (0, "1 dead letter deleted\n", "")
-    assert dead_letters("purge", "--all") == (1, "", "no such dead letter\n")
+    assert dead_letters("purge", "--all") == (1, "", "found no dead letter\n")
 
 
 def test_purge_of_everything_needs_all(dead_letters: Run, journal: Path) -> None:
