@@ -9,13 +9,18 @@ from tests.mqtt_peer import Endpoint, FakeBroker
 from tests.waiting import until
 
 
+async def lose_a_link_with_two_filters(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingListener) -> None:
+    """The broker has granted both `TOPIC` and `OTHER`, and closes the connection."""
+    peer = await subscribed(fake, endpoint, inbox)
+    await endpoint.transport.register_listener(OTHER, None, inbox)
+    await peer.grant()
+    peer.drop()
+
+
 async def test_without_a_session_every_filter_is_subscribed_to_again_before_the_link_is_up(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
-        peer = await subscribed(fake, endpoint, inbox)
-        await endpoint.transport.register_listener(OTHER, None, inbox)
-        await peer.grant()
-        peer.drop()
+        await lose_a_link_with_two_filters(fake, endpoint, inbox)
         again = await fake.peer()
         await again.accept(session_present=False)
         subscribe = await again.next(mqtt5.SubscribePacket)
@@ -29,10 +34,7 @@ async def test_without_a_session_every_filter_is_subscribed_to_again_before_the_
 async def test_without_a_session_what_was_closed_meanwhile_is_not_subscribed_to_again(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
-        peer = await subscribed(fake, endpoint, inbox)
-        await endpoint.transport.register_listener(OTHER, None, inbox)
-        await peer.grant()
-        peer.drop()
+        await lose_a_link_with_two_filters(fake, endpoint, inbox)
         await until(lambda: not endpoint.is_up)
         await endpoint.transport.unregister_listener(TOPIC, None, inbox)
         again = await fake.peer()
