@@ -211,9 +211,8 @@ def _spread(total: Mapping[str, int], links: Mapping[tuple[str, str], _Link]) ->
             x, y = max(edges, key=lambda pair: (links[pair].both_ways, links[pair].messages, pair))
             link = links[x, y]
             known, new, sign = (x, y, 1) if x in clocks else (y, x, -1)
-            skew_us: float | None = (clocks[known].skew_us or 0) + sign * (link.skew_us or 0)
-            if not link.both_ways and abs(skew_us or 0) < ONE_WAY_MIN_US:
-                skew_us = None
+            skew_us = (clocks[known].skew_us or 0) + sign * (link.skew_us or 0)
+            is_known = link.both_ways or abs(skew_us) >= ONE_WAY_MIN_US
             group = clocks[known].group if link.both_ways else new
-            clocks[new] = ClockEstimate(skew_us, reference, link.messages, group)
+            clocks[new] = ClockEstimate(skew_us if is_known else None, reference, link.messages, group)
     return clocks
