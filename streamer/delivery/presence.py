@@ -4,8 +4,10 @@
 - When the last listener of a flow goes, the flow's unconfirmed messages return to its lane; also, but only
   a few times, when one of its listeners may have been away for a moment (`UnconfirmedStore.redeliver`).
 - A Publish that nobody listens to is settled at once. Exception: if its lane has just lost its last listener while messages
-  were unconfirmed, or had returned and were not sent again yet, it waits for a listener like other messages.
-- Messages that have waited for ``absent_s`` are given up, unless they are paused.
+  were unconfirmed, or had returned and were not sent again yet, it waits for a listener like other messages. So it does if
+  a node was lost before it was known whether anybody listens.
+- Messages that have waited for ``absent_s`` are given up, unless they are paused. When none of a lane's Publishes is left
+  that a lost listener may not have got, the younger ones wait no longer.
 """
 
 from collections.abc import Callable
@@ -94,6 +96,7 @@ class AbsentLanes:
         if presence is Presence.ABSENT:
             self._nobody(lane, self._clock.monotonic_s())
         elif presence is Presence.INTERRUPTED:
+            lane.lost_receiver |= lane.live > 0  # perhaps somebody listened when they came
             self._redeliver(lane, self._clock.monotonic_s(), is_return=True)
 
     def _nobody(self, lane: Lane, now_s: float) -> None:
@@ -158,8 +161,9 @@ class AbsentLanes:
             else:
                 text = f"nobody listened for {absent_s:g} s"
                 self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, text))
-        if not (lane.live or lane.redeliveries or lane.in_flight):
+        if lane.lost_receiver and not (lane.redeliveries or _may_have_lost(lane)):
             lane.lost_receiver = False
+            self._egress.file(lane)
         return len(given_up)
 
 

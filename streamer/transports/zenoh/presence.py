@@ -10,7 +10,9 @@ How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; pee
 - A key with wildcards (all sources of a sink) matches whoever has subscribed to any part of it. Therefore each flow is
   known by the very key that its messages are put on.
 - A node's subscriptions are known a few milliseconds after the node (for a client: after one answer of its router). Hence
-  the *grace*: for so long after it was declared, or after a node came, a key without a match is `UNKNOWN`.
+  the *grace*: for so long after it was declared, or after a node came, a key without a match is `UNKNOWN`. Its end is no
+  answer: a busy machine can have kept us from hearing one. So Zenoh is asked once more (`over`, `asked`).
+- If a node is lost in a key's first grace, it may have taken the answer with it. The key is `INTERRUPTED` then, too.
 - A stalled receiver keeps its match until its lease is over. If it makes Zenoh close the link before that (see
   `nodes`), the match ends with the transport, or up to 12.5 s after the link.
 - A link that was reset can be back within 10 ms, before Zenoh says that a match has ended. What was put in between is
@@ -32,14 +34,17 @@ OnPresence = Callable[[Presence], None]
 
 
 class FlowPresence:
-    """What is known about one flow, and who is told when it changes. ``matched``: Zenoh's word, None until there is one."""
+    """What is known about one flow, and who is told when it changes. ``matched``: Zenoh's word, None until there is one.
 
-    __slots__ = ("grace_until_s", "is_rechecked", "matched", "presence", "watchers")
+    ``is_known``: whether anybody listens was known at some time.
+    """
+
+    __slots__ = ("grace_until_s", "is_known", "is_rechecked", "matched", "presence", "watchers")
 
     def __init__(self, presence: Presence) -> None:
         self.matched: bool | None = None
         self.grace_until_s: float | None = None
-        self.is_rechecked = False
+        self.is_known = self.is_rechecked = False
         self.presence = presence
         self.watchers: list[OnPresence] = []
 
@@ -107,6 +112,9 @@ class Flows:
             if flow.presence is Presence.PRESENT:
                 flow.is_rechecked = True
                 self._update(flow)
+            elif flow.presence is Presence.UNKNOWN and not flow.is_known:
+                self._set(flow, Presence.INTERRUPTED)
+                self._update(flow)
 
     def end_recheck(self, has_come: bool, now_s: float) -> None:
         """``has_come``: a node has come since the loss, perhaps the same one."""
@@ -130,14 +138,19 @@ class Flows:
         """When the next grace ends."""
         return min((self.by_key[key].grace_until_s or 0.0 for key in self._in_grace), default=None)
 
-    def tick(self, now_s: float) -> None:
-        """End every grace that is over."""
+    def over(self, now_s: float) -> list[str]:
+        """The keys whose grace has just ended. Call `asked` with what Zenoh says about each now."""
         ended = [key for key in self._in_grace if (self.by_key[key].grace_until_s or 0.0) <= now_s]
         self._in_grace.difference_update(ended)
-        for key in ended:
-            if (flow := self.by_key.get(key)) is not None:
-                flow.grace_until_s = None
-                self._update(flow)
+        return ended
+
+    def asked(self, key: str, is_matched: bool) -> None:
+        """Zenoh was asked about a key after its grace. Void if it has had another grace, or a match, since."""
+        flow = self.by_key.get(key)
+        if flow is not None and flow.grace_until_s is not None and key not in self._in_grace:
+            flow.matched = is_matched
+            flow.grace_until_s = None
+            self._update(flow)
 
     def _give_grace(self, key: str, flow: FlowPresence, now_s: float) -> None:
         flow.grace_until_s = now_s + GRACE_S
@@ -150,6 +163,7 @@ class Flows:
             presence = Presence.UNKNOWN
         else:
             presence = Presence.PRESENT if flow.matched else Presence.ABSENT
+            flow.is_known = True
         self._set(flow, presence)
 
     def _set(self, flow: FlowPresence, presence: Presence) -> None:

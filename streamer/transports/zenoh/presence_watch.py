@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from math import ceil
 
@@ -36,7 +37,60 @@ MAX_KEPT = 128
 
 Find = Callable[[str], zenoh.Publisher | None]
 
+Answers = dict[str, bool | None]
+"""Whether somebody listens to each key, or None if Zenoh has failed to say."""
+
 _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
+
+
+class _Questions:
+    """Asks Zenoh on the control thread about the keys that it is given, `_AT_ONCE` together, and tells the answers."""
+
+    def __init__(self, answered: Callable[[Answers], None]) -> None:
+        self._answered = answered
+        self._keys: dict[str, None] = {}
+        self._is_asking = self._is_open = False
+
+    def open(
+        self, loop: asyncio.AbstractEventLoop, control: ControlThread, blocking: Callable[[list[str]], Answers]
+    ) -> None:
+        """From now on ``blocking``, called on the control thread, knows the answers."""
+        self._loop = loop
+        self._control = control
+        self._blocking = blocking
+        self._is_open = True
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._is_open = False
+
+    def ask(self, keys: Iterable[str]) -> None:
+        """Ask about these, too, before long."""
+        self._keys.update(dict.fromkeys(keys))
+        if self._keys and not self._is_asking:
+            self._is_asking = True
+            self._loop.call_soon(self._ask_some)
+
+    def forget(self, key: str) -> None:
+        """Do not ask about it, if it was not asked about yet."""
+        self._keys.pop(key, None)
+
+    def _ask_some(self) -> None:
+        keys = list(islice(self._keys, _AT_ONCE))
+        if not self._is_open or not keys:
+            self._is_asking = False
+            return
+        for key in keys:
+            del self._keys[key]
+        self._control.post(lambda: self._ask_blocking(keys))
+
+    def _ask_blocking(self, keys: list[str]) -> None:
+        tell_loop(self._loop, self._tell, self._blocking(keys))
+
+    def _tell(self, answers: Answers) -> None:
+        if self._is_open:
+            self._answered(answers)
+        self._ask_some()
 
 
 class PresenceWatch:
@@ -57,8 +111,8 @@ class PresenceWatch:
         self._budget = WatchBudget()
         self._without_status: set[str] = set()  # watched, but the first status is not there yet
         self._unwatched: dict[str, None] = {}  # the one whose turn is next first
-        self._to_ask: dict[str, None] = {}  # of these
-        self._is_asking = False
+        self._polls = _Questions(self._answered)
+        self._ends_of_grace = _Questions(self._asked_after_grace)
         self._turn: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unverified: set[str] = set()
@@ -74,12 +128,16 @@ class PresenceWatch:
         self._loop = loop
         self._control = control
         self._session = session
+        for questions in (self._polls, self._ends_of_grace):
+            questions.open(loop, control, partial(self._ask_blocking, session))
         for key in self._flows.by_key:
             self._follow(session, key)
 
     def close(self) -> None:
         """Tell nothing from now on."""
         self._session = None
+        for questions in (self._polls, self._ends_of_grace):
+            questions.close()
         for timer in (self._recheck, self._timer, self._turn):
             if timer is not None:
                 timer.cancel()
@@ -96,7 +154,8 @@ class PresenceWatch:
         if not self._flows.remove(key, on_presence):
             return
         self._unwatched.pop(key, None)
-        self._to_ask.pop(key, None)
+        self._polls.forget(key)
+        self._ends_of_grace.forget(key)
         self._without_status.discard(key)
         self._budget.forget(key)
         if self._session is not None:
@@ -105,7 +164,7 @@ class PresenceWatch:
     def _follow(self, session: zenoh.Session, key: str) -> None:
         if not self._watch(session, key):
             self._unwatched[key] = None
-            self._ask([key])
+            self._polls.ask([key])
             self._set_turn()
 
     def _watch(self, session: zenoh.Session, key: str) -> bool:
@@ -143,36 +202,19 @@ class PresenceWatch:
             del self._unwatched[key]
             if not self._watch(self._session, key):
                 self._unwatched[key] = None
-                self._ask([key])
+                self._polls.ask([key])
         self._set_turn()
 
     def _unwatched_but(self, matched: bool) -> list[str]:
         """The flows that are not watched, without those of which Zenoh has said this."""
         return [key for key in self._unwatched if self._flows.by_key[key].matched is not matched]
 
-    def _ask(self, keys: Iterable[str]) -> None:
-        self._to_ask.update(dict.fromkeys(keys))
-        if self._to_ask and not self._is_asking:
-            self._is_asking = True
-            self._loop.call_soon(self._ask_some)
-
-    def _ask_some(self) -> None:
-        session = self._session
-        keys = list(islice(self._to_ask, _AT_ONCE))
-        if session is None or not keys:
-            self._is_asking = False
-            return
-        for key in keys:
-            del self._to_ask[key]
-        self._control.post(lambda: self._ask_blocking(session, keys))
-
-    def _answered(self, answers: list[tuple[str, bool]]) -> None:
+    def _answered(self, answers: Answers) -> None:
         now_s = self._loop.time()
-        for key, is_matched in answers:
-            if key in self._unwatched:
+        for key, is_matched in answers.items():
+            if key in self._unwatched and is_matched is not None:
                 self._flows.matched(key, is_matched, now_s)
         self._set_timer()
-        self._ask_some()
 
     # -- nodes
 
@@ -189,7 +231,7 @@ class PresenceWatch:
     def _end_recheck(self) -> None:
         self._recheck = None
         self._flows.end_recheck(self._has_come, self._loop.time())
-        self._ask(self._unwatched_but(False))
+        self._polls.ask(self._unwatched_but(False))
         self._set_timer()
 
     def node_came(self) -> None:
@@ -204,7 +246,7 @@ class PresenceWatch:
     def node_settled(self) -> None:
         """The subscriptions of a node that came are known."""
         if self._session is not None:
-            self._ask(self._unwatched_but(True))
+            self._polls.ask(self._unwatched_but(True))
 
     # -- matches
 
@@ -242,8 +284,12 @@ class PresenceWatch:
 
     def _tick(self) -> None:
         self._timer = None
-        self._flows.tick(self._loop.time())
+        self._ends_of_grace.ask(self._flows.over(self._loop.time()))
         self._set_timer()
+
+    def _asked_after_grace(self, answers: Answers) -> None:
+        for key, is_matched in answers.items():
+            self._flows.asked(key, bool(is_matched))
 
     # -- control thread
 
@@ -278,17 +324,17 @@ class PresenceWatch:
             with self.undeclaring:
                 _undeclare(publisher)
 
-    def _ask_blocking(self, session: zenoh.Session, keys: list[str]) -> None:
-        answers = []
+    def _ask_blocking(self, session: zenoh.Session, keys: list[str]) -> Answers:
+        answers: Answers = dict.fromkeys(keys)
         for key in keys:
             try:
                 known = self._declared[key][0] if key in self._declared else self._kept.get(key) or self._sending(key)
                 if known is None and len(self._kept) < MAX_KEPT:
                     known = self._kept[key] = _publisher(session, key)
-                answers.append((key, is_matching(known) if known else self._is_matching_now(session, key)))
+                answers[key] = is_matching(known) if known else self._is_matching_now(session, key)
             except zenoh.ZError as exc:
                 logger.warning("zenoh_call_failed error=%s", exc)
-        tell_loop(self._loop, self._answered, answers)
+        return answers
 
     def _is_matching_now(self, session: zenoh.Session, key: str) -> bool:
         with self.undeclaring:

@@ -1,5 +1,7 @@
 """Presence: what Zenoh says about a flow, and what its watchers are told."""
 
+import pytest
+
 from streamer.transports.base import Presence
 from streamer.transports.zenoh.presence import GRACE_S, Flows
 
@@ -19,6 +21,11 @@ class PresenceHarness:
         flow, self.is_new = self.flows.add(FLOW, self.told.append)
         self.first = flow.presence
 
+    def tick(self, now_s: float) -> None:
+        """What Zenoh has said last is what it says when a grace has ended."""
+        for key in self.flows.over(now_s):
+            self.flows.asked(key, self.flows.by_key[key].matched is True)
+
     def told_since(self) -> list[Presence]:
         heard, self.told[:] = list(self.told), []
         return heard
@@ -29,9 +36,9 @@ def test_flow_is_unknown_for_the_grace_then_absent() -> None:
     assert d.first is UNKNOWN
     d.flows.matched(FLOW, False, 10.0)
     assert d.flows.next_s() == 10.0 + GRACE_S
-    d.flows.tick(10.0 + GRACE_S - 0.001)
+    d.tick(10.0 + GRACE_S - 0.001)
     assert d.told_since() == []
-    d.flows.tick(10.0 + GRACE_S)
+    d.tick(10.0 + GRACE_S)
     assert d.told_since() == [ABSENT]
     assert d.flows.next_s() is None
 
@@ -40,9 +47,65 @@ def test_match_ends_the_grace() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, False, 10.0)
     d.flows.matched(FLOW, True, 10.1)
-    d.flows.tick(20.0)
+    d.tick(20.0)
     assert d.told_since() == [PRESENT]
     assert d.flows.next_s() is None
+
+
+def test_what_zenoh_says_after_the_grace_holds_not_what_has_been_heard_of_it() -> None:
+    d = PresenceHarness()
+    d.flows.matched(FLOW, False, 10.0)
+    assert d.flows.over(10.0 + GRACE_S) == [FLOW]
+    assert (d.told_since(), d.flows.next_s()) == ([], None)
+    d.flows.asked(FLOW, True)
+    assert d.told_since() == [PRESENT]
+
+
+def test_an_answer_after_the_grace_is_void_if_a_node_or_a_match_has_come_since() -> None:
+    d = PresenceHarness()
+    d.flows.matched(FLOW, False, 10.0)
+    d.flows.over(11.0)
+    d.flows.node_came(11.0)
+    d.flows.asked(FLOW, False)
+    assert d.told_since() == []
+    d.flows.over(12.0)
+    d.flows.matched(FLOW, True, 12.0)
+    d.flows.asked(FLOW, False)
+    assert d.told_since() == [PRESENT]
+    d.flows.asked("up/veh9/1/0/1/8000/cloud/1/0/1/0", False)
+    assert list(d.flows.by_key) == [FLOW]
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_node_that_is_lost_before_a_flow_was_ever_known_has_interrupted_it(is_declared: bool) -> None:
+    d = PresenceHarness()
+    if is_declared:
+        d.flows.matched(FLOW, False, 10.0)
+    d.flows.node_lost()
+    d.flows.end_recheck(False, 10.1)
+    assert d.told_since() == [INTERRUPTED, UNKNOWN]
+    d.flows.matched(FLOW, False, 10.2)
+    d.tick(10.2 + GRACE_S)
+    assert d.told_since() == [ABSENT]
+
+
+def test_a_node_that_comes_and_goes_interrupts_no_flow_that_nobody_listened_to_before() -> None:
+    d = PresenceHarness()
+    d.flows.matched(FLOW, False, 10.0)
+    d.tick(11.0)
+    d.flows.node_came(20.0)
+    d.flows.node_lost()
+    d.flows.end_recheck(True, 20.1)
+    d.tick(20.0 + GRACE_S)
+    assert d.told_since() == [ABSENT, UNKNOWN, ABSENT]
+
+
+def test_a_flow_is_not_known_because_there_was_no_node() -> None:
+    d = PresenceHarness(are_there=False)
+    d.flows.matched(FLOW, False, 10.0)
+    d.flows.nodes(True)
+    d.flows.node_lost()
+    assert d.told_since() == [UNKNOWN, INTERRUPTED, UNKNOWN]
 
 
 def test_match_that_ends_is_absent_at_once_even_in_the_grace_of_a_node() -> None:
@@ -56,9 +119,9 @@ def test_match_that_ends_is_absent_at_once_even_in_the_grace_of_a_node() -> None
 def test_new_node_makes_a_flow_without_match_unknown_again() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, False, 10.0)
-    d.flows.tick(11.0)
+    d.tick(11.0)
     d.flows.node_came(20.0)
-    d.flows.tick(20.0 + GRACE_S)
+    d.tick(20.0 + GRACE_S)
     assert d.told_since() == [ABSENT, UNKNOWN, ABSENT]
 
 
@@ -84,11 +147,11 @@ def test_flow_without_any_node_is_absent_until_the_first_node() -> None:
     d = PresenceHarness(are_there=False)
     assert d.first is ABSENT
     d.flows.matched(FLOW, False, 10.0)
-    d.flows.tick(11.0)
+    d.tick(11.0)
     d.flows.node_came(20.0)
     d.flows.nodes(True)
     assert d.told_since() == [UNKNOWN]
-    d.flows.tick(20.0 + GRACE_S)
+    d.tick(20.0 + GRACE_S)
     assert d.told_since() == [ABSENT]
 
 
@@ -112,7 +175,7 @@ def test_flow_that_is_forgotten_in_its_grace_leaves_nothing_behind() -> None:
     d.flows.matched(FLOW, False, 10.0)
     assert d.flows.remove(FLOW, d.told.append)
     assert d.flows.next_s() is None
-    d.flows.tick(20.0)
+    d.tick(20.0)
     assert d.told_since() == []
 
 
@@ -141,7 +204,7 @@ def test_node_that_is_back_at_once_has_interrupted_its_flows_and_is_waited_for()
     d.flows.node_came(10.01)
     d.flows.end_recheck(True, 10.1)
     assert d.told_since() == [PRESENT, UNKNOWN, INTERRUPTED, UNKNOWN]
-    d.flows.tick(10.1 + GRACE_S)
+    d.tick(10.1 + GRACE_S)
     assert d.told_since() == [PRESENT]
 
 
@@ -160,7 +223,7 @@ def test_last_node_that_is_back_at_once_has_interrupted_its_flows_too() -> None:
 def test_flow_that_nobody_listens_to_is_not_rechecked() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, False, 10.0)
-    d.flows.tick(11.0)
+    d.tick(11.0)
     d.flows.node_lost()
     d.flows.end_recheck(True, 11.1)
     assert d.told_since() == [ABSENT]
@@ -182,7 +245,7 @@ def test_flow_in_doubt_whose_listener_is_gone_is_absent_after_the_grace() -> Non
     d.flows.matched(FLOW, True, 10.0)
     d.flows.doubt(FLOW)
     d.flows.matched(FLOW, False, 10.1)
-    d.flows.tick(10.1 + GRACE_S)
+    d.tick(10.1 + GRACE_S)
     assert d.told_since() == [PRESENT, UNKNOWN, ABSENT]
 
 
@@ -192,5 +255,5 @@ def test_doubt_ends_the_grace_and_an_unknown_flow_is_ignored() -> None:
     d.flows.doubt(FLOW)
     d.flows.doubt(FLOW.replace("veh1", "veh2"))
     assert d.flows.next_s() is None
-    d.flows.tick(20.0)
+    d.tick(20.0)
     assert d.told_since() == []

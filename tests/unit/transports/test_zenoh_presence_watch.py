@@ -106,7 +106,7 @@ async def watch(session: CountingSession, clock: list[float], sending: dict[str,
 
 async def settled(watch: PresenceWatch) -> None:
     """Return when every question has an answer."""
-    await until(lambda: not watch._is_asking, "answers")
+    await until(lambda: not watch._polls._is_asking, "answers")
 
 
 def ignore(presence: Presence) -> None:
@@ -177,7 +177,7 @@ async def test_flow_is_watched_through_the_publisher_that_was_kept_for_it(
     monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
     watch.add(to_sink(1), ignore)
     await settled(watch)
-    watch._ask([to_sink(1)])  # still waits when the watch is made
+    watch._polls.ask([to_sink(1)])  # still waits when the watch is made
     monkeypatch.setattr(watch_budget, "MAX_WATCHES", 8)
     watch._take_turn()
     await settled(watch)
@@ -302,6 +302,54 @@ async def test_flow_that_is_forgotten_before_its_turn_leaves_nothing_behind(
     await settled(watch)
     assert (told, session.watched, +session.publishers) == ([], [], Counter())
     assert (watch._unwatched, watch._flows.by_key) == ({}, {})
+
+
+@pytest.mark.parametrize("room", [8, 0], ids=["watched", "not watched"])
+async def test_a_match_that_was_not_heard_of_in_the_grace_is_found_at_its_end(
+    room: int, watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that is too busy: what Zenoh has called back with still waits for its turn."""
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", room)
+    told: list[Presence] = []
+    session.unmatched = {to_sink(1)}
+    watch.add(to_sink(1), told.append)
+    await until(lambda: watch._flows.by_key[to_sink(1)].matched is False, "the first answer")
+    session.unmatched = set()
+    await until(lambda: told != [], "what it is")
+    assert told == [Presence.PRESENT]
+    watch.close()
+
+
+async def test_if_zenoh_fails_to_answer_after_the_grace_nobody_listens(
+    watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    monkeypatch.setattr(presence_watch, "MAX_KEPT", 0)  # a publisher for each question
+    told: list[Presence] = []
+    session.unmatched = {to_sink(1)}
+    watch.add(to_sink(1), told.append)
+    await until(lambda: watch._flows.by_key[to_sink(1)].matched is False, "the first answer")
+    session.failing = {to_sink(1)}
+    await until(lambda: told == [Presence.ABSENT], "what it is")
+    watch.close()
+
+
+async def test_a_flow_that_goes_at_the_end_of_its_grace_leaves_nothing_behind(session: CountingSession) -> None:
+    posted: list[Callable[[], None]] = []
+    control: Any = SimpleNamespace(post=posted.append)
+    counting: Any = session
+    watch = PresenceWatch()
+    watch.open(asyncio.get_running_loop(), control, counting, lambda key: None)
+    watch.nodes(True)
+    session.unmatched = {to_sink(1)}
+    watch.add(to_sink(1), ignore)
+    posted.pop()()
+    await until(lambda: len(posted) == 1, "the question after the grace")
+    watch.remove(to_sink(1), ignore)
+    for call in posted:
+        call()
+    assert (session.watched, +session.publishers, watch._kept) == ([], Counter(), {})
+    watch.close()
 
 
 # -- flows without a watch, as listeners and nodes come and go
