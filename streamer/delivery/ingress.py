@@ -246,7 +246,7 @@ class Ingress(UListener):
         for received in batch:
             message = received.message
             attributes = message.attributes
-            resolved = resolver.resolve(attributes)
+            resolved = resolver.decided(attributes)
             if resolved.failure is not None:
                 if resolved.is_misrouted and not is_backlog:  # what waited here came from where its source lived then
                     self.misrouted.take(received, resolved.failure, now_s)
@@ -261,6 +261,8 @@ class Ingress(UListener):
                 self._expired += is_backlog
             elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):
                 self._turn_away(received, refusals.TOO_FAST)
+            elif resolved.wants_token and (refused := resolver.refusal_of_token(resolved.wants_token, attributes)):
+                self._turn_away(received, refused)
             elif self._has_room(received, resolved, key):
                 seen.hold(key, received)
                 self._enter(received, resolved, now_s, now_ms)

@@ -169,15 +169,29 @@ class Resolver:
             self.known.forget(topic)
 
     def resolve(self, attributes: Attributes) -> Resolved:
-        """Find out what to do with a message. What is found for its shared attributes is remembered.
+        """Find out what to do with a message, and verify the token that its method demands.
 
         Whether what it carries is valid (`Attributes.carried_problems`) is asked by whoever received it.
         """
-        shared = attributes.shared
-        resolved = self.known.get(shared) or self._resolve(shared)
-        if resolved.failure is not None:
+        resolved = self.decided(attributes)
+        if resolved.wants_token is None:
             return resolved
-        return resolved if resolved.wants_token is None else self._with_token(resolved, resolved.wants_token, attributes)
+        refused = self.refusal_of_token(resolved.wants_token, attributes)
+        return resolved if refused is None else Resolved((), refused)
+
+    def decided(self, attributes: Attributes) -> Resolved:
+        """The same, whatever its token is. What is found for its shared attributes is remembered."""
+        shared = attributes.shared
+        return self.known.get(shared) or self._resolve(shared)
+
+    def refusal_of_token(self, demand: Demand, attributes: Attributes) -> Failure | None:
+        """Why a message may not call its method with the token that it has; None if it may. A new token costs much."""
+        refused = self._tokens.refusal(attributes, self._clock.wall_ms() / 1000)
+        if refused is None:
+            return None
+        failure = denied(refused.code, f"{demand}: {refused.because}")
+        self._audit(attributes, failure)
+        return failure
 
     def leads_elsewhere(self, attributes: Attributes, queue: RouteQueue) -> bool:
         """Whether messages that were let in before do not go into this queue any more. Costs little, whatever they vary."""
@@ -237,15 +251,6 @@ class Resolver:
             paces = ByKey(lambda: Pace(rate.messages, rate.bytes, rate.burst_s), _MAX_PACES)
             self._paces[permit.name] = rate, paces
         return paces
-
-    def _with_token(self, resolved: Resolved, demand: Demand, attributes: Attributes) -> Resolved:
-        """The same, if the message's own token is good for its method."""
-        refused = self._tokens.refusal(attributes, self._clock.wall_ms() / 1000)
-        if refused is None:
-            return resolved
-        failure = denied(refused.code, f"{demand}: {refused.because}")
-        self._audit(attributes, failure)
-        return Resolved((), failure)
 
     def _audit(self, attributes: Attributes, failure: Failure) -> None:
         sink = {} if attributes.sink is None else {"sink": attributes.sink}

@@ -35,6 +35,11 @@ def guarded(
     )
 
 
+def answers(h: RouterHarness) -> dict[bytes | None, UCode | None]:
+    """What the cloud's Requests were answered with, by their ids."""
+    return {m.attributes.reqid: m.attributes.commstatus for m in h.sent("cloud")}
+
+
 def sent_by(message: UMessage, identity: str | None) -> UMessage:
     """As if a network had proved who sent it."""
     return replace(message, attributes=replace(message.attributes, provenance=Provenance(identity)))
@@ -228,9 +233,7 @@ async def test_a_source_authority_that_sends_more_than_its_rule_allows_is_refuse
         h.arrive("cloud", *fast)
         h.arrive("cloud", other := h.ask(STRANGER))
         assert h.sent("vehicle") == [*fast[:2], other]
-        assert {m.attributes.reqid: m.attributes.commstatus for m in h.sent("cloud")} == {
-            message.id: UCode.RESOURCE_EXHAUSTED for message in fast[2:]
-        }
+        assert answers(h) == {message.id: UCode.RESOURCE_EXHAUSTED for message in fast[2:]}
         h.pass_time(500)
         h.arrive("cloud", later := h.ask(), h.ask())
         assert h.sent("vehicle")[3:] == [later]
@@ -302,13 +305,35 @@ async def test_a_method_that_wants_a_token_is_called_only_with_a_good_one_for_it
         other, forged = h.ask(token=token(now_s, scope=["//veh1/C/1/7"])), h.ask(token=token(now_s, key=OTHER_KEY))
         h.arrive("cloud", good, missing, expired, other, forged)
         assert h.sent("vehicle") == [good]
-        assert {m.attributes.reqid: m.attributes.commstatus for m in h.sent("cloud")} == {
+        assert answers(h) == {
             missing.id: UCode.PERMISSION_DENIED,
             expired.id: UCode.UNAUTHENTICATED,
             other.id: UCode.PERMISSION_DENIED,
             forged.id: UCode.UNAUTHENTICATED,
         }
         assert all(b"not allowed" in (m.payload or b"") for m in h.sent("cloud"))
+
+
+async def test_tokens_beyond_the_rate_of_a_rule_are_not_verified(tap: dict[str, Any]) -> None:
+    async with guarded({"allow": {"rate": {"messages": 2, "burst_s": 1}}}, methods=UNLOCK, tap=tap) as h:
+        forged = [h.ask(STRANGER, token=token(h.clock.ms / 1000, key=OTHER_KEY, jti=n)) for n in range(4)]
+        h.arrive("cloud", *forged)
+        assert [answers(h)[message.id] for message in forged] == [
+            UCode.UNAUTHENTICATED,
+            UCode.UNAUTHENTICATED,
+            UCode.RESOURCE_EXHAUSTED,
+            UCode.RESOURCE_EXHAUSTED,
+        ]
+        h.arrive("cloud", good := h.ask(token=token(h.clock.ms / 1000, scope=[str(CLIMATE)])))
+        assert h.sent("vehicle") == [good]
+
+
+async def test_the_token_of_a_request_that_has_expired_is_not_verified(tap: dict[str, Any]) -> None:
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        late = h.ask(STRANGER, token=token(h.clock.ms / 1000, key=OTHER_KEY))
+        h.pass_time(2000)
+        h.arrive("cloud", late)
+        assert answers(h) == {late.id: UCode.DEADLINE_EXCEEDED}
 
 
 async def test_a_token_is_good_until_it_expires_and_not_longer(tap: dict[str, Any]) -> None:
