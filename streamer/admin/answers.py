@@ -122,8 +122,8 @@ async def errors_in_json(request: web.Request, handler: Handler) -> web.StreamRe
         kept = {name: value for name, value in exc.headers.items() if name in ("Allow", "Retry-After")}
         text = f"no such page in version {__version__}" if exc.status == 404 else f"{exc.status}: {exc.reason}"
         return web.json_response({"error": text}, status=exc.status, headers=kept)
-    except ConnectionError:
-        raise
+    except ConnectionError:  # the client is gone, in the middle of its body: nobody gets the answer
+        return web.Response()
     except Exception:
         logger.exception("admin_page_failed path=%s", request.path)
         return web.json_response({"error": "the page failed; the log has the reason"}, status=500)

@@ -1,6 +1,8 @@
 """The pages `pause` and `resume`, asked over HTTP."""
 
+import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from unittest.mock import Mock
 
@@ -9,6 +11,7 @@ import pytest
 from aiohttp import StreamReader, web
 from aiohttp.test_utils import make_mocked_request
 
+from streamer.admin import listener
 from streamer.admin.access import access
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
@@ -100,6 +103,33 @@ async def test_large_bodies_are_not_read(admin: AdminHarness, http: aiohttp.Clie
     async with http.post("/api/v1/pause", data=chunks() if is_chunked else body, headers=headers) as answer:
         assert answer.status == 413
     assert admin.harness.router.pause_rules.rules == ()
+
+
+HALF = f"""POST /api/v1/pause HTTP/1.1\r
+Host: localhost\r
+Authorization: {BEARER["Authorization"]}\r
+Content-Type: application/json\r
+Content-Length: 100\r
+Expect: 100-continue\r
+\r
+{{""".encode()
+
+
+@pytest.mark.parametrize("who", ["the client", "the bound in time"])
+async def test_a_connection_that_ends_within_a_body_is_no_fault_of_ours(
+    admin: AdminHarness, who: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.1 if who == "the bound in time" else 600)
+    reader, writer = await asyncio.open_connection("127.0.0.1", admin.port)
+    writer.write(HALF)
+    assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"  # the page waits for the rest
+    if who == "the client":
+        writer.transport.abort()
+    else:
+        await reader.read()
+        writer.close()
+    await admin.server.stop()  # which waits for its pages
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
