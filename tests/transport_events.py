@@ -34,8 +34,8 @@ class EventLog(TransportEvents):
     def state_changed(self, state: LinkState) -> None:
         self.states.append(state)
 
-    def packet_malformed(self, error: MalformedPacketError) -> None:
-        self.malformed.append(error)
+    def packet_malformed(self, error: MalformedPacketError, number: int = 1) -> None:
+        self.malformed += [error] * number
 
     def packets_received(self, number: int) -> None:
         self.packets += number

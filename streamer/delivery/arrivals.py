@@ -35,9 +35,9 @@ class Arrivals(TransportEvents):
             stats = self._stats = ingress.stats
         stats.packets += number
 
-    def packet_malformed(self, error: MalformedPacketError) -> None:
+    def packet_malformed(self, error: MalformedPacketError, number: int = 1) -> None:
         if (ingress := self._ingress(self._name)) is not None:
-            ingress.stats.count_malformed(error.reason)
+            ingress.stats.count_malformed(error.reason, number)
         self._log().malformed(self._name, error)
 
     def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:

@@ -118,9 +118,9 @@ class EndpointStats:
         self.malformed: dict[str, int] = {}
         self.unwanted: dict[str, int] = {}
 
-    def count_malformed(self, reason: Malformed) -> None:
-        """A packet was not a message."""
-        self.malformed[reason.value] = self.malformed.get(reason.value, 0) + 1
+    def count_malformed(self, reason: Malformed, number: int = 1) -> None:
+        """``number`` packets were not messages."""
+        self.malformed[reason.value] = self.malformed.get(reason.value, 0) + number
 
     def count_unwanted(self, reason: Unwanted, number: int = 1) -> None:
         """``number`` packets were not wanted by any listener."""

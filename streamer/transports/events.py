@@ -36,8 +36,8 @@ class TransportEvents:
     def packets_received(self, number: int) -> None:
         """``number`` packets have arrived that should be messages."""
 
-    def packet_malformed(self, error: MalformedPacketError) -> None:
-        """A packet was not a uProtocol message."""
+    def packet_malformed(self, error: MalformedPacketError, number: int = 1) -> None:
+        """``number`` packets were not uProtocol messages, all for the same reason."""
 
     def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
         """``number`` valid packets go to no listener. ``attributes``: of one of them, if they are known."""

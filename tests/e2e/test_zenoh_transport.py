@@ -10,9 +10,10 @@ import pytest
 import zenoh
 
 from streamer.transports.base import UNCONFIRMED
+from streamer.transports.errors import Malformed
 from streamer.transports.zenoh.intake import THREADS_AT_MOST
 from streamer.transports.zenoh.transport import ZenohTransport
-from streamer.transports.zenoh.wire import key_for
+from streamer.transports.zenoh.wire import encode_attachment, key_for
 from streamer.uprotocol.message import Options, UMessage, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri, everything_at
@@ -105,6 +106,25 @@ async def test_closing_a_filter_loses_nothing_for_those_that_overlap() -> None:
                 put(peer, message)
             await until(lambda: {m.id for m in second.messages} == {m.id for m in sent}, "all messages")
             assert len(first.messages) == heard
+
+
+async def test_a_put_on_a_key_with_wildcards_is_malformed_as_often_as_it_arrives() -> None:
+    endpoint, events = free_endpoint(), EventLog()
+    topics = [TOPIC._replace(resource=0x9000 + number) for number in range(THREADS_AT_MOST + 8)]
+    async with running(events, listen=[endpoint]) as transport:
+        inbox = RecordingListener()
+        for topic in topics:
+            await transport.register_listener(topic, None, inbox)
+        with raw_peer(connect=[endpoint]) as peer:
+            messages = [publish(now_ms(), topic, b"x") for topic in topics]
+            for message in messages:
+                await until_matched(peer, key_for(message.attributes, ""))
+            peer.put("up/**", b"x", attachment=encode_attachment(messages[0]))
+            await until(lambda: len(events.malformed) == len(topics), "every copy")
+            put(peer, messages[-1])
+            await until(lambda: inbox.messages, "a message")
+    assert {error.reason for error in events.malformed} == {Malformed.ADDRESS}
+    assert (inbox.messages, events.packets) == ([messages[-1]], len(topics) + 1)
 
 
 async def test_more_topics_than_threads_are_received_alike_and_a_closed_one_makes_room() -> None:

@@ -14,6 +14,7 @@ import zenoh
 
 from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
+from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import BATCH, Ended, Gate, KeySubscription, Take
 
 _LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it may go on, in case nobody tells it
@@ -22,8 +23,11 @@ _LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it 
 class CallbackSubscription(KeySubscription):
     """A subscription with a callback."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate, strays: Strays
+    ) -> None:
         super().__init__(loop, of, take, ended, gate)
+        self._strays = strays
         self._samples: deque[zenoh.Sample] = deque()
         self._buffer = 0
         self._has_room = threading.Event()
@@ -44,6 +48,8 @@ class CallbackSubscription(KeySubscription):
     # -- Zenoh's threads
 
     def _arrived(self, sample: zenoh.Sample) -> None:
+        if self._strays.takes(sample):
+            return
         if self._abandoned:
             self.discarded += 1
             return

@@ -19,8 +19,9 @@ from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.frequent_keys import FrequentKeys
 from streamer.transports.zenoh.receipts import Receipted, Receipts
+from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import Gate, KeySubscription, OpenKeys
-from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
+from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed, wildcards_in
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
@@ -49,6 +50,7 @@ class Intake:
         self._message_of = decoder.message_of
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
+        self._strays: Strays
         self._session: zenoh.Session | None = None
         self._keys: OpenKeys  # with the session; used on the control thread
         self._frequent: FrequentKeys | None = None  # kept until the session is closed, for what is still on its way
@@ -65,6 +67,7 @@ class Intake:
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
         """The session is open: subscribe to every filter that has a listener."""
         self._loop = loop
+        self._strays = Strays(loop, self._found_strays)
         self._control = control
         if self._is_ending:
             return
@@ -123,7 +126,7 @@ class Intake:
         arguments = (self._loop, part, self._take, self._ended, self._gate)
         subscription: KeySubscription
         if is_quiet:
-            subscription = CallbackSubscription(*arguments)
+            subscription = CallbackSubscription(*arguments, self._strays)
         else:
             subscription = FifoSubscription(*arguments, self._control.post)
             if is_topic(part):
@@ -222,6 +225,11 @@ class Intake:
             self._registry.deliver(batch)
         if refused:
             events.messages_refused(refused)
+
+    def _found_strays(self, number: int, key: str) -> None:
+        """So many samples came on keys like this one."""
+        self._context.events.packets_received(number)
+        self._context.events.packet_malformed(wildcards_in(key), number)
 
     def _part_of(self, sample: zenoh.Sample, error: MalformedPacketError) -> tuple[UMessage, int] | None:
         """What can be read of a sample that is only too large, and the length of its payload."""

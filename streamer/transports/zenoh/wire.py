@@ -196,6 +196,8 @@ class SampleDecoder:
 
     def _learn(self, arrived: Arrived, proto: pb.UAttributes) -> Attributes:
         key, level, _ = arrived
+        if "*" in key:
+            raise wildcards_in(key)
         attributes = _attributes(proto)
         if not self._agrees(attributes, key):
             raise wrong_address(attributes.source, attributes.sink, key)
@@ -211,6 +213,11 @@ class SampleDecoder:
         """Whether a message may be on that key. An address without authority is local: to the sender, or to us."""
         sender = key.split("/", 2)[1] if "/" in key else ""
         return key in (key_for(attributes, sender), key_for(attributes, self._own_authority))
+
+
+def wildcards_in(key: str) -> MalformedPacketError:
+    """The error for a sample on a key that stands for many: everybody who listens to one of them gets it."""
+    return MalformedPacketError(Malformed.ADDRESS, f"on {key[:300]!r}: expected a key without wildcards")
 
 
 def _bytes_of(arrived: Arrived) -> int:

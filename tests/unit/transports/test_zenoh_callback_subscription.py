@@ -5,20 +5,35 @@ import threading
 from typing import Any
 
 from streamer.transports.zenoh.callback_subscription import CallbackSubscription
+from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import BATCH, Gate
 from streamer.uprotocol.uri import UUri
 from tests.unit.transports.zenoh_deliveries import Deliveries
 from tests.waiting import until
 
 TOPIC = (UUri("veh1", 0xA8000, 2, 0x8A50), None)
+KEY = "up/veh1/8000/A/2/8A50/{}/{}/{}/{}/{}"
+
+
+class Sample(int):
+    """A number that came on a key."""
+
+    key_expr = KEY
+
+
+class Stray(Sample):
+    key_expr = "up/**"
 
 
 class FakeSession:
-    """Calls back as Zenoh does: ``sample`` for what comes, ``drop`` when it will not call again."""
+    """Calls back as Zenoh does: ``arrive`` for what comes, ``drop`` when it will not call again."""
 
     def declare_subscriber(self, key: str, handler: Any, allowed_origin: object) -> "FakeSession":
-        self.sample, self.drop = handler.callback, handler.drop
+        self.arrive, self.drop = handler.callback, handler.drop
         return self
+
+    def sample(self, number: int) -> None:
+        self.arrive(Sample(number))
 
     def undeclare(self) -> None:
         self.drop()
@@ -32,7 +47,9 @@ class TopicHarness(Deliveries):
         self.session = FakeSession()
         loop = asyncio.get_running_loop()
         self.gate = Gate()
-        self.subscription = CallbackSubscription(loop, TOPIC, self.take, self.end, self.gate)
+        self.strays: list[tuple[int, str]] = []
+        strays = Strays(loop, lambda *found: self.strays.append(found))
+        self.subscription = CallbackSubscription(loop, TOPIC, self.take, self.end, self.gate, strays)
         self.subscription.declare(self.session, "key", buffer)  # type: ignore[arg-type]
 
 
@@ -117,7 +134,28 @@ async def test_it_ends_once_when_it_was_paused_at_the_end() -> None:
 
 
 async def test_one_that_was_never_declared_ends_too() -> None:
-    ended: list[object] = []
-    subscription = CallbackSubscription(asyncio.get_running_loop(), TOPIC, lambda *_: None, ended.append, Gate())
+    loop, ended = asyncio.get_running_loop(), list[object]()
+    subscription = CallbackSubscription(loop, TOPIC, lambda *_: None, ended.append, Gate(), Strays(loop, lambda *_: None))
     subscription.undeclare()
     await until(lambda: ended == [subscription])
+
+
+async def test_samples_on_keys_with_wildcards_cost_the_loop_one_call_for_many() -> None:
+    harness = TopicHarness()
+    for number in range(500):
+        harness.session.arrive(Stray(number))
+        harness.session.sample(number)
+    await until(lambda: len(harness.samples) == 500)
+    assert harness.samples == list(range(500))
+    assert harness.strays == [(500, "up/**")]
+
+
+async def test_samples_on_keys_with_wildcards_are_counted_also_where_nothing_else_is_taken() -> None:
+    harness = TopicHarness(buffer=10)
+    harness.gate.close()
+    for number in range(20):
+        harness.session.arrive(Stray(number))
+    harness.subscription.abandon()
+    harness.session.arrive(Stray(20))
+    await until(lambda: sum(number for number, _ in harness.strays) == 21)
+    assert (harness.samples, harness.subscription.discarded) == ([], 0)

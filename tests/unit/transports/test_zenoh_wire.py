@@ -41,7 +41,7 @@ uris = st.builds(
     uint32,
     st.integers(0, 0xFF),
     st.integers(0, 0xFFFF),
-)
+).filter(lambda uri: not uri.has_wildcard)
 text = st.text(max_size=20)
 any_attributes = st.builds(
     Attributes,
@@ -330,6 +330,13 @@ def test_message_on_the_key_of_another_is_malformed(attributes: Attributes, key:
     attachment = attachment_of(attributes_to_proto(ID, attributes))
     decode(b"x", attachment, attributes)  # learned on its own key
     assert refusal(attachment, key) is Malformed.ADDRESS
+
+
+@pytest.mark.parametrize("key", ["up/**", "up/*/*/*/*/*/{}/{}/{}/{}/{}", "up/*/8000/A/2/8A50/{}/{}/{}/{}/{}"])
+def test_no_message_is_on_a_key_with_wildcards(key: str) -> None:
+    source = UUri("*", 0xA8000, 2, 0x8A50)
+    proto = attributes_to_proto(ID, Attributes(UMessageType.PUBLISH, source))
+    assert refusal(attachment_of(proto), key) is Malformed.ADDRESS
 
 
 @given(any_attributes, st.integers(0, 6))

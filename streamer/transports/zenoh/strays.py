@@ -1,0 +1,47 @@
+"""Counts samples on keys with wildcards, which no message has.
+
+Zenoh lets any node put on `up/**`, and gives the sample to every subscription whose key matches: a small put brings as many
+copies as there are topics. So those that come to the many callbacks are counted on Zenoh's threads, and the loop hears of
+many at a time.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import zenoh
+
+from streamer.transports.zenoh.control import tell_loop
+
+
+class Strays:
+    """Those of one session. ``found`` is called on the loop with their number and one of their keys."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, found: Callable[[int, str], None]) -> None:
+        self._loop = loop
+        self._found = found
+        self._lock = threading.Lock()
+        self._number = 0
+        self._key = ""
+
+    # -- threads of Zenoh
+
+    def takes(self, sample: zenoh.Sample) -> bool:
+        """Whether a sample is on a key with wildcards: then it is counted, and not to be delivered."""
+        key = str(sample.key_expr)
+        if "*" not in key:
+            return False
+        with self._lock:
+            self._number += 1
+            is_first = self._number == 1
+            self._key = key
+        if is_first:
+            tell_loop(self._loop, self._tell)
+        return True
+
+    # -- loop
+
+    def _tell(self) -> None:
+        with self._lock:
+            number, self._number = self._number, 0
+        self._found(number, self._key)
