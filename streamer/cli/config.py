@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from streamer.cli.running import DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, complain, lines_out, plain
+from streamer.cli.text import EX_CONFIG, complain, lines_out
 from streamer.config.shown import fingerprint, shown
 
 _RELOAD_S = 60.0  # beside what it waits for deliveries
@@ -32,7 +32,7 @@ def _config(arguments: argparse.Namespace) -> int:
         data, digits = ask(daemon_of(arguments, config), "/config", _in_use)
     else:
         data, digits = shown(config), fingerprint(config)
-    lines_out([plain(f"# fingerprint {digits}"), *map(plain, yaml.safe_dump(data, sort_keys=False).splitlines())])
+    lines_out([f"# fingerprint {digits}", *yaml.safe_dump(data, sort_keys=False).splitlines()])
     return 0
 
 
@@ -49,12 +49,12 @@ def _reload(arguments: argparse.Namespace) -> int:
     within_s = _RELOAD_S + 2 * (_DRAIN_S if config is None else config.shutdown.drain_s)
     try:
         digits = ask(daemon_of(arguments, config), "/reload", lambda answer: str(answer["fingerprint"]), {}, within_s)
-        lines_out([f"accepted: fingerprint {plain(digits)}"])
+        lines_out([f"accepted: fingerprint {digits}"])
     except DaemonRefusedError as exc:
         problems = exc.answer.get("problems") if isinstance(exc.answer, dict) else None
         if not isinstance(problems, list):
             return complain(str(exc), 1)
         for problem in problems:
-            complain(plain(str(problem)), EX_CONFIG)
+            complain(str(problem), EX_CONFIG)
         return complain("refused: nothing has changed", EX_CONFIG)
     return 0

@@ -1,7 +1,6 @@
 """``streamer dead-letters list | show | redrive | purge``: asks the running daemon, or works on the file if there is none.
 
-Nothing here prints an access token. The contents of messages are printed without control characters, which a terminal would
-obey.
+Nothing here prints an access token.
 """
 
 import argparse
@@ -13,7 +12,7 @@ from uuid import UUID
 
 from streamer.cli.letters import Facts, Letters, LettersOfDaemon, Wanted, letters_of
 from streamer.cli.running import add_options, answered, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, plain, reason_of
+from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, reason_of
 from streamer.config.checks import nearest
 from streamer.journal import damage
 from streamer.journal.entries import JournalError
@@ -169,7 +168,7 @@ def _show(arguments: argparse.Namespace, letters: Letters) -> int:
         lines_out([""] if index else [])
         lines_out(as_table(list(_facts(letter))))
         if letter["content"] is None:
-            lines_out([f"the message cannot be shown: {plain(str(letter['problem']))}"])
+            lines_out([f"the message cannot be shown: {letter['problem']}"])
         else:
             lines_out(as_table(list(_content(letter["content"], _now_ms()))))
             lines_out(_preview(letter["content"]["payload"]))
@@ -191,7 +190,7 @@ def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
     done = letters.redrive(_wanted(arguments), arguments.ttl)
     if not done.going and not done.staying_total:
         return _nothing()
-    lines_out(f"not redriven: {plain(each.id)} {plain(each.source)}: {plain(each.why)}" for each in done.staying)
+    lines_out(f"not redriven: {each.id} {each.source}: {each.why}" for each in done.staying)
     if done.staying_total > len(done.staying):
         lines_out([f"not redriven: {done.staying_total - len(done.staying)} more like these"])
     if not done.going:
@@ -204,7 +203,7 @@ def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
 
 
 def _as_line(letter: Facts) -> tuple[str, ...]:
-    texts = (
+    return (
         letter["when"],
         letter["reason"],
         letter["route"] or "-",
@@ -215,41 +214,40 @@ def _as_line(letter: Facts) -> tuple[str, ...]:
         as_span(round(letter["age_s"] * 1000)),
         str(letter["size"]),
     )
-    return tuple(map(plain, texts))
 
 
 def _facts(letter: Facts) -> Iterator[tuple[str, str]]:
-    yield "id", plain(letter["id"])
-    yield "type", plain(letter["type"].capitalize())
-    yield "source", plain(letter["source"])
-    yield "sink", plain(letter["sink"] or "-")
-    yield "reason", plain(f"{letter['reason']}: {letter['text']}")
-    yield "outcome", plain(letter["outcome"])
-    yield "route", plain(letter["route"] or "-")
-    yield "endpoints", plain(f"from {letter['ingress'] or '-'} to {letter['egress'] or '-'}")
+    yield "id", letter["id"]
+    yield "type", letter["type"].capitalize()
+    yield "source", letter["source"]
+    yield "sink", letter["sink"] or "-"
+    yield "reason", f"{letter['reason']}: {letter['text']}"
+    yield "outcome", letter["outcome"]
+    yield "route", letter["route"] or "-"
+    yield "endpoints", f"from {letter['ingress'] or '-'} to {letter['egress'] or '-'}"
     yield "attempts", str(letter["attempts"])
-    yield "accepted", plain(letter["first"])
-    yield "given up", plain(f"{letter['when']} ({as_span(round(letter['age_s'] * 1000))} ago)")
+    yield "accepted", letter["first"]
+    yield "given up", f"{letter['when']} ({as_span(round(letter['age_s'] * 1000))} ago)"
     if letter["redrive"] is not None:
         ttl_ms = letter["redrive_ttl_ms"]
         ttl = "" if ttl_ms is None else f", TTL {as_span(ttl_ms)}" if ttl_ms else ", without end"
-        yield "redrive", plain(f"asked for at {letter['redrive']}{ttl}")
+        yield "redrive", f"asked for at {letter['redrive']}{ttl}"
 
 
 def _content(told: Facts, now_ms: int) -> Iterator[tuple[str, str]]:
-    yield "created", plain(told["created"])
-    yield "ttl", plain(_ttl_left(told, now_ms))
-    yield "priority", plain(told["priority"])
+    yield "created", told["created"]
+    yield "ttl", _ttl_left(told, now_ms)
+    yield "priority", told["priority"]
     for name, label in (
         ("permission_level", "permission level"),
         ("commstatus", "commstatus"),
         ("reqid", "reqid"),
     ):
         if told[name] is not None:
-            yield label, plain(str(told[name]))
-    yield "traceparent", plain(told["traceparent"] or "-")
-    yield "token", plain(told["token"] or "-")
-    yield "payload format", plain(told["payload_format"])
+            yield label, str(told[name])
+    yield "traceparent", told["traceparent"] or "-"
+    yield "token", told["token"] or "-"
+    yield "payload format", told["payload_format"]
     yield "payload", "none" if told["payload_bytes"] is None else f"{told['payload_bytes']} bytes"
 
 
@@ -273,7 +271,7 @@ def _preview(told: Facts | None) -> Iterator[str]:
         head = told["text"].encode(errors="replace")
         text = head[:_PREVIEW_BYTES].decode(errors="ignore")
         left_out_bytes += len(head) - len(text.encode())
-        yield from (f"  {plain(line)}" for line in text.splitlines())
+        yield from (f"  {line}" for line in text.splitlines())
     else:
         data = bytes.fromhex(told["hex"])
         left_out_bytes += max(0, len(data) - _PREVIEW_BYTES)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from streamer.cli.running import DaemonAddress, DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, complain, lines_out, plain
+from streamer.cli.text import EX_CONFIG, complain, lines_out
 from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
@@ -130,7 +130,7 @@ def _print(told: dict[str, Any]) -> int:
             lines.append(f"  and waits there: it is paused (streamer pause) by {hop['paused_by']}")
     if failure is not None:
         lines.append(f"goes nowhere: {failure['outcome']} ({failure['code']}), {failure['text']}")
-    lines_out(map(plain, lines))
+    lines_out(lines)
     return 0 if told["goes"] else 1
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from streamer.cli.init_file import LISTEN, ROLES, Answers, Device, has_off_vehicle_topics, lines
-from streamer.cli.text import complain, plain
+from streamer.cli.text import complain
 from streamer.config.load import ConfigError, load_text, warnings
 
 _MODE = 0o640
@@ -220,9 +220,12 @@ def _init(arguments: argparse.Namespace) -> int:
         if not is_printed:
             _write(path, text, arguments.force)
     except (_EndedError, KeyboardInterrupt):
-        return complain("\nnothing was written", 1)
+        sys.stderr.write("\n")  # behind the question
+        return complain("nothing was written", 1)
     except ConfigError as exc:
-        return complain("\n".join(_texts(exc)), 2)
+        for text in _texts(exc):
+            complain(text, 2)
+        return 2
     except FileExistsError:
         return complain(f"{path}: exists; --force replaces it", 1)
     except OSError as exc:
@@ -230,7 +233,7 @@ def _init(arguments: argparse.Namespace) -> int:
     # What goes wrong from here on is about standard output, and no longer about the file.
     sys.stdout.write(text if is_printed else f"{path}: written. Try it with: streamer check --probe --config {path}\n")
     for warning in warnings(config):
-        complain(f"hint: {plain(warning)}", 0)
+        complain(f"hint: {warning}", 0)
     return 0
 
 
@@ -302,7 +305,7 @@ def _tried(question: Question, answers: Answers, text: str) -> Answers:
 
 
 def _texts(error: ConfigError) -> list[str]:
-    return [plain(f"{each.key}: {each.message}" if each.key else each.message) for each in error.problems]
+    return [f"{each.key}: {each.message}" if each.key else each.message for each in error.problems]
 
 
 def _write(path: Path, text: str, force: bool) -> None:

@@ -22,7 +22,7 @@ from typing import TypeGuard
 import uvloop
 
 from streamer import __version__
-from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, plain, reason_of
+from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, lines_out, reason_of
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
@@ -48,10 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except ConfigError as exc:
         for problem in exc.problems:
-            print(plain(str(problem)), file=sys.stderr)
+            complain(str(problem), EX_CONFIG)
         count = len(exc.problems)
-        print(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", file=sys.stderr)
-        return EX_CONFIG
+        return complain(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", EX_CONFIG)
     except BrokenPipeError:  # the reader has seen enough
         _discard_output()
         return 1
@@ -177,9 +176,8 @@ def _check(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
     routes = f"{len(config.routes)} route{'' if len(config.routes) == 1 else 's'}"
-    print(f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}")
-    for warning in warnings(config):
-        print(f"{arguments.config}: hint: {warning}")
+    lines_out([f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}"])
+    lines_out(f"{arguments.config}: hint: {warning}" for warning in warnings(config))
     if not arguments.probe:
         return 0
     from streamer.cli.probe import probe  # noqa: PLC0415  # not for the daemon either
@@ -196,6 +194,5 @@ def _demo(arguments: argparse.Namespace) -> int:
     try:
         from streamer.demo.run import run  # noqa: PLC0415  # its libraries come with an extra
     except ModuleNotFoundError as exc:
-        print(f"the demo needs {exc.name}; install with: pip install 'ustreamer[demo]'", file=sys.stderr)
-        return 1
+        return complain(f"the demo needs {exc.name}; install with: pip install 'ustreamer[demo]'", 1)
     return asyncio.run(run(seconds=arguments.seconds, plain=arguments.plain))

@@ -1,13 +1,10 @@
-"""``streamer pause | resume``: adds and removes pause rules of a running daemon, over its HTTP port.
-
-The answer is printed without control characters, which a terminal would obey.
-"""
+"""``streamer pause | resume``: adds and removes pause rules of a running daemon, over its HTTP port."""
 
 import argparse
 from typing import Any
 
 from streamer.cli.running import add_options, answered, ask, daemon_of, loaded
-from streamer.cli.text import as_table, complain, lines_out, plain
+from streamer.cli.text import as_table, complain, lines_out
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
 
 
@@ -69,8 +66,5 @@ def _result(asked: dict[str, str], changed: bool, page: str) -> str:
 
 
 def _listed(answer: Any) -> list[str]:
-    rules = [
-        (plain(each["topic"]), plain(each["sink"] or "any"), str(each["flows"]), str(each["messages"]))
-        for each in answer["paused"]
-    ]
+    rules = [(each["topic"], each["sink"] or "any", str(each["flows"]), str(each["messages"])) for each in answer["paused"]]
     return list(as_table([("TOPIC", "SINK", "FLOWS", "WAITING"), *rules])) if rules else ["nothing is paused"]

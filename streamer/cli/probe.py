@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamer.cli import machine
 from streamer.cli.running import NotAskedError, ask, configured
-from streamer.cli.text import lines_out, plain
+from streamer.cli.text import lines_out
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
 from streamer.config.stores import JournalConfig
@@ -52,7 +52,7 @@ class Running(NamedTuple):
 def probe(path: Path, config: Config) -> int:
     """Run all probes, print a line for each, and return the exit status: 1 if there is a problem."""
     answers = asyncio.run(answers_for(path, config))
-    lines_out(f"{answer.verdict.value:<{_LONGEST}}  {key}: {plain(answer.text)}" for key, answer in answers)
+    lines_out(f"{answer.verdict.value:<{_LONGEST}}  {key}: {answer.text}" for key, answer in answers)
     count = Counter(answer.verdict for _, answer in answers)
     counted = ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict)
     lines_out([f"{path}: probed as user {_user()}: {counted}"])

@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-from streamer.cli.text import EX_CONFIG, complain, parsed, plain, reason_of
+from streamer.cli.text import EX_CONFIG, complain, parsed, reason_of
 from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.config.secrets import without_settings
@@ -41,7 +41,7 @@ class NotAskedError(Exception):
     """There is no answer that can be used. The text says why; ``status`` is the command's exit status."""
 
     def __init__(self, text: str, status: int = 1) -> None:
-        super().__init__(plain(text))
+        super().__init__(text)
         self.status = status
 
 

@@ -1,7 +1,4 @@
-"""``streamer tap``: prints messages of a running daemon with their outcomes, live, until Ctrl-C.
-
-Text from the network is printed without control characters, which a terminal would obey.
-"""
+"""``streamer tap``: prints messages of a running daemon with their outcomes, live, until Ctrl-C."""
 
 import argparse
 import json
@@ -26,7 +23,7 @@ from streamer.cli.running import (
     loaded,
     opened,
 )
-from streamer.cli.text import complain, lines_out, parsed, plain
+from streamer.cli.text import complain, lines_out, parsed
 
 _SILENT_S = 40.0  # a daemon says every 15 seconds that it is alive
 _AGAIN_S = 0.5
@@ -68,7 +65,8 @@ def _tap(arguments: argparse.Namespace) -> int:
                     if is_lost:
                         complain("the streamer is there again", 0)
                     elif not has_begun:
-                        complain(_watched(arguments, daemon), 0)
+                        for line in _watched(arguments, daemon):
+                            complain(line, 0)
                     has_begun, is_lost = True, False
                     for kind, data in _events(answer):
                         lines_out([_line(kind, data, arguments.json)])
@@ -86,7 +84,7 @@ def _tap(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:
+def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> list[str]:
     """What is watched, and how that ends: nothing may come for a long time. Also what the daemon does not have."""
     asked = [f"{name} {value}" for name in _FILTERS[:6] if (value := getattr(arguments, name)) is not None]
     what = "all messages" if not asked else f"messages of {', '.join(asked)}"
@@ -99,7 +97,7 @@ def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:
             names = ask(daemon, f"/{name}s", partial(_names, f"{name}s"))
             if given not in names:
                 found.append(f"there is no {name} {given} now; there are {', '.join(sorted(names))}")
-    return "\n".join(plain(line) for line in found)
+    return found
 
 
 def _names(key: str, answer: Any) -> set[str]:
@@ -126,8 +124,8 @@ def _line(kind: str, data: dict[str, Any], as_json: bool) -> str:
         left_out = data.get("messages", 0)
         if as_json:
             return json.dumps({"left_out": left_out, "since": data.get("since")})
-        return plain(f"... {left_out} {'message' if left_out == 1 else 'messages'} left out")
-    return json.dumps(data) if as_json else plain("  ".join(_cells(data)))
+        return f"... {left_out} {'message' if left_out == 1 else 'messages'} left out"
+    return json.dumps(data) if as_json else "  ".join(_cells(data))
 
 
 def _cells(shown: dict[str, Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Input and output of the subcommands: tables, lengths of time, error messages, exit statuses.
 
-Text from the network is printed without control characters (`plain`), which a terminal would obey.
+`lines_out` and `complain` print a line without control characters, which a terminal would obey: whatever it is made of, its
+parts need no care.
 """
 
 import argparse
@@ -55,11 +56,11 @@ def reason_of(exc: OSError) -> str:
 
 
 def complain(text: str, status: int) -> int:
-    """Print to standard error, and return the exit status."""
-    sys.stderr.write(f"{text}\n")
+    """Print a line to standard error, and return the exit status."""
+    sys.stderr.write(f"{plain(text)}\n")
     return status
 
 
 def lines_out(lines: Iterable[str]) -> None:
-    """Print lines to standard output, each without what a terminal would obey, wherever its parts came from."""
+    """Print lines to standard output."""
     sys.stdout.writelines(f"{plain(line)}\n" for line in lines)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.cli.interrupt import until_interrupted
 from streamer.cli.running import API, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
-from streamer.cli.text import complain, parsed, plain
+from streamer.cli.text import complain, parsed
 from streamer.cli.top_metrics import Sample, cpu_share, endpoint_figures, read, route_figures
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Gateway:
         """What is to be shown at ``now_s`` on the monotonic clock."""
         from streamer.cli.top_view import Picture  # noqa: PLC0415  # rich comes with an extra
 
-        picture = Picture(plain(f"uStreamer {self.name}"), problems=[self.problem] if self.problem else [])
+        picture = Picture(f"uStreamer {self.name}", problems=[self.problem] if self.problem else [])
         if not self.samples:
             return picture
         latest = self.samples[-1]

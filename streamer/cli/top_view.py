@@ -48,7 +48,6 @@ class Picture:
     routes: list[RouteFigures] = field(default_factory=list)
     flows: list[WaitingFlow] | None = None
     flows_in_all: int = 0
-    is_old: bool = False
     sort: str = SORTS[0]
     offset: int = 0
     keys: str = ""
@@ -56,7 +55,7 @@ class Picture:
 
 def draw(picture: Picture, columns: int, lines: int | None) -> RenderableType:
     """As much as fits; ``lines``: None: everything."""
-    head = [Text(picture.title, "bold", no_wrap=True, overflow="ellipsis")]
+    head = [Text(plain(picture.title), "bold", no_wrap=True, overflow="ellipsis")]
     head += [Text(plain(note), _QUIET) for note in picture.notes]
     head += [Text(f"! {plain(problem)}", _BAD) for problem in picture.problems]
     foot = Text(picture.keys, _QUIET, no_wrap=True, overflow="ellipsis")

@@ -1,7 +1,4 @@
-"""``streamer traces tail | summary | find``: reads the folder of traces, with the daemon running or not.
-
-The contents of messages are printed without control characters, which a terminal would obey.
-"""
+"""``streamer traces tail | summary | find``: reads the folder of traces, with the daemon running or not."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""How ``streamer traces`` prints records and their summary: for people (without control characters), or as JSON.
+"""How ``streamer traces`` prints records and their summary: for people, or as JSON.
 
 A record maps the columns of the trace, and ``streamer``, to their values.
 """
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamer.cli.text import as_table, lines_out, plain
+from streamer.cli.text import as_table, lines_out
 from streamer.journal.moments import as_moment, as_span
 from streamer.routing.outcome import FAILURES
 from streamer.uprotocol.uri import UUri
@@ -55,10 +55,10 @@ class Printer:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         _time(_ended(row)),
-        plain(row["outcome"]),
-        plain(row["ucode"]),
-        plain(row["route"]),
-        plain(row["msg_type"]).capitalize(),
+        row["outcome"],
+        row["ucode"],
+        row["route"],
+        row["msg_type"].capitalize(),
         _uri(row, "src"),
         "→",
         _uri(row, "sink"),
@@ -86,12 +86,12 @@ def message_lines(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | Non
 
 def _facts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "id", format_id(row["msg_id"])
-    yield "type", plain(row["msg_type"]).capitalize()
+    yield "type", row["msg_type"].capitalize()
     yield "source", _uri(row, "src")
     yield "sink", _uri(row, "sink")
-    yield "outcome", f"{plain(row['outcome'])} ({plain(row['ucode'])}) at {_time(_ended(row))}"
-    yield "streamer", plain(row["streamer"])
-    yield "route", plain(row["route"])
+    yield "outcome", f"{row['outcome']} ({row['ucode']}) at {_time(_ended(row))}"
+    yield "streamer", row["streamer"]
+    yield "route", row["route"]
     yield "endpoints", f"from {_endpoint(row, 'ingress')} to {_endpoint(row, 'egress')}"
     yield "created", "-" if row["msg_ts"] is None else _time(row["msg_ts"])
     yield "came in", f"{_time(row['ts'])}, {_length(row['age_us'])} old"
@@ -99,11 +99,11 @@ def _facts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "waited", _length(row["queue_wait_us"])
     yield "latency", _length(row["latency_us"])
     yield "retries", f"{row['retries']}{', may have left before' if row['redelivered'] else ''}"
-    yield "priority", plain(row["priority"])
+    yield "priority", row["priority"]
     yield "payload", f"{row['payload_bytes']} bytes"
     if row["req_id"] is not None:
         yield "answers", format_id(row["req_id"])
-    yield "traceparent", plain(row["traceparent"] or "") or "-"
+    yield "traceparent", row["traceparent"] or "-"
     yield "record", f"{row['seq']} of the run since {_time(row['run_ts'])}"
 
 
@@ -124,12 +124,12 @@ def summary_lines(summary: "Summary", window_ms: int, now_ms: int) -> Iterator[s
             route.retries,
             route.redelivered,
         )
-        lines.append((plain(name), *map(str, numbers)))
+        lines.append((name, *map(str, numbers)))
     yield from as_table(lines)
     if summary.reasons:
         yield ""
         reasons = sorted(summary.reasons.items(), key=lambda item: (-item[1], item[0]))
-        rows = [(plain(name), plain(outcome), plain(code), str(count)) for (name, outcome, code), count in reasons]
+        rows = [(*reason, str(count)) for reason, count in reasons]
         yield from as_table([("NOT DELIVERED ON", "OUTCOME", "UCODE", "MESSAGES"), *rows])
     yield ""
     none = "no gaps in seq (the end of a run that was killed leaves none)"
@@ -151,10 +151,10 @@ def summary_json(summary: "Summary", window_ms: int, now_ms: int) -> dict[str, o
 
 def as_json(row: dict[str, Any]) -> str:
     """All columns, in ASCII: characters that a terminal would obey are escaped."""
-    return json.dumps({name: _plain_value(name, value) for name, value in row.items()})
+    return json.dumps({name: _json_value(value) for name, value in row.items()})
 
 
-def _plain_value(name: str, value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return format_id(value)
     return _time(value) if isinstance(value, datetime) else value
@@ -164,11 +164,11 @@ def _uri(row: dict[str, Any], side: str) -> str:
     authority = row[f"{side}_authority"]
     if authority is None:
         return "-"
-    return plain(str(UUri(authority, *(row[f"{side}_{part}"] or 0 for part in ("ue_id", "ue_version", "resource_id")))))
+    return str(UUri(authority, *(row[f"{side}_{part}"] or 0 for part in ("ue_id", "ue_version", "resource_id"))))
 
 
 def _endpoint(row: dict[str, Any], side: str) -> str:
-    return "-" if row[side] is None else f"{plain(row[side])} ({plain(row[f'{side}_transport'] or '-')})"
+    return "-" if row[side] is None else f"{row[side]} ({row[f'{side}_transport'] or '-'})"
 
 
 def _ended(row: dict[str, Any]) -> datetime:

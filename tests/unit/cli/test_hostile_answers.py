@@ -96,6 +96,17 @@ def test_nothing_in_a_dead_letter_is_obeyed_by_a_terminal(
     assert all(line.isprintable() for line in out.split("\n"))
 
 
+@pytest.mark.parametrize("answer", [{"error": HOSTILE}, {"error": "x", "problems": [HOSTILE]}], ids=" ".join)
+def test_nothing_in_a_refusal_is_obeyed_by_a_terminal(
+    capsys: pytest.CaptureFixture[str], token: tuple[str, str], answer: dict[str, Any]
+) -> None:
+    with answering({"": json.dumps(answer).encode()}, 422) as url:
+        assert status_of("reload", "--url", url, *token) != 0
+    err = capsys.readouterr().err
+    assert err.count("owned") == 1
+    assert all(line.isprintable() for line in err.split("\n"))
+
+
 DEEP = b'{"paused": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 

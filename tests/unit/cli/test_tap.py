@@ -9,6 +9,7 @@ import pytest
 from streamer.cli.main import _parser
 from streamer.cli.running import DaemonAddress
 from streamer.cli.tap import _line, _watched
+from streamer.cli.text import lines_out
 from tests.ports import free_port
 from tests.unit.cli.commands import GOOD, status_of
 
@@ -47,40 +48,44 @@ def test_a_failure_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("key", [*SHOWN, "unknown"])
-def test_nothing_in_a_message_is_obeyed_by_a_terminal(key: str) -> None:
+def test_nothing_in_a_message_is_obeyed_by_a_terminal(key: str, capsys: pytest.CaptureFixture[str]) -> None:
     values: list[Any] = [HOSTILE, {"text": HOSTILE}, {"json": {HOSTILE: [HOSTILE]}}, {"hex": 5}, None, [], -1, 1e300]
     for value in values:
         for as_json in (False, True):
-            line = _line("message", SHOWN | {key: value}, as_json)
-            assert line.isprintable()
-            line.encode()
+            lines_out([_line("message", SHOWN | {key: value}, as_json)])
+            printed = capsys.readouterr().out
+            assert printed.endswith("\n")
+            assert printed[:-1].isprintable()
+            printed.encode()
 
 
 def test_what_was_left_out_is_said() -> None:
     assert _line("left_out", {"messages": 7, "since": "then"}, as_json=False) == "... 7 messages left out"
     assert json.loads(_line("left_out", {"messages": 7, "since": "then"}, as_json=True)) == {"left_out": 7, "since": "then"}
-    assert _line("left_out", {"messages": HOSTILE}, as_json=False).isprintable()
+    assert _line("left_out", {"messages": HOSTILE}, as_json=False) == f"... {HOSTILE} messages left out"
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("words", "lines"),
     [
-        ((), "watching all messages at gw; Ctrl-C ends it"),
-        (("--route", "up", "--count", "1"), "watching messages of route up at gw; ends after --count 1, or at Ctrl-C"),
+        ((), ["watching all messages at gw; Ctrl-C ends it"]),
+        (("--route", "up", "--count", "1"), ["watching messages of route up at gw; ends after --count 1, or at Ctrl-C"]),
         (
-            ("--endpoint", "\x1b[2J"),
-            "watching messages of endpoint �[2J at gw; Ctrl-C ends it\n"
-            "there is no endpoint �[2J now; there are cloud, vehicle",
+            ("--endpoint", "x"),
+            [
+                "watching messages of endpoint x at gw; Ctrl-C ends it",
+                "there is no endpoint x now; there are cloud, vehicle",
+            ],
         ),
     ],
 )
-def test_what_it_waits_for_is_said(words: tuple[str, ...], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_waits_for_is_said(words: tuple[str, ...], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {
         "/routes": {"routes": [{"name": "up"}, {"name": "none"}, {"name": "none"}]},
         "/endpoints": {"endpoints": [{"name": "vehicle"}, {"name": "cloud"}]},
     }
     monkeypatch.setattr("streamer.cli.tap.ask", lambda daemon, page, read: read(pages[page]))
-    assert _watched(_parser().parse_args(["tap", *words]), DaemonAddress("http://gw", "gw", lambda: None)) == text
+    assert _watched(_parser().parse_args(["tap", *words]), DaemonAddress("http://gw", "gw", lambda: None)) == lines
 
 
 def test_without_a_daemon_it_ends_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

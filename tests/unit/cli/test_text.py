@@ -67,6 +67,12 @@ def test_a_complaint_goes_to_standard_error_and_output_to_standard_output(capsys
     assert capsys.readouterr() == ("one\ntwo\n", "it is broken\n")
 
 
+def test_neither_output_nor_a_complaint_is_obeyed_by_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    lines_out(["\x1b[2Jone\ntwo"])
+    complain("\x9b2Jthree\nfour", 1)
+    assert capsys.readouterr() == ("�[2Jone�two\n", "�2Jthree�four\n")
+
+
 @pytest.mark.parametrize(
     ("exc", "said"),
     [

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamer.cli.text import lines_out
 from streamer.cli.traces_text import Printer, as_json, message_lines, summary_json, summary_lines
 from streamer.traces.summary import Summary
 from streamer.uprotocol.uuid import format_id, new_id
@@ -128,8 +129,9 @@ def test_records_of_a_hostile_file_reach_no_terminal(capsys: pytest.CaptureFixtu
     )
     for is_json in (False, True):
         Printer(is_json, rows).add(rows)
-    lines = [*capsys.readouterr().out.splitlines(), *message_lines(rows, QUESTION, None)]
+    lines_out(message_lines(rows, QUESTION, None))
     told = summed_up(row(1, route=hostile, outcome="rejected", ucode=hostile))
-    lines += [*summary_lines(told, 1000, NOW_MS), json.dumps(summary_json(told, 1000, NOW_MS))]
+    lines_out([*summary_lines(told, 1000, NOW_MS), json.dumps(summary_json(told, 1000, NOW_MS))])
+    lines = capsys.readouterr().out.split("\n")
     assert len(lines) > 20
     assert [line for line in lines if not line.isprintable()] == []
