@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from uuid import UUID
 
-from streamer.cli.letters import Facts, Letters, LettersOfDaemon, Wanted, letters_of
+from streamer.cli.letters import Facts, Letters, Wanted, letters_of, letters_of_daemon
 from streamer.cli.running import add_options, answered, daemon_of, loaded
 from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, reason_of
 from streamer.config.checks import nearest
@@ -130,7 +130,8 @@ def _now_ms() -> int:
 def _run(arguments: argparse.Namespace, action: Action) -> int:
     config = loaded(arguments)
     if config is None or arguments.url is not None:
-        return action(arguments, LettersOfDaemon(daemon_of(arguments, config)))
+        with letters_of_daemon(daemon_of(arguments, config)) as letters:
+            return action(arguments, letters)
     if config.journal is None:
         return complain(f"{arguments.config}: journal: null: dead letters are kept in the journal only", EX_CONFIG)
     try:

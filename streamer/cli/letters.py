@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
-from streamer.cli.running import DaemonAddress, NobodyThereError, ask, configured, user
+from streamer.cli.running import UNFIT, DaemonAddress, NobodyThereError, ask, configured, unfit, user
 from streamer.config.models import Config
 from streamer.journal.letter_acts import UnreadableLetterError, message_of, purge, redrive
 from streamer.journal.letter_facts import content, facts
@@ -164,6 +164,15 @@ class LettersOfDaemon:
 
 
 @contextmanager
+def letters_of_daemon(daemon: DaemonAddress) -> Iterator[Letters]:
+    """The letters of a daemon. In this context, to read one that no streamer would tell raises `NotAskedError`."""
+    try:
+        yield LettersOfDaemon(daemon)
+    except UNFIT as exc:
+        raise unfit(daemon) from exc
+
+
+@contextmanager
 def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
     """The letters of the daemon that was started from the file at ``path``. There has to be a journal.
 
@@ -178,7 +187,8 @@ def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
         except NobodyThereError:
             pass
         else:
-            yield LettersOfDaemon(daemon)
+            with letters_of_daemon(daemon) as letters:
+                yield letters
             return
     with open_letters(journal) as file:
         yield LettersOfFile(file, journal, now_ms)

@@ -33,6 +33,8 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon 
 _EARLIER = "another authority or journal.path"
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
+UNFIT = ValueError, KeyError, TypeError, AttributeError, OverflowError
+"""What it raises to read an answer that no streamer gives: something is missing in it, or is of another kind."""
 
 T = TypeVar("T")
 
@@ -162,14 +164,13 @@ def ask(
 ) -> T:
     """What ``read`` makes of the answer of a page: to a GET, or to a POST of ``asked``. Raises `NotAskedError`.
 
-    ``is_secret``: the page needs the token also to be read. ``read`` may raise KeyError and TypeError: no streamer answers
-    that.
+    ``is_secret``: the page needs the token also to be read. ``read`` may raise what is `UNFIT`.
     """
     with opened(daemon, page, asked, within_s, is_secret) as answer:
         try:
             return read(parsed(answer.read(_ANSWER_BYTES)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException) as exc:
-            raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
+        except (OSError, HTTPException, *UNFIT) as exc:
+            raise unfit(daemon) from exc
 
 
 def opened(
@@ -207,7 +208,12 @@ def opened(
         text = f"{daemon.named}: no streamer answers there ({reason})"
         raise NobodyThereError(text + _about_restart(daemon.is_configured, "another metrics.listen")) from exc
     except HTTPException as exc:
-        raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
+        raise unfit(daemon) from exc
+
+
+def unfit(daemon: DaemonAddress) -> NotAskedError:
+    """For an answer that no streamer gives."""
+    return NotAskedError(f"{daemon.named}: what answers there is not a streamer")
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -19,7 +19,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
 from streamer.cli.interrupt import until_interrupted
-from streamer.cli.running import API, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
+from streamer.cli.running import API, UNFIT, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
 from streamer.cli.text import complain, parsed
 from streamer.cli.top_metrics import Sample, cpu_share, endpoint_figures, read, route_figures
 
@@ -114,7 +114,7 @@ class Gateway:
 
     def _read_states(self, sample: Sample) -> None:
         """Why an endpoint is not up, which the metrics do not tell: a Zenoh peer may just be alone."""
-        with contextlib.suppress(NotAskedError, ValueError, KeyError, TypeError, AttributeError):
+        with contextlib.suppress(NotAskedError, *UNFIT):
             for each in parsed(self._fetch(f"{API}/endpoints"))["endpoints"]:
                 if (endpoint := sample.endpoints.get(each["name"])) is not None:
                     endpoint.state = str(each["state"])
@@ -124,7 +124,7 @@ class Gateway:
             answer = parsed(self._fetch(f"{API}/flows?state=waiting&limit={_FLOWS}"))
             flows = [_flow(each) for each in answer["flows"]]
             self.flows, self.flows_in_all = sorted(flows, key=lambda flow: -flow.waiting), int(answer["total"])
-        except (NotAskedError, ValueError, KeyError, TypeError, AttributeError):
+        except (NotAskedError, *UNFIT):
             self.flows, self.flows_in_all = None, 0
 
     def picture(self, now_s: float) -> "Picture":
@@ -152,15 +152,14 @@ class Gateway:
 
 
 def _flow(data: dict[str, Any]) -> "WaitingFlow":
-    """One flow of the API. Raises KeyError, TypeError, ValueError, AttributeError: it is no such thing."""
+    """One flow of the API. Raises what is `UNFIT`."""
     from streamer.cli.top_view import WaitingFlow  # noqa: PLC0415  # rich comes with an extra
 
     oldest = data.get("oldest_age_s")
     held = tuple(map(str, data.get("held") or ()))
     age_s = None if oldest is None else float(oldest)
-    return WaitingFlow(
-        str(data["route"]), str(data["source"]), str(data.get("sink") or ""), int(data["waiting"]), age_s, held
-    )
+    waiting = int(float(data["waiting"]))  # no more digits than can be drawn
+    return WaitingFlow(str(data["route"]), str(data["source"]), str(data.get("sink") or ""), waiting, age_s, held)
 
 
 def _print(gateway: Gateway, console: Any, interval_s: float, is_once: bool) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -99,7 +99,7 @@ def read(text: str, at_s: float) -> Sample:
             elif name == "ustreamer_journal_up":
                 sample.journal_fails = not value
             elif name == "process_start_time_seconds":
-                sample.started_s = value
+                sample.started_s = value if isfinite(value) else None
             elif name == "process_cpu_seconds_total":
                 sample.cpu_s = value
             elif name == "process_resident_memory_bytes":

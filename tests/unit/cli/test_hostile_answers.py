@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,47 @@ def test_nothing_in_a_refusal_is_obeyed_by_a_terminal(
     err = capsys.readouterr().err
     assert err.count("owned") == 1
     assert all(line.isprintable() for line in err.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        (("dead-letters", "list"), {"": {"dead_letters": [{"number": 1}], "next": None}}),
+        (("dead-letters", "list"), {"": {"dead_letters": [LETTER | {"source": 5}], "next": None}}),
+        (("dead-letters", "list"), {"": {"dead_letters": [LETTER | {"age_s": inf}], "next": None}}),
+        (("dead-letters", "show", ID), {"": {"dead_letters": [LETTER], "next": None}, "/1": {"number": 1, "content": None}}),
+        (("dead-letters", "purge", "--all"), {"": {"purged": inf}}),
+        (("pause",), {"": {"paused": [{"topic": 5, "sink": None, "flows": 1, "messages": 1}]}}),
+    ],
+)
+def test_an_answer_in_which_something_is_missing_or_of_another_kind_is_none_of_a_streamer(
+    capsys: pytest.CaptureFixture[str], token: tuple[str, str], words: tuple[str, ...], pages: dict[str, Any]
+) -> None:
+    with answering({path: json.dumps(page).encode() for path, page in pages.items()}) as url:
+        assert status_of(*words, "--url", url, *token) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("what answers there is not a streamer\n")
+
+
+METRICS = """\
+ustreamer_endpoint_up{endpoint="vehicle",transport="zenoh"} 1
+process_start_time_seconds %s
+"""
+
+
+@pytest.mark.parametrize("started", ["-Inf", "NaN", "1"])
+@pytest.mark.parametrize("flow", [{"waiting": inf}, {"waiting": 10**400}, {"waiting": 1, "oldest_age_s": 10**400}, {}])
+def test_figures_that_cannot_be_are_not_shown(
+    capsys: pytest.CaptureFixture[str], started: str, flow: dict[str, Any]
+) -> None:
+    flows = {"flows": [{"route": "up", "source": "x"} | flow], "total": 1}
+    pages = {"/metrics": (METRICS % started).encode(), "/flows": json.dumps(flows).encode(), "": b"{}"}
+    with answering(pages) as url:
+        assert status_of("top", "--once", "--interval", "0.1", "--url", url) == 0
+    out = capsys.readouterr().out
+    assert "vehicle" in out
+    assert "Flows that wait" not in out
 
 
 DEEP = b'{"paused": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
