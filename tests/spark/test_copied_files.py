@@ -48,6 +48,19 @@ def test_of_files_with_the_same_content_in_a_folder_one_is_read(sized: SparkSess
     assert counted(sized, traces, DATE, NEXT) == ids
 
 
+def test_to_say_what_is_left_out_and_to_leave_it_out_takes_one_look(sized: SparkSession, tmp_path: Path) -> None:
+    traces = tmp_path / "traces"
+    (file,) = write(traces, [record()])
+    shutil.copy(file, file.with_name("z.parquet"))
+    before = records._digest.cache_info().misses
+    assert list(records.copies(sized, str(traces), [DATE])) == [DATE]
+    assert sum(counted(sized, traces, DATE).values()) == 1
+    assert records._digest.cache_info().misses == before + 2
+    shutil.copy(file, file.with_name("zz.parquet"))
+    assert len(records.copies(sized, str(traces), [DATE])[DATE]) == 2
+    assert records._digest.cache_info().misses == before + 3
+
+
 def test_files_that_differ_and_those_of_another_folder_are_no_copies(sized: SparkSession, tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     ids = [letter * 16 for letter in (b"a", b"b", b"c", b"d")]
