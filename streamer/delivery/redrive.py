@@ -76,7 +76,7 @@ class Redrive:
                     break
         for reason, letters_kept in kept.items():
             first = letters_kept[0].id.hex()
-            logger.warning("redrive_kept letters=%d first_id=%s reason=%s", len(letters_kept), first, reason)
+            logger.warning("redrive_kept reason=%s letters=%d first_id=%s", reason, len(letters_kept), first)
         self._pump.run()
 
     def _send(self, letters: dict[int, _Waiting], kept: dict[str, list[Letter]], enough: int) -> bool:

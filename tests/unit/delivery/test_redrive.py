@@ -1,5 +1,6 @@
 """Redrive: the messages of dead letters are sent again, and each letter goes or stays, once."""
 
+import io
 from typing import cast
 
 import pytest
@@ -12,6 +13,8 @@ from streamer.delivery.redrive import Redrive
 from streamer.delivery.refusals import Admission
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError
+from streamer.logs.lines import HumanFormatter
+from streamer.logs.output import LineHandler
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -140,11 +143,24 @@ def test_a_letter_that_cannot_go_stays_and_can_be_redriven_later(
     harness.take(letter(1, sent), letter(2, message()))
     assert harness.fates == ([], [1, 2])
     assert [record.getMessage() for record in caplog.records] == [
-        f"redrive_kept letters=2 first_id={sent.id.hex()} reason={said}"
+        f"redrive_kept reason={said} letters=2 first_id={sent.id.hex()}"
     ]
     harness.vehicle.answer = Admission.TAKEN
     harness.take(letter(1, sent))
     assert harness.fates == ([1], [1, 2])
+
+
+def test_every_reason_for_which_letters_stay_has_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    harness, stream = RedriveHarness(), io.StringIO()
+    handler = LineHandler(HumanFormatter(), repeat_s=10)
+    handler.setStream(stream)
+    for number, reason in enumerate(("no route", "not allowed", "its TTL has passed", "not allowed")):
+        harness.vehicle.answer = Failure(Outcome.REJECTED, UCode.OK, reason)
+        harness.take(letter(number, message()))
+    for record in caplog.records:
+        handler.handle(record)
+    said = stream.getvalue()
+    assert [said.count(reason) for reason in ("no route", "not allowed", "its TTL has passed")] == [1, 1, 1]
 
 
 def test_behind_a_letter_without_room_those_of_its_flow_wait_and_no_others() -> None:
