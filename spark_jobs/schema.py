@@ -23,9 +23,6 @@ from pyspark.sql.types import (
 VERSION = 1
 VERSION_KEY = "ustreamer.trace.version"
 
-PARTITIONS = ("date", "hour", "streamer")
-"""Folders: ``date=2026-11-21/hour=7/streamer=gateway.veh1``, of the ingress time in UTC. Hours are not zero-padded."""
-
 
 def _field(name: str, type_: DataType, meaning: str, nullable: bool = True) -> StructField:
     return StructField(name, type_, nullable, {"comment": meaning})

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from streamer.cli.letters import Facts, Letters, Wanted, letters_of, letters_of_daemon
 from streamer.cli.running import add_options, answered, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, reason_of
+from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, reason_of, uri
 from streamer.config.checks import nearest
 from streamer.journal import damage
 from streamer.journal.entries import JournalError
@@ -21,7 +21,6 @@ from streamer.journal.moments import as_span
 from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.output import audit_log
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UriError, UUri
 
 _PREVIEW_BYTES = 512
 
@@ -64,8 +63,8 @@ def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
     group.add_argument("--id", type=_id, metavar="ID", help="the message's id")
     group.add_argument("--route", metavar="NAME", help="the route that they were on")
     group.add_argument("--reason", type=_code, metavar="UCODE", help="the code of the failure, such as DEADLINE_EXCEEDED")
-    group.add_argument("--source", type=_pattern, metavar="PATTERN", help="the source, such as //veh1/FFFFFFFF/FF/FFFF")
-    group.add_argument("--sink", type=_pattern, metavar="PATTERN", help="the sink; a Publish has none")
+    group.add_argument("--source", type=uri, metavar="PATTERN", help="the source, such as //veh1/FFFFFFFF/FF/FFFF")
+    group.add_argument("--sink", type=uri, metavar="PATTERN", help="the sink; a Publish has none")
     group.add_argument(
         "--older-than", type=milliseconds, metavar="2h", help="messages that failed longer ago than that: 30m, 2h, 7d"
     )
@@ -92,13 +91,6 @@ def _code(text: str) -> UCode:
     if name not in names:
         raise argparse.ArgumentTypeError(f"{text!r}: expected one of {', '.join(names)}{nearest(name, names)}")
     return UCode[name]
-
-
-def _pattern(text: str) -> UUri:
-    try:
-        return UUri.parse(text)
-    except UriError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from exc
 
 
 def _id(text: str) -> bytes:

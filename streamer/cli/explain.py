@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from streamer.cli.running import DaemonAddress, DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, complain, lines_out
+from streamer.cli.text import EX_CONFIG, complain, lines_out, uri
 from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
@@ -23,7 +23,7 @@ from streamer.services.state import StateError
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessageType
-from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _UNCLEAR = 400
@@ -36,20 +36,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sub.set_defaults(command=answered(_explain))
     add_options(sub)
     sub.add_argument("--running", action="store_true", help="let the running daemon answer")
-    sub.add_argument("--source", type=_uri, required=True, metavar="URI", help="its source, such as //veh1/A8000/2/8A50")
-    sub.add_argument("--sink", type=_uri, metavar="URI", help="its sink; a Publish has none")
+    sub.add_argument("--source", type=uri, required=True, metavar="URI", help="its source, such as //veh1/A8000/2/8A50")
+    sub.add_argument("--sink", type=uri, metavar="URI", help="its sink; a Publish has none")
     sub.add_argument("--type", choices=sorted(TYPES), required=True, help="its type")
     sub.add_argument("--identity", metavar="NAME", help="the sender's identity, as proven by the network; default: none")
     sub.add_argument("--permission-level", type=int, metavar="N", help="the permission level in a Request; default: none")
     text = "the endpoint where it arrives; default: the one where its source lives"
     sub.add_argument("--from", dest="ingress", metavar="ENDPOINT", help=text)
-
-
-def _uri(text: str) -> UUri:
-    try:
-        return UUri.parse(text)
-    except UriError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from exc
 
 
 class Remembered:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from streamer.journal import moments
+from streamer.uprotocol.uri import UriError, UUri
 
 EX_IOERR = 74
 """The journal or the traces cannot be read, or standard output not written (sysexits.h)."""
@@ -24,6 +25,14 @@ def milliseconds(text: str) -> int:
     try:
         return moments.milliseconds(text)
     except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+def uri(text: str) -> UUri:
+    """A UUri or a pattern. Raises argparse.ArgumentTypeError."""
+    try:
+        return UUri.parse(text)
+    except UriError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from exc
 
 

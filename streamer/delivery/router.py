@@ -112,7 +112,7 @@ class Router:
             name, receiving, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest, self._tokens
         )
 
-    def replace_transport(self, name: str, transport: UTransport, config: Config) -> None:
+    def replace_transport(self, name: str, transport: UTransport) -> None:
         """Use another transport for an endpoint from now on. The earlier one has stopped."""
         self.transports[name] = transport
         egress = self.egresses[name]

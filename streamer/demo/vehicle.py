@@ -133,7 +133,7 @@ class Vehicle:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._drive(stop), name="vehicle-speed")
             tasks.create_task(self._doors(stop), name="vehicle-doors")
-            tasks.create_task(self._call_neighbour(stop, tasks), name="vehicle-call")
+            tasks.create_task(self._call_neighbour(stop), name="vehicle-call")
 
     async def answer(self) -> None:
         """Send the answers of the services, for ever."""
@@ -152,7 +152,7 @@ class Vehicle:
             event = _json(door="front left", open=number % 2 == 0)
             await self._send(scenario.DOOR_FLOW, notification(now_ms(), scenario.DOOR, scenario.CLOUD_APP, event, options))
 
-    async def _call_neighbour(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
+    async def _call_neighbour(self, stop: asyncio.Event) -> None:
         """Car to car: the configuration has no route for it."""
         async for _ in ticks(FORBIDDEN_S, 0.3, stop):
             message = request(now_ms(), scenario.DRIVER_APP, scenario.SLEEPERS_CLIMATE, ttl=2000)

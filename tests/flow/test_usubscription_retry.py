@@ -22,12 +22,8 @@ from tests.flow.uentities import (
     Client,
     RemoteService,
     subscribed,
+    version_of,
 )
-
-
-def version_of(asked: UMessage) -> int:
-    assert asked.attributes.sink is not None
-    return asked.attributes.sink.version
 
 
 def ttl_ms(asked: UMessage) -> int:

@@ -160,6 +160,12 @@ class Client(UEntity):
         await self.transport.send(publish(self.now_ms, topic, payload))
 
 
+def version_of(asked: UMessage) -> int:
+    """The version of the service that a Request is for."""
+    assert asked.attributes.sink is not None
+    return asked.attributes.sink.version
+
+
 class RemoteService(UEntity):
     """Another device's uSubscription service. Requests wait in ``asked`` until the test answers them.
 
@@ -178,11 +184,7 @@ class RemoteService(UEntity):
     @property
     def version(self) -> int:
         """That in which it was asked last."""
-        return self._version_of(self.messages[-1])
-
-    def _version_of(self, asked: UMessage) -> int:
-        assert asked.attributes.sink is not None
-        return asked.attributes.sink.version
+        return version_of(self.messages[-1])
 
     def topic_of(self, asked: UMessage) -> UUri:
         return uri_from_proto(pb.UnsubscribeRequest.FromString(asked.payload or b"").topic)
@@ -196,7 +198,7 @@ class RemoteService(UEntity):
         """Answer OK, with a state if it is a Subscribe."""
         proto: Message = pb.UnsubscribeResponse()
         is_subscribe = asked.attributes.sink is not None and asked.attributes.sink.resource == SUBSCRIBE
-        if is_subscribe and self._version_of(asked) == 4:
+        if is_subscribe and version_of(asked) == 4:
             status = state + pb4.STATUS_UNSUBSCRIBED
             proto = pb4.SubscribeResponse(topic=uri_to_proto(self.topic_of(asked)), status=status)  # type: ignore[arg-type]  # any int
         elif is_subscribe:

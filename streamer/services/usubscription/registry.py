@@ -283,7 +283,7 @@ class SubscriptionRegistry:
             elif (entry := self._book.aside.by_number.get(number)) is not None:
                 self._book.forget_aside(change, entry)
         for remote in self._remotes.due(now_ms):
-            self._apply(change, now_ms, remote, remote.tick(now_ms))
+            self._apply(change, remote, remote.tick(now_ms))
         return change
 
     def answered(self, now_ms: int, response: CommandResponse) -> Change:
@@ -291,7 +291,7 @@ class SubscriptionRegistry:
         change = Change()
         remote = self._remotes.get(self.topic_of(response.id) or _NO_TOPIC)
         if remote is not None:
-            self._apply(change, now_ms, remote, remote.answered(now_ms, response))
+            self._apply(change, remote, remote.answered(now_ms, response))
         return change
 
     def update_received(self, now_ms: int, update: ReceivedUpdate) -> Change:
@@ -299,7 +299,7 @@ class SubscriptionRegistry:
         change = Change()
         remote = self._remotes.get(update.topic)
         if remote is not None:
-            self._apply(change, now_ms, remote, remote.update_received(now_ms, update))
+            self._apply(change, remote, remote.update_received(now_ms, update))
         return change
 
     # Shared rules
@@ -357,7 +357,7 @@ class SubscriptionRegistry:
         change.commands += remote.leave(now_ms)
         self._changed_remote(change, remote)
 
-    def _apply(self, change: Change, now_ms: int, remote: RemoteTopic, step: Step) -> None:
+    def _apply(self, change: Change, remote: RemoteTopic, step: Step) -> None:
         """Give every subscriber of a remote topic the state that its service reports."""
         change.commands += step.commands
         self._changed_remote(change, remote)

@@ -1,7 +1,6 @@
 """A failing disk: no batch is given up, the reason is reported, and it recovers without a restart."""
 
 import logging
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from streamer.journal.journal import JournalState
 from streamer.journal.lock import is_in_use
 from streamer.logs.lines import HumanFormatter
 from streamer.logs.output import LineHandler
+from tests.file_size import no_file_beyond
 from tests.unit.journal.conftest import MakeHarness
 from tests.unit.journal.harness import JournalHarness, execute, letter, row
 
@@ -90,16 +90,6 @@ def test_a_full_disk_at_the_start_is_waited_for(small_disk: Path) -> None:
     assert harness.opened == ["opened"]
     assert harness.journal.state is JournalState.OK
     harness.close()
-
-
-@contextmanager
-def no_file_beyond(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_after_a_write_error_the_file_is_opened_again(harness: MakeHarness) -> None:

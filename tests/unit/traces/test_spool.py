@@ -1,10 +1,8 @@
 """The spool: complete batches on the disk, whatever the disk does in between."""
 
-import resource
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from streamer.traces import spool
 from streamer.traces.compact import batches
 from streamer.traces.layout import Folders
 from streamer.traces.spool import SpoolWriter
+from tests.file_size import no_file_beyond
 from tests.unit.traces.streams import noon_buffer
 
 RUN_US = 1_700_000_000_000_000
@@ -52,17 +51,6 @@ def make_spool(tmp_path: Path) -> Iterator[Callable[..., SpoolHarness]]:
     yield begin
     for harness in harnesses:
         harness.spool.stop(10)
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Like a disk that is full beyond: what is written after so many bytes of a file fails in the middle."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -138,7 +126,7 @@ def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(make_spool: Ca
     harness.spool.take(noon_buffer(0, 100))
     until(lambda: harness.spool.written == 100)
     size = harness.folders.left_open()[0].stat().st_size
-    with files_of_at_most(size + 700):  # in the middle of the next batch
+    with no_file_beyond(size + 700):  # in the middle of the next batch
         harness.spool.take(noon_buffer(100, 2000))
         until(lambda: harness.spool.dropped > 0)
         assert harness.spool.problem.startswith("File too large")
@@ -153,7 +141,7 @@ def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(make_spool: Ca
 
 def test_no_room_for_a_new_file_leaves_none(make_spool: Callable[..., SpoolHarness]) -> None:
     harness = make_spool()
-    with files_of_at_most(100):
+    with no_file_beyond(100):
         harness.spool.take(noon_buffer(0, 10))
         until(lambda: harness.spool.dropped == 10)
         assert [*harness.folders.closed(), *harness.folders.left_open()] == []
@@ -239,7 +227,7 @@ def test_a_problem_ends_with_the_full_disk_though_no_message_comes(
 
     monkeypatch.setattr(SpoolWriter, "_probe", count)
     harness = make_spool()
-    with files_of_at_most(100):
+    with no_file_beyond(100):
         harness.spool.take(noon_buffer(0, 10))
         for _ in range(3):
             assert tried.acquire(timeout=10)
