@@ -60,7 +60,7 @@ class Daemon:
         self.config = config
         self._path = path
         self._clock = clock or SystemClock()
-        self.started_ms = self._clock.wall_ms()
+        self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
         self.transports, problems = self._prepared(config, config.endpoints)
         if problems:

@@ -28,5 +28,9 @@ class RunningStreamer(Protocol):
     def started_ms(self) -> int:
         """When it began to run, in Unix milliseconds."""
 
+    @property
+    def started_s(self) -> float:
+        """The same in seconds of the monotonic clock."""
+
     async def reload(self, who: str, where: str) -> list[str]:
         """Use the file as it is now; what is wrong with it, which means that nothing has changed."""

@@ -58,7 +58,7 @@ class StatusPages:
                 "form": "compiled" if IS_COMPILED else "pure",
                 "authority": running.config.authority,
                 "started": as_moment(running.started_ms),
-                "uptime_s": max(0, running.router.clock.wall_ms() - running.started_ms) / 1000,
+                "uptime_s": round(running.router.clock.monotonic_s() - running.started_s, 3),
                 "ready": not reasons,
                 "reasons": reasons,
                 "config_fingerprint": fingerprint(running.config),

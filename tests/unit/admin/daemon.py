@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from streamer.clock import Clock
 from streamer.config.load import load
 from streamer.daemon import Daemon
 from streamer.transports.memory import MemoryReceived, MemoryTransport
@@ -35,7 +36,13 @@ class Asked:
 class DaemonHarness:
     """``file`` is its configuration, ``token`` what it has made beside the journal."""
 
-    def __init__(self, folder: Path, changes: Mapping[str, object], tls: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        changes: Mapping[str, object],
+        tls: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.port = free_port()
         self.file = folder / "streamer.yaml"
         self.journal = folder / "journal.db"
@@ -56,7 +63,7 @@ class DaemonHarness:
             **changes,
         }
         self.write()
-        self.daemon = Daemon(load(self.file), self.file)
+        self.daemon = Daemon(load(self.file), self.file, clock)
         self.url = f"http://127.0.0.1:{self.port}"
 
     def write(self) -> None:
@@ -98,9 +105,11 @@ class DaemonHarness:
 
 
 @asynccontextmanager
-async def running(folder: Path, *, tls: Mapping[str, str] | None = None, **changes: object) -> AsyncIterator[DaemonHarness]:
+async def running(
+    folder: Path, *, tls: Mapping[str, str] | None = None, clock: Clock | None = None, **changes: object
+) -> AsyncIterator[DaemonHarness]:
     """A daemon that has started; it stops at the end."""
-    harness = DaemonHarness(folder, changes, tls)
+    harness = DaemonHarness(folder, changes, tls, clock)
     task = asyncio.create_task(harness.daemon.run())
     try:
         await until(lambda: task.done() or harness.daemon._has_started)

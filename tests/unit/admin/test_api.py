@@ -13,7 +13,9 @@ import yaml
 
 from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort
+from streamer.journal.moments import as_moment
 from streamer.uprotocol.message import publish
+from tests.clock import START_MS, FakeClock
 from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED
 from tests.unit.admin.daemon import DaemonHarness, running
 from tests.unit.admin.played import SECRET, document_of, now_ms, play
@@ -89,6 +91,16 @@ async def test_itself_and_its_journal(served: DaemonHarness) -> None:
         3,
     )
     assert told["config_fingerprint"] == (await served.ask("/api/v1/config")).json["fingerprint"]
+
+
+@pytest.mark.parametrize("step_ms", [50 * 365 * 86_400_000, -3_600_000], ids=["set for the first time", "an hour back"])
+async def test_the_time_that_it_has_run_does_not_jump_with_the_clock(tmp_path: Path, step_ms: int) -> None:
+    clock = FakeClock()
+    async with running(tmp_path, clock=clock) as harness:
+        clock.ms += step_ms
+        clock.advance(1500)
+        told = (await harness.ask("/api/v1")).json
+    assert (told["started"], told["uptime_s"]) == (as_moment(START_MS), 1.5)
 
 
 async def test_routes_queues_endpoints_and_flows_tell_the_same(served: DaemonHarness) -> None:
