@@ -39,7 +39,7 @@ TRACE = StructType(
         _field(
             "route",
             StringType(),
-            "the route; none, dead-letter/NAME and rpc-error/NAME are the streamer's own",
+            "the route; none, core/NAME, dead-letter/NAME and rpc-error/NAME are the streamer's own",
             False,
         ),
         _field("src_authority", StringType(), "authority of the source", False),

@@ -12,9 +12,9 @@ from spark_jobs.rollup import total
 from spark_jobs.schema import FAILURES
 from spark_jobs.tables import LATENCY_DAILY, ROUTE_HOURLY, SLO
 
-_OWN = "^(none$|dead-letter/|rpc-error/)"
-"""The streamer's own routes: ``none``, and ``dead-letter/NAME`` and ``rpc-error/NAME`` of each endpoint. A target applies to
-them only if its route names them: ``dead-letter/*`` does, ``*`` does not."""
+_OWN = "^(none$|(core|dead-letter|rpc-error)/)"
+"""The streamer's own routes: ``none``, and ``core/NAME``, ``dead-letter/NAME`` and ``rpc-error/NAME`` of each endpoint. A
+target applies to them only if its route names them: ``dead-letter/*`` does, ``*`` does not."""
 
 _NOTHING = slo_file.Target("", "", "", "availability", 0.5)
 _DIGITS = 9

@@ -67,6 +67,7 @@ def test_patterns_choose_streamers_and_routes(spark: SparkSession) -> None:
         "a dot is a dot": ("gw?a*", "*", set()),
         "own route in full": ("*", "dead-letter/cloud", {("hub", "dead-letter/cloud")}),
         "own routes of a kind": ("*", "rpc-error/*", {("hub", "rpc-error/cloud")}),
+        "what its services send": ("*", "core/*", {("hub", "core/cloud")}),
         "own route without an endpoint": ("*", "none", {("hub", "none")}),
         "no kind in full": ("*", "*/cloud", set()),
     }
@@ -75,7 +76,7 @@ def test_patterns_choose_streamers_and_routes(spark: SparkSession) -> None:
     routes = [
         ("gw.a", "up"),
         ("gw.b", "up"),
-        *(("hub", name) for name in ("up.x", "none", "dead-letter/cloud", "rpc-error/cloud")),
+        *(("hub", name) for name in ("up.x", "none", "core/cloud", "dead-letter/cloud", "rpc-error/cloud")),
     ]
     hours = hourly(spark, *((streamer, route, one) for streamer, route in routes))
     made = slo.transform(hours, daily(spark), targets).collect()

@@ -34,7 +34,7 @@ VALUES = {
     "outcome": {outcome.value for outcome in Outcome},
     "reason": {reason.value for reason in Malformed},
     "result": {"ok", "failed"},
-    "route": {NO_ROUTE, "dead-letter/.*", "rpc-error/.*"},
+    "route": {NO_ROUTE, "core/.*", "dead-letter/.*", "rpc-error/.*"},
 }
 """What a label with such a name may be compared with."""
 
