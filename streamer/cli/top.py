@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from streamer.cli.interrupt import until_interrupted
 from streamer.cli.running import API, UNFIT, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
 from streamer.cli.text import complain, parsed
-from streamer.cli.top_metrics import Sample, cpu_share, endpoint_figures, read, route_figures
+from streamer.cli.top_metrics import EndpointSample, Sample, cpu_share, endpoint_figures, read, route_figures
 
 if TYPE_CHECKING:
     from streamer.cli.top_view import Picture, WaitingFlow
@@ -98,7 +98,7 @@ class Gateway:
             if not sample.is_streamer:
                 raise ValueError
             self._read_states(sample)
-            self._read_flows()
+            self._read_flows(sample)
         except NotAskedError as exc:
             self.problem = str(exc)
             return
@@ -119,10 +119,10 @@ class Gateway:
                 if (endpoint := sample.endpoints.get(each["name"])) is not None:
                     endpoint.state = str(each["state"])
 
-    def _read_flows(self) -> None:
+    def _read_flows(self, sample: Sample) -> None:
         try:
             answer = parsed(self._fetch(f"{API}/flows?state=waiting&limit={_FLOWS}"))
-            flows = [_flow(each) for each in answer["flows"]]
+            flows = [_flow(each, sample.endpoints) for each in answer["flows"]]
             self.flows, self.flows_in_all = sorted(flows, key=lambda flow: -flow.waiting), int(answer["total"])
         except (NotAskedError, *UNFIT):
             self.flows, self.flows_in_all = None, 0
@@ -151,12 +151,15 @@ class Gateway:
         return picture
 
 
-def _flow(data: dict[str, Any]) -> "WaitingFlow":
+def _flow(data: dict[str, Any], endpoints: dict[str, EndpointSample]) -> "WaitingFlow":
     """One flow of the API. Raises what is `UNFIT`."""
     from streamer.cli.top_view import WaitingFlow  # noqa: PLC0415  # rich comes with an extra
 
     oldest = data.get("oldest_age_s")
     held = tuple(map(str, data.get("held") or ()))
+    egress = endpoints.get(data["endpoint"])
+    if egress is not None and egress.shown() != "up":
+        held = (f"{data['endpoint']} is {egress.shown()}", *held)
     age_s = None if oldest is None else float(oldest)
     waiting = int(float(data["waiting"]))  # no more digits than can be drawn
     return WaitingFlow(str(data["route"]), str(data["source"]), str(data.get("sink") or ""), waiting, age_s, held)

@@ -60,6 +60,10 @@ class EndpointSample:
     backlog: float = 0
     problems: float = 0
 
+    def shown(self) -> str:
+        """Its state in a word or two."""
+        return self.state or ("up" if self.up else "not up")  # the metric does not say why
+
 
 @dataclass(slots=True)
 class Sample:
@@ -189,7 +193,7 @@ def endpoint_figures(samples: Sequence[Sample]) -> Iterator[EndpointFigures]:
         yield EndpointFigures(
             name,
             endpoint.transport,
-            endpoint.state or ("up" if endpoint.up else "not up"),  # the metric does not say why
+            endpoint.shown(),
             _rate(received, endpoint.received, before, now),
             endpoint.in_flight,
             endpoint.backlog,

@@ -1,6 +1,7 @@
 """``streamer top``: what it makes of the pages of a gateway, and what it says if there are none."""
 
 import errno
+import io
 import json
 import os
 import pty
@@ -10,9 +11,11 @@ import termios
 import threading
 
 import pytest
+from rich.console import Console
 
 from streamer.cli.running import NotAskedError
 from streamer.cli.top import Gateway, _keys, _span
+from streamer.cli.top_view import draw
 from tests.unit.cli.commands import status_of
 
 METRICS = """\
@@ -25,7 +28,15 @@ ustreamer_endpoint_up{{endpoint="cloud",transport="mqtt5"}} 1
 # TYPE ustreamer_accepted_messages counter
 ustreamer_accepted_messages_total{{route="up",ingress="vehicle",egress="cloud"}} {accepted}
 """
-FLOW = {"route": "up", "source": "//veh1/A/1/8000", "sink": None, "waiting": 7, "oldest_age_s": 1.5, "held": ["absent"]}
+FLOW = {
+    "route": "up",
+    "endpoint": "cloud",
+    "source": "//veh1/A/1/8000",
+    "sink": None,
+    "waiting": 7,
+    "oldest_age_s": 1.5,
+    "held": ["absent"],
+}
 
 
 class Pages:
@@ -83,6 +94,29 @@ def test_flows_that_wait_are_shown_where_the_gateway_tells(pages: Pages) -> None
     assert picture.flows is not None
     assert [(flow.source, flow.waiting, flow.held) for flow in picture.flows] == [("//veh1/A/1/8000", 7, ("absent",))]
     assert picture.flows_in_all == 12
+
+
+@pytest.mark.parametrize(("state", "why"), [("down", "cloud is down"), ("alone", "cloud is alone"), ("up", "its turn")])
+def test_a_flow_whose_endpoint_is_not_up_does_not_wait_for_its_turn(pages: Pages, state: str, why: str) -> None:
+    pages.metrics(1)
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [{"name": "cloud", "state": state}]})
+    pages.there["/api/v1/flows?state=waiting"] = json.dumps({"flows": [FLOW | {"held": []}], "next": None, "total": 1})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    drawn = io.StringIO()
+    Console(file=drawn, width=132).print(draw(gateway.picture(0), 132, None))
+    assert {each for each in ("cloud is down", "cloud is alone", "its turn") if each in drawn.getvalue()} == {why}
+
+
+def test_the_metrics_say_that_an_endpoint_is_not_up_where_nothing_else_does(pages: Pages) -> None:
+    pages.metrics(1)
+    pages.there["/metrics"] = pages.there["/metrics"].replace('transport="mqtt5"} 1', 'transport="mqtt5"} 0')
+    pages.there["/api/v1/flows?state=waiting"] = json.dumps({"flows": [FLOW], "next": None, "total": 1})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    flows = gateway.picture(0).flows
+    assert flows is not None
+    assert flows[0].held == ("cloud is not up", "absent")
 
 
 def test_the_state_of_an_endpoint_is_the_one_that_the_gateway_tells(pages: Pages) -> None:
