@@ -51,17 +51,17 @@ def config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def helm(action: str, tmp_path: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def helm(action: str, tmp_path: Path, values: dict[str, Any], version: str = KUBERNETES) -> subprocess.CompletedProcess[str]:
     path = tmp_path / "values.json"
     path.write_text(json.dumps(values))
     names = ["gateway"] if action == "template" else ["--strict"]
-    command = ["helm", action, *names, str(CHART), "--values", str(path), "--kube-version", KUBERNETES]
+    command = ["helm", action, *names, str(CHART), "--values", str(path), "--kube-version", version]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def rendered(tmp_path: Path, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def rendered(tmp_path: Path, values: dict[str, Any], version: str = KUBERNETES) -> dict[str, dict[str, Any]]:
     """What the chart makes, by kind and name."""
-    done = helm("template", tmp_path, values)
+    done = helm("template", tmp_path, values, version)
     assert done.returncode == 0, done.stderr
     found = [each for each in yaml.safe_load_all(done.stdout) if each]
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
@@ -148,6 +148,17 @@ def test_secrets_are_files_that_only_the_group_may_read(config: str, tmp_path: P
     volume = {"name": "secret-0", "secret": {"secretName": "gateway-tls", "defaultMode": 0o440}}
     assert volume in spec["volumes"]
     assert {"name": "secret-0", "mountPath": "/run/secrets/tls", "readOnly": True} in container["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("version", "policy"),
+    [("1.25.0", None), ("1.26.9", None), ("1.27.16-eks-a5df82a", "AlwaysAllow"), ("1.31.2", "AlwaysAllow")],
+)
+def test_a_streamer_without_its_broker_does_not_keep_its_node(
+    version: str, policy: str | None, config: str, tmp_path: Path
+) -> None:
+    spec = rendered(tmp_path, {"config": config}, version)["PodDisruptionBudget/gateway-ustreamer"]["spec"]
+    assert (spec["maxUnavailable"], spec.get("unhealthyPodEvictionPolicy")) == (1, policy)
 
 
 def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
