@@ -9,7 +9,6 @@ last line on standard output is a `Compaction` as JSON. The exit code is 1 if so
 """
 
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -24,8 +23,6 @@ import pyarrow.parquet as pq
 
 from streamer.traces.layout import BAD, CLOSED, Compaction, Folders, make_file, make_folder, sync
 from streamer.traces.record import SCHEMA, NewerTraceError, aligned, check_version
-
-logger = logging.getLogger("ustreamer.trace")
 
 _ROW_GROUP = 131_072  # records; no more are in memory at a time
 _HOUR_US = 3_600_000_000
@@ -118,8 +115,8 @@ def compact_spool(folders: Folders, max_bytes: int) -> Compaction:
                 done.problems.append(f"{file.name}: {exc.strerror or exc}")
             except NewerTraceError as exc:  # it is not ours to compact
                 done.problems.append(f"{file.name}: {exc}")
-            except Exception:  # not a file that we write: it must not block those after it
-                logger.exception("trace_file_bad file=%s", file.name)
+            except Exception as exc:  # noqa: BLE001  # not a file that we write: it must not block those after it
+                done.reasons.append(f"{file.name}: {exc!r}")
                 file.rename(file.with_name(file.name.removesuffix(CLOSED) + BAD))
                 done.bad += 1
         deleted = folders.keep_to(max_bytes)

@@ -46,7 +46,7 @@ class Deleted(NamedTuple):
 class Compaction:
     """What a compaction has done. ``torn``: spool files that ended in the middle of a batch; ``bad``: files set aside.
 
-    ``bytes``: the size of all files afterwards.
+    ``bytes``: the size of all files afterwards. ``reasons``: for each bad file, what is wrong with it.
     """
 
     files: int = 0
@@ -57,9 +57,10 @@ class Compaction:
     deleted_bytes: int = 0
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
     def followed_by(self, later: "Compaction") -> "Compaction":
-        """The sum of both, without problems. ``bytes`` is the size after the later one, if that one got so far."""
+        """The sum of both, without texts. ``bytes`` is the size after the later one, if that one got so far."""
         return Compaction(
             self.files + later.files,
             self.records + later.records,

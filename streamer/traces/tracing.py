@@ -106,17 +106,18 @@ class Tracing:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "streamer.traces.compact", *arguments],
                 stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,  # the log is ours to write
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C in a terminal is for the daemon, which lets this process finish
             )
             with self._process as process:
                 try:
-                    output, _ = process.communicate(timeout=_COMPACTION_S)
+                    output, errors = process.communicate(timeout=_COMPACTION_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     raise
             if not output:
-                raise OSError(_ended(process.returncode))
+                raise OSError(_ended(process.returncode, errors))
             done = Compaction(**json.loads(output.splitlines()[-1]))
         except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as exc:
             done = Compaction(problems=[f"the compaction process failed: {exc}"])
@@ -126,16 +127,20 @@ class Tracing:
         if done.torn:
             logger.info("trace_torn files=%d consequence=%s", done.torn, "the last second before a kill is not recorded")
         if done.bad:
-            logger.error("trace_files_bad files=%d consequence=%s", done.bad, "they are set aside as .arrows.bad")
+            reason, consequence = "; ".join(done.reasons), "they are set aside as .arrows.bad"
+            logger.error("trace_files_bad files=%d reason=%s consequence=%s", done.bad, reason, consequence)
         if done.deleted_files:
             logger.info("trace_deleted files=%d bytes=%d reason=%s", done.deleted_files, done.deleted_bytes, "max_bytes")
         self.compacted = self.compacted.followed_by(done)
         return not done.problems
 
 
-def _ended(code: int) -> str:
+def _ended(code: int, errors: bytes) -> str:
     """How a process ended that did not say what it has done."""
-    return f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it ended with code {code}"
+    if code < 0:
+        return f"it was ended by {signal.Signals(-code).name}"
+    said = errors.decode(errors="replace").strip().splitlines()
+    return f"it ended with code {code}" + (f": {said[-1]}" if said else "")
 
 
 def _offset_us() -> int:

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -58,6 +59,37 @@ def test_the_process_that_compacts_says_by_what_it_was_ended(
     assert groups
     assert os.getpgrp() not in groups
     assert (one.written, one.compacted.records, len(list(one.folders.closed()))) == (1, 0, 1)
+
+
+def test_a_bad_file_has_a_line_in_the_log_and_nothing_beside_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = tracing(tmp_path)
+    one.folders.create()
+    strange = one.folders.spool / "1-1.arrows"
+    with pa.OSFile(str(strange), "wb") as file, pa.ipc.new_stream(file, pa.schema([("x", pa.int64())])) as writer:
+        writer.write_table(pa.table({"x": [1, 2]}))
+    one.start()
+    one.stop()
+    assert (one.compacted.bad, [file.name for file in one.folders.bad()]) == (1, ["1-1.arrows.bad"])
+    assert "trace_files_bad files=1 reason=1-1.arrows: Arrow" in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+def test_a_process_that_fails_has_a_line_in_the_log_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    start = subprocess.Popen
+
+    def start_another(command: list[str], **kwargs: Any) -> "subprocess.Popen[bytes]":
+        return start([command[0], "-c", "raise RuntimeError('no room')"], **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", start_another)
+    one = tracing(tmp_path)
+    one.start()
+    one.stop()
+    assert "the compaction process failed: it ended with code 1: RuntimeError: no room" in caplog.text
+    assert capfd.readouterr().err == ""
 
 
 def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
