@@ -48,7 +48,7 @@ def verdict(figures: Figures) -> tuple[str, str]:
         matters.append(plural(unusual, "unusual hour"))
     if matters:
         return "attention", listing(matters, shown=4)
-    if volume is None or audit is None:
+    if volume is None or audit is None or slo is None or health is None:
         return "unknown", "tables are missing"
     if not volume["messages"]:
         return "unknown", "no messages were recorded"

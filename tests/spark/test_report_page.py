@@ -239,6 +239,13 @@ def test_a_day_on_which_anomalies_were_not_searched_for_is_not_called_usual() ->
     assert verdict(figures(rows, DAY, MADE)) == ("good", "nothing lost; what is unusual is unknown")
 
 
+@pytest.mark.parametrize("table", ["slo", "health"])
+def test_a_day_whose_objectives_or_traces_are_unknown_is_not_called_good(table: str) -> None:
+    rows = quiet(14)
+    del rows[table]
+    assert verdict(figures(rows, DAY, MADE)) == ("unknown", "tables are missing")
+
+
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
