@@ -32,6 +32,7 @@ class Tracing:
         self._max_bytes = config.max_bytes
         self._due = threading.Event()
         self._ending = threading.Event()
+        self._is_given_up = False
         self._is_started = False
         self._process: subprocess.Popen[bytes] | None = None
         self._spool = SpoolWriter(
@@ -83,8 +84,10 @@ class Tracing:
         self._ending.set()
         self._due.set()
         self._thread.join(max(0.0, end_s - time.monotonic()))
-        if self._process is not None and self._thread.is_alive():
-            self._process.terminate()
+        if self._thread.is_alive():
+            self._is_given_up = True
+            if self._process is not None:
+                self._process.terminate()
 
     def _take(self, buffer: Buffer) -> bool:
         return self._spool.take(buffer)
@@ -95,6 +98,8 @@ class Tracing:
             self._due.wait(_RETRY_S if is_retrying else None)
             self._due.clear()
             is_ending = self._ending.is_set()
+            if self._is_given_up:
+                return
             is_retrying = not self._compact()
             if is_ending:
                 return
@@ -111,6 +116,8 @@ class Tracing:
                 start_new_session=True,  # Ctrl-C in a terminal is for the daemon, which lets this process finish
             )
             with self._process as process:
+                if self._is_given_up:  # since just now: nobody has ended this one
+                    process.terminate()
                 try:
                     output, errors = process.communicate(timeout=_COMPACTION_S)
                 except subprocess.TimeoutExpired:

@@ -1,7 +1,10 @@
 """Tracing as the daemon uses it: start, compaction, stop; and a stop without a start."""
 
 import os
+import queue
+import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +31,8 @@ def tracing(path: Path) -> Tracing:
 def test_records_are_compacted_when_it_stops(tmp_path: Path) -> None:
     one = tracing(tmp_path)
     one.start()
-    queue = route_queue()
-    one.recorder.delivered([push(queue, message()) for _ in range(20)], 101.0)
+    up = route_queue()
+    one.recorder.delivered([push(up, message()) for _ in range(20)], 101.0)
     one.stop()
     assert (one.written, one.dropped, one.compacted.records, one.compacted.files, one.problem) == (20, 0, 20, 1, "")
     (file,) = one.folders.parquet_files()
@@ -90,6 +93,37 @@ def test_a_process_that_fails_has_a_line_in_the_log_and_nothing_beside_it(
     one.stop()
     assert "the compaction process failed: it ended with code 1: RuntimeError: no room" in caplog.text
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the stop", "during the stop"])
+def test_a_compaction_that_hangs_ends_with_the_daemon_and_none_comes_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    monkeypatch.setattr(tracing_module, "_STOP_S", 0.1)
+    begun: queue.Queue[subprocess.Popen[bytes]] = queue.Queue()
+    asked, stopped = threading.Event(), threading.Event()
+    start = subprocess.Popen
+
+    def hang(argv: list[str], **kwargs: Any) -> "subprocess.Popen[bytes]":
+        asked.set()
+        if is_late:
+            stopped.wait(30)
+        process = start([argv[0], "-c", "import signal; signal.pause()"], **kwargs)
+        begun.put(process)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", hang)
+    one = tracing(tmp_path)
+    one.folders.create()
+    (one.folders.spool / "1-1.arrows").write_bytes(b"what an earlier run has left")
+    one.start()
+    assert asked.wait(30)
+    one.stop()
+    stopped.set()
+    assert begun.get(timeout=30).wait(30) == -signal.SIGTERM
+    one._thread.join(30)
+    assert not one._thread.is_alive()
+    assert begun.empty()
 
 
 def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
