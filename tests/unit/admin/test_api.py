@@ -168,6 +168,16 @@ async def test_each_flow_is_on_exactly_one_page(served: DaemonHarness, limit: in
     assert set(seen) >= {str(topic) for topic in topics[:59]}
 
 
+@pytest.mark.parametrize(
+    ("usubscription", "where"),
+    [(None, "none"), ({}, "here"), ({"external": {"service": "//veh1/0/3/0"}}, "external")],
+    ids=["none", "here", "external"],
+)
+async def test_where_the_subscription_service_is(tmp_path: Path, usubscription: object, where: str) -> None:
+    async with running(tmp_path, usubscription=usubscription) as served:
+        assert (await served.ask("/api/v1/subscriptions")).json["service"] == where
+
+
 # hostile requests
 
 _ODD = ["", "x", "\0", "\udced\udca0\udc80", "🚗", "[]", "null", "-1", "1e999", "9" * 5000, "//", "../.."]

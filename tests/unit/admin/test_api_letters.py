@@ -21,18 +21,20 @@ async def served(tmp_path: Path) -> AsyncIterator[DaemonHarness]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
-async def test_each_dead_letter_is_on_exactly_one_page(served: DaemonHarness, limit: int) -> None:
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+async def test_each_dead_letter_is_on_exactly_one_page(served: DaemonHarness, order: str, limit: int) -> None:
     ids = await play(served)
     seen: list[str] = []
-    query: dict[str, Any] = {"limit": limit}
+    query: dict[str, Any] = {"limit": limit, "order": order}
     while True:
         page = (await served.ask("/api/v1/dead-letters", **query)).json
         assert page["total"] == 3
+        assert page["dead_letters"]  # `next` leads to no empty page
         seen += [letter["id"] for letter in page["dead_letters"]]
         if page["next"] is None:
             break
         query["after"] = page["next"]
-    assert seen == ids
+    assert seen == (ids if order == "oldest" else ids[::-1])
 
 
 async def test_filters_select_as_the_command_line_does(served: DaemonHarness) -> None:
@@ -64,6 +66,12 @@ async def test_the_newest_dead_letters_come_first_by_pages(served: DaemonHarness
     assert ([letter["id"] for letter in last["dead_letters"]], last["next"]) == ([ids[0]], None)
     refused = await served.ask("/api/v1/dead-letters", order="latest")
     assert (refused.status, refused.json["error"]) == (400, "query: order: 'latest': expected oldest, newest")
+
+
+async def test_the_last_letter_that_a_filter_selects_has_no_next_page(served: DaemonHarness) -> None:
+    ids = await play(served)
+    page = (await served.ask("/api/v1/dead-letters", sink=str(METHOD), limit=1)).json
+    assert ([letter["id"] for letter in page["dead_letters"]], page["next"]) == ([ids[1]], None)
 
 
 async def test_a_dead_letter_is_shown_without_its_token(served: DaemonHarness) -> None:

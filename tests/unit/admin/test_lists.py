@@ -1,21 +1,26 @@
 """Long lists of the administration API: paged by names, and looked at in slices of the event loop."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamer.admin.answers import RequestQuery
 from streamer.admin.flows import STATES
 from streamer.admin.paging import EntryPage, cursor_of, cursors
-from streamer.admin.status import LANES_AT_ONCE, quantile
-from streamer.delivery.lane import Lane
+from streamer.admin.status import LANES_AT_ONCE, Counted, quantile
+from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.stats import Histogram
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import SPEED
 from tests.unit.admin.daemon import running
+from tests.unit.delivery.messages import message, push, route_queue, topic
 
 NAMES = st.tuples(st.text(max_size=3), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
 
@@ -45,11 +50,31 @@ def test_a_cursor_is_read_as_it_was_written(text: str, name: tuple[str, int, int
 
 
 @given(st.text(max_size=40))
-@pytest.mark.parametrize("text", ["", "W10", "bnVsbA", "WzFd", "W1tdLFtdXQ", "WyJhIixbMSwyLDMsNF1d"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "W10", "bnVsbA", "WzFd", "W1tdLFtdXQ", "WyJhIixbMSwyLDMsNF1d"),
+        *(cursor_of(("a", odd)) for odd in (("veh1", "2", 3, 4), ("veh1", 2, True, 4), ("veh1", 2, 3, 4.5), ("veh1", 2, 3))),
+    ],
+)
 def test_what_is_no_cursor_is_refused_and_nothing_else_happens(text: str, other: str) -> None:
     for each in (text, other):
         with pytest.raises(ValueError, match="expected what `next`"):
             cursors(str, UUri)(each)
+
+
+@pytest.mark.parametrize(("text", "entries"), [("", 100), ("limit=1", 1), ("limit=1000", 1000)])
+def test_a_list_has_a_hundred_entries_unless_another_limit_is_asked_for(text: str, entries: int) -> None:
+    assert RequestQuery(make_mocked_request("GET", f"/?{text}"), ("limit",)).limit() == entries
+
+
+@pytest.mark.parametrize("text", ["0", "1001", "-1", "--1", "1_0", "1.0", "", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 5000])
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    query = RequestQuery(make_mocked_request("GET", f"/?limit={text}"), ("limit",))
+    with pytest.raises(web.HTTPBadRequest) as raised:
+        query.limit()
+    told = json.loads(raised.value.text or "")
+    assert told == {"error": f"query: limit: {text[:40]!r}: expected a whole number from 1 to 1000"}
 
 
 async def test_no_turn_of_the_event_loop_looks_at_more_than_some_flows(
@@ -84,3 +109,14 @@ def test_a_percentile_is_the_bound_of_its_bucket() -> None:
     for seconds in [0.0004] * 98 + [0.03, 100.0]:
         histogram.observe(seconds)
     assert [quantile(histogram, part) for part in (0.5, 0.98, 0.99, 1.0)] == [0.0005, 0.0005, 0.05, 60.0]
+
+
+def test_a_flow_is_held_for_each_reason_as_long_as_something_waits_in_it() -> None:
+    queue, counted = route_queue(), Counted()
+    for number, hold in enumerate((Hold.NONE, Hold.PAUSED, Hold.PAUSED | Hold.BACKOFF)):
+        push(queue, message(number, level=number)).lane.set_hold(hold)
+    queue.lane((topic(9), None)).set_hold(Hold.ABSENT)
+    for lane in queue.lanes.values():
+        counted.add(lane)
+    assert counted.held == {Hold.BACKOFF: 1, Hold.ABSENT: 0, Hold.PAUSED: 2}
+    assert counted.by_class[:4] == [1, 1, 1, 0]

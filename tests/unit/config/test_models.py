@@ -98,6 +98,19 @@ def test_a_route_lays_its_own_keys_over_the_queue_policy() -> None:
     assert plain == config.queue_policy
 
 
+def test_a_section_of_a_route_counts_where_the_queue_policy_has_none_and_the_opposite() -> None:
+    rate = {"messages": 5}
+    routes: list[dict[str, Any]] = [
+        {"from": "vehicle", "to": "cloud", "rate": rate},
+        {"from": "cloud", "to": "vehicle", "rate_per_authority": None},
+    ]
+    config = Config.model_validate(raw(queue_policy={"rate": None, "rate_per_authority": rate}, routes=routes))
+    first, second = (route.queue_policy for route in config.routes)
+    assert first.rate is not None
+    assert (first.rate, first.rate) == (first.rate_per_authority, config.queue_policy.rate_per_authority)
+    assert (second.rate, second.rate_per_authority) == (None, None)
+
+
 def test_a_route_can_be_built_alone() -> None:
     route = RouteConfig.model_validate({"from": "a", "to": "b", "window": 5})
     assert (route.name, route.queue_policy) == ("a-b", QueuePolicy(window=5))

@@ -121,7 +121,10 @@ def test_what_an_earlier_run_has_left_is_closed_and_waits_for_compaction(
     harness.end()
 
 
-def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(make_spool: Callable[..., SpoolHarness]) -> None:
+def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(
+    make_spool: Callable[..., SpoolHarness], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     harness = make_spool()
     harness.spool.take(noon_buffer(0, 100))
     until(lambda: harness.spool.written == 100)
@@ -132,9 +135,12 @@ def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(make_spool: Ca
         assert harness.spool.problem.startswith("File too large")
         assert harness.seqs() == list(range(100))
         assert harness.folders.closed()[0].stat().st_size == size
-    harness.spool.take(noon_buffer(2100, 10))
+    assert "trace_recovered" not in caplog.text
+    for number in range(2100, 2110, 5):
+        harness.spool.take(noon_buffer(number, 5))
     harness.end()
     assert (harness.spool.written, harness.spool.dropped, harness.spool.problem) == (110, 2000, "")
+    assert (caplog.text.count("trace_not_written"), caplog.text.count("trace_recovered")) == (1, 1)
     assert harness.seqs() == [*range(100), *range(2100, 2110)]
     assert [file.name for file in harness.folders.closed()] == [f"{RUN_US}-1.arrows", f"{RUN_US}-2.arrows"]
 
