@@ -1,6 +1,7 @@
 """Long lists of the administration API: paged by names, and looked at in slices of the event loop."""
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_a_cursor_is_read_as_it_was_written(text: str, name: tuple[str, int, int
     "text",
     [
         *("", "W10", "bnVsbA", "WzFd", "W1tdLFtdXQ", "WyJhIixbMSwyLDMsNF1d"),
+        base64.urlsafe_b64encode(b"[" * 5000).decode(),
         *(cursor_of(("a", odd)) for odd in (("veh1", "2", 3, 4), ("veh1", 2, True, 4), ("veh1", 2, 3, 4.5), ("veh1", 2, 3))),
     ],
 )

@@ -1,6 +1,9 @@
 """What tests of commands share: how one is run, and a configuration for it. No tests."""
 
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from streamer.cli.main import main
 
@@ -29,3 +32,28 @@ def status_of(*words: str) -> int:
         return main([*words])
     except SystemExit as exc:
         return int(exc.code or 0)
+
+
+@contextmanager
+def answering(*answers: str) -> Iterator[tuple[int, list[str]]]:
+    """The port of a server that gives these answers, one for each connection, and what it was asked."""
+    asked: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = server.accept()
+                with connection:
+                    asked.append(connection.recv(65536).decode())
+                    connection.sendall(answer.encode())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1], asked
+        thread.join()
+
+
+def response(status: str, body: str, kind: str = "application/json") -> str:
+    """What a server sends before it closes the connection."""
+    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n{body}"

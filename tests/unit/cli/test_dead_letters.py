@@ -9,7 +9,7 @@ from streamer.journal.entries import Batch
 from streamer.uprotocol.message import Options, UMessageType, UPayloadFormat, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import format_id
-from tests.unit.cli.commands import Run
+from tests.unit.cli.commands import Run, answering, response, status_of
 from tests.unit.cli.letters import (
     CALLER,
     DOORS,
@@ -21,6 +21,7 @@ from tests.unit.cli.letters import (
     SPEED,
     TOKEN,
     TRACE,
+    config_with,
     letter_of,
 )
 from tests.unit.journal.harness import JournalHarness, execute
@@ -244,3 +245,26 @@ def test_a_terminal_is_shown_nothing_that_it_would_obey(tmp_path: Path, dead_let
     printed = (out + err).replace("\n", "")
     assert printed
     assert printed.isprintable()
+
+
+# whom it asks
+
+
+@pytest.mark.parametrize("lock", ["free", "of somebody else"])
+def test_a_lock_that_cannot_be_looked_at_may_be_that_of_a_daemon(
+    journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], lock: str
+) -> None:
+    """Which is asked then, and knows other letters than the file. Where nobody answers, the file is read."""
+    if lock != "free":
+        locked = journal.with_name(f"{journal.name}.lock")
+        locked.unlink(missing_ok=True)
+        locked.symlink_to(locked)  # opening it fails, as it does without the rights, but for root as well
+    answers = [response("200 OK", '{"name": "gw"}'), response("200 OK", '{"dead_letters": [], "next": null}')]
+    path = config_with(tmp_path, f"{{path: {journal}}}")
+    with answering(*answers if lock != "free" else ()) as (port, asked):
+        path.write_text(path.read_text().replace("metrics: null", f'metrics: {{listen: "127.0.0.1:{port}"}}'))
+        status = status_of("dead-letters", "list", "--json", "--config", str(path))
+    out, _ = capsys.readouterr()
+    assert (status, len(out.splitlines()), len(asked)) == ((0, 3, 0) if lock == "free" else (1, 0, 2))
+    assert status_of("dead-letters", "list", "--json", "--config", str(path)) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from streamer.cli import tap
 from streamer.cli.main import _parser
 from streamer.cli.running import DaemonAddress
 from streamer.cli.tap import _line, _watched
 from streamer.cli.text import lines_out
 from tests.ports import free_port
-from tests.unit.cli.commands import GOOD, status_of
+from tests.unit.cli.commands import GOOD, answering, response, status_of
 
 SHOWN: dict[str, Any] = {
     "t": "2023-11-14T22:13:20.000Z",
@@ -97,3 +98,26 @@ def test_without_a_daemon_it_ends_with_the_reason(tmp_path: Path, capsys: pytest
 
 def test_no_messages_at_all_is_wrong_usage(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("tap", "--config", good, "--count", "0") == 2
+
+
+def test_it_goes_on_after_a_tap_that_ends_or_has_no_room_but_not_after_a_refusal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tap, "_AGAIN_S", 0.0)
+    (tmp_path / "token").write_text("0123456789abcdef0123")
+    shown = response("200 OK", f"event: message\ndata: {json.dumps(SHOWN)}\n\n", "text/event-stream")
+    busy, refused = response("503 Busy", '{"error": "full"}'), response("401 No", '{"error": "no"}')
+    with answering(shown, busy, busy, shown, refused) as (port, asked):
+        words = ("--url", f"http://127.0.0.1:{port}", "--token-file", str(tmp_path / "token"))
+        assert status_of("tap", *words) == 1
+    out, err = capsys.readouterr()
+    assert (len(asked), len(out.splitlines())) == (5, 2)
+    told = ["watching", "the streamer has ended", "the streamer is there again", "the streamer has ended", "no; the token"]
+    assert [line[: len(start)] for line, start in zip(err.splitlines(), told, strict=True)] == told
+
+
+def test_one_that_has_no_room_at_first_ends_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef0123")
+    with answering(response("503 Busy", '{"error": "full"}')) as (port, _):
+        assert status_of("tap", "--url", f"http://127.0.0.1:{port}", "--token-file", str(tmp_path / "token")) == 1
+    assert capsys.readouterr().err == "full\n"

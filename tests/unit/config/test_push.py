@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from streamer.config import push
 from streamer.config.models import Config
 from streamer.config.push import OtelConfig
 
@@ -47,6 +48,17 @@ def test_what_is_appended_is_no_part_of_the_address_of_a_collector(endpoint: str
 )
 def test_what_cannot_be_is_refused(otel: dict[str, Any]) -> None:
     assert mistakes(otel={"endpoint": "http://collector", **otel})
+
+
+@pytest.mark.parametrize("missing", ["no_such_module", "no_such_package.module"])
+def test_without_all_of_opentelemetry_it_is_said_how_to_install_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for modules in ((missing, "json"), ("json", missing)):
+        monkeypatch.setattr(push, "OTEL_MODULES", modules)
+        assert "otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')" in mistakes(
+            otel={"endpoint": "http://c"}
+        )
+    monkeypatch.setattr(push, "OTEL_MODULES", ("json", "json.decoder"))
+    assert OtelConfig(endpoint="http://c").endpoint == "http://c"
 
 
 def test_the_topic_of_the_status_is_not_that_of_the_dead_letters() -> None:

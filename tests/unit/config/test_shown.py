@@ -69,6 +69,12 @@ def test_settings_of_an_address_are_withheld(tmp_path: Path) -> None:
     assert data["endpoints"]["token"]["options"]["connect"] == [f"tls/gw:7447#{WITHHELD}"]
 
 
+def test_outside_an_endpoint_s_options_a_text_is_no_address(tmp_path: Path) -> None:
+    journal = tmp_path / "100%#1;a=b@home" / "journal.db"
+    data = shown(load(configuration(tmp_path, journal={"path": str(journal)})))
+    assert data["journal"]["path"] == str(journal)
+
+
 def test_fingerprint_tells_meanings_apart_and_not_spellings(tmp_path: Path) -> None:
     first = load(configuration(tmp_path))
     spelled = load(configuration(tmp_path, queue_policy={"window": 10, "flow_window": 1000}))
