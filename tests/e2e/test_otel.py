@@ -317,6 +317,22 @@ async def test_a_reload_begins_changes_and_ends_the_push(tmp_path: Path) -> None
         assert collector.requests == requests
 
 
+@pytest.mark.parametrize("is_refused", [False, True], ids=["it is away", "it refuses for now"])
+async def test_spans_that_one_collector_has_not_taken_are_for_the_one_that_a_reload_names(is_refused: bool) -> None:
+    async with listening(Collector()) as first, listening(Collector()) as second:
+        first.answers = [503] * 100
+        before = configuration(first.endpoint if is_refused else f"http://127.0.0.1:{free_port()}", metrics=False).otel
+        after = configuration(second.endpoint, metrics=False).otel
+        async with running(configuration("http://127.0.0.1:1").model_copy(update={"otel": before})) as it:
+            sent = [it.publish() for _ in range(600)]  # more than go at once
+            await until(lambda: it.own("ustreamer_otel_exports_total", signal="spans", result="failed") >= 1, "a failure")
+            await it.daemon.pushing.use(after)
+            sent += [it.publish()]
+            await until(lambda: len(second.spans) >= len(sent), "the spans")
+            assert it.own("ustreamer_otel_dropped_spans_total") == 0
+        assert [attributes(span)["uprotocol.id"] for span in second.spans] == [message.id.hex() for message in sent]
+
+
 @pytest.mark.parametrize("line", ["no header", ": value", "Name:", "Na me: x", "A: b\x07"])
 def test_a_file_of_headers_that_cannot_be_read_is_told_without_its_content(tmp_path: Path, line: str) -> None:
     file = tmp_path / "headers"

@@ -123,6 +123,8 @@ class Push:
             if now_s >= due_s:
                 due_s = now_s + self.options.interval_s
             if is_ending:
+                if self._spans is not None:
+                    self._spans.put_back(self._pending)  # a reload may have named another collector
                 return
 
     def _read_headers(self) -> bool:

@@ -56,6 +56,10 @@ class Spans:
         """Take up to ``most`` records, the oldest first."""
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
+    def put_back(self, records: Sequence[SpanRecord]) -> None:
+        """Put what `take` has given in its place again."""
+        self._queue.extendleft(reversed(records))
+
     def __len__(self) -> int:
         return len(self._queue)
 

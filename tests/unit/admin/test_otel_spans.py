@@ -120,3 +120,14 @@ async def test_the_queue_is_bounded_and_what_is_dropped_is_counted() -> None:
         assert len(spans.take(2)) == 2
         harness.arrive("vehicle", harness.speed())
         assert (len(spans), spans.dropped) == (2, 2)
+
+
+async def test_what_is_put_back_is_taken_again_before_all_others() -> None:
+    async with RouterHarness() as harness:
+        spans = traced(harness, 1.0)
+        harness.arrive("vehicle", *(harness.speed() for _ in range(5)))
+        taken = spans.take(3)
+        spans.put_back(taken)
+        found = spans.take(10)
+        assert found[:3] == taken
+        assert len({span.message_id for span in found}) == 5
