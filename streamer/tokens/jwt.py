@@ -260,6 +260,7 @@ def _read(content: bytes, algorithms: list[Algorithm]) -> _Keys:
 
 def _fitting(key: Mapping[str, Any]) -> tuple[str, ...]:
     """The algorithms that a key is for."""
-    kinds = _RSA if key.get("kty") == "RSA" else _FITTING.get((key.get("kty"), key.get("crv")), ())  # type: ignore[arg-type]  # any value may be asked for
+    of_key = key.get("kty"), key.get("crv")  # which may be anything, also what cannot be looked up
+    kinds = _RSA if of_key[0] == "RSA" else next((kinds for form, kinds in _FITTING.items() if form == of_key), ())
     named = key.get("alg")
     return kinds if named is None else tuple(kind for kind in kinds if kind == named)

@@ -254,6 +254,8 @@ def test_a_file_that_was_put_in_place_of_the_other_is_noticed_at_the_same_time_a
         ('{"keys": []}', "no key for RS256, PS256, ES256, EdDSA"),
         (json.dumps({"keys": [jwk(private_key("ES384"))]}), "no key for RS256, PS256, ES256, EdDSA"),
         (json.dumps({"keys": [jwk(private_key("RS256"), alg="RS512")]}), "no key for RS256, PS256, ES256, EdDSA"),
+        ('{"keys": [{"kty": ["RSA"]}]}', "no key for RS256, PS256, ES256, EdDSA"),
+        ('{"keys": [{"kty": "EC", "crv": {}}]}', "no key for RS256, PS256, ES256, EdDSA"),
         ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "keys[0]: a secret key; expected public ones only"),
         ('{"keys": [{"kty": "RSA", "n": "c2VjcmV0"}]}', "keys[0]: not a public key"),
         ('{"keys": [{"kty": "EC", "crv": "P-256", "x": "c2VjcmV0", "y": "AQ"}]}', "keys[0]: not a public key"),
@@ -269,6 +271,8 @@ def test_a_file_that_was_put_in_place_of_the_other_is_noticed_at_the_same_time_a
         "none",
         "not listed",
         "named and not listed",
+        "kind",
+        "form",
         "oct",
         "half",
         "curve",
@@ -288,6 +292,33 @@ def test_a_broken_file_keeps_the_keys_from_before_and_says_so_once(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (f"token_keys_unusable file={keys} problem={problem} consequence=the keys from before are used")
     asked.verify(token(NOW_S), NOW_S)
+
+
+ODD = st.one_of(
+    st.sampled_from(["RSA", "EC", "OKP", "P-256", "Ed25519", "RS256", "sig", "AQAB", "", "\ud800", "\N{ROCKET}"]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(), lambda inner: st.lists(inner, max_size=2), max_leaves=3
+    ),
+    st.dictionaries(st.text(max_size=2), st.none(), max_size=1),
+    st.binary(max_size=70).map(lambda raw: base64.urlsafe_b64encode(raw).decode()),
+)
+FIELDS = st.sampled_from(["kty", "crv", "alg", "use", "kid", "n", "e", "x", "y", "oth", "key_ops"])
+
+
+@given(
+    st.dictionaries(FIELDS, ODD), st.sampled_from(["RSA", "EC", "OKP", None]), st.sampled_from(["P-256", "Ed25519", None])
+)
+def test_whatever_a_key_is_made_of_the_file_is_used_or_told(
+    tmp_path_factory: pytest.TempPathFactory, odd: dict[str, Any], kty: str | None, crv: str | None
+) -> None:
+    named = {name: value for name, value in (("kty", kty), ("crv", crv)) if value is not None}
+    asked = verifier(write_keys(tmp_path_factory.mktemp("keys") / "jwks.json", odd | named))
+    assert bool(asked._keys) != bool(asked._problem)
+
+
+def test_a_key_of_a_kind_that_is_not_known_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "jwks.json", {"kty": ["EC"], "crv": {}}, {"kty": "AKP"}, jwk(private_key("ES256")))
+    assert verifier(keys).verify(token(NOW_S, kid=None), NOW_S)
 
 
 def test_a_private_key_is_not_taken_for_a_public_one(tmp_path: Path) -> None:
