@@ -233,12 +233,16 @@ def hourly_scale(routes: Sequence[dict[str, Any]]) -> LogScale:
     return LogScale([value for row in routes for name in ("p50_us", "p99_us") for value in row[name]])
 
 
-def heat_bounds(largest: int, levels: int) -> list[str]:
-    """The smallest number of messages for each shade of the heat map."""
+def heat_lows(largest: int, levels: int) -> list[int]:
+    """The smallest number of messages for each shade of the heat map, on a logarithmic scale."""
     if largest <= 1:
-        return [f"{largest}"]
-    lows = [max(1, math.ceil((largest + 1) ** (place / levels) - 1e-9)) for place in range(levels)]
-    return [f"from {count(low)}" for low in lows]
+        return [1]
+    return [max(1, math.ceil((largest + 1) ** (place / levels) - 1e-9)) for place in range(levels)]
+
+
+def heat_bounds(largest: int, levels: int) -> list[str]:
+    """The legend of the heat map."""
+    return [f"{largest}"] if largest <= 1 else [f"from {count(low)}" for low in heat_lows(largest, levels)]
 
 
 def percent(part: int, whole: int) -> str:

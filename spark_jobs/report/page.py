@@ -6,7 +6,6 @@ scripts and loading.
 """
 
 import datetime
-import math
 from collections.abc import Callable
 from importlib import resources
 from typing import Any
@@ -73,10 +72,8 @@ def number(value: float | None, form: str = "count") -> Markup:
 
 
 def level(messages: int, largest: int) -> int:
-    """The shade of a cell of the heat map, on a logarithmic scale: 0 for no messages, otherwise 1 to `LEVELS`."""
-    if messages <= 0:
-        return 0
-    return min(LEVELS, 1 + int(LEVELS * math.log10(messages) / math.log10(largest + 1))) if largest > 1 else LEVELS
+    """The shade of a cell of the heat map: 0 for no messages, otherwise 1 to `LEVELS`, as the legend says."""
+    return sum(low <= messages for low in charts.heat_lows(largest, LEVELS))
 
 
 def measure(value: float | None, metric: str) -> Markup:
