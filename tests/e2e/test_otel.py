@@ -13,6 +13,7 @@ import yaml
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamer.admin.otel import push
 from streamer.admin.otel.push import read_headers
 from streamer.config.models import Config
 from streamer.daemon import Daemon
@@ -114,6 +115,14 @@ async def test_what_is_exported_equals_metrics_at_rest() -> None:
             for point in points:
                 assert 0 < point.start_time_unix_nano < point.time_unix_nano
             assert metric.sum.is_monotonic or not metric.HasField("sum")
+
+
+async def test_metrics_are_sent_again_after_each_interval_also_if_spans_are_sent_more_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(push, "_TURN_S", 0.01)
+    async with listening(Collector()) as collector, running(configuration(collector.endpoint)):
+        await until(lambda: len(collector.metrics) >= 3, "the third export")
 
 
 async def test_spans_continue_the_trace_and_say_what_failed() -> None:

@@ -1,6 +1,9 @@
 """The push by itself: what a collector asks for, and spans that cannot be told."""
 
+import asyncio
+import math
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -8,11 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from streamer.admin.otel.push import _LONGEST_PAUSE_S, Push
+from streamer.admin.otel import push as push_module
+from streamer.admin.otel.push import _LONGEST_PAUSE_S, Collect, Push
 from streamer.admin.otel.session import CollectorAnswer
 from streamer.admin.otel.spans import Spans, TracerPair
 from streamer.cli.main import main
-from streamer.config.push import OtelConfig
+from streamer.config.push import OtelConfig, OtelSpansConfig
 from tests.flow.harness import RouterHarness
 from tests.ports import free_port
 from tests.unit.admin.daemon import running
@@ -22,8 +26,8 @@ async def nothing() -> list[Any]:
     return []
 
 
-def pushing(spans: Spans | None = None) -> Push:
-    return Push(OtelConfig(endpoint="http://127.0.0.1:9", spans={}), "gw", nothing, spans, 0)  # type: ignore[arg-type]
+def pushing(spans: Spans | None = None, collect: Collect = nothing, **options: Any) -> Push:
+    return Push(OtelConfig(endpoint="http://127.0.0.1:9", spans=OtelSpansConfig(), **options), "gw", collect, spans, 0)
 
 
 def test_a_pause_that_a_collector_asks_for_holds_for_everything() -> None:
@@ -42,9 +46,59 @@ async def test_spans_that_cannot_be_told_are_dropped_and_the_next_ones_go_on() -
         harness.arrive("vehicle", harness.speed())
         (record,) = spans.take(1)
         push = pushing(spans)
-        push._pending = [record._replace(code=None)]  # type: ignore[arg-type]
+        push._pending = [record, record._replace(code=None)]  # type: ignore[arg-type]
         push._send_spans()
-        assert (push._pending, push.spans_dropped, push.exports["spans", "failed"]) == ([], 1, 1)
+        assert (push._pending, push.spans_dropped, push.exports["spans", "failed"]) == ([], 2, 1)
+
+
+class Turns(threading.Event):
+    """Ends a push after so many turns, without a wait between them."""
+
+    def __init__(self, turns: int) -> None:
+        super().__init__()
+        self.left = turns
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize(
+    ("is_pausing", "failing", "spans", "metrics"),
+    [(False, "", 4, 1), (False, "metrics", 4, 4), (True, "metrics", 1, 1)],
+    ids=["usually", "metrics fail", "the collector wants a pause"],
+)
+async def test_what_has_failed_is_sent_again_in_each_turn_but_not_in_a_pause_and_all_once_more_at_the_end(
+    is_pausing: bool, failing: str, spans: int, metrics: int
+) -> None:
+    async with RouterHarness() as harness:
+        sampled = Spans(1.0, 10, harness.clock.wall_ms)
+        harness.router.use_tracer(TracerPair(harness.tracer, sampled))
+        harness.arrive("vehicle", harness.speed())
+        push = pushing(sampled, timeout_s=0.1)
+        push._loop, push._ending = asyncio.get_running_loop(), Turns(3)
+        push._failing |= {failing} - {""}
+        push._not_before_s = math.inf if is_pausing else 0.0
+        await asyncio.to_thread(push._run)
+        assert (push.exports["spans", "failed"], push.exports["metrics", "failed"]) == (spans, metrics)
+        assert len(sampled) == 1
+
+
+async def test_an_event_loop_that_is_busy_is_a_failed_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_module, "_COLLECT_S", 0.01)
+    cancelled = asyncio.Event()
+
+    async def never() -> list[Any]:
+        try:
+            return await asyncio.Future()
+        finally:
+            cancelled.set()
+
+    push = pushing(collect=never)
+    push._loop = asyncio.get_running_loop()
+    await asyncio.to_thread(push._send_metrics)
+    await cancelled.wait()
+    assert push.exports["metrics", "failed"] == 1
 
 
 OTEL = {"endpoint": "http://127.0.0.1:9"}
