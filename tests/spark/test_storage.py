@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has neither stubs nor py.typed
 from pyspark.sql import SparkSession
 
 from spark_jobs import report
-from spark_jobs.storage import Storage, StorageError
+from spark_jobs.storage import Storage, StorageError, reason
 
 
 def folder(root: Path, name: str, text: str) -> str:
@@ -88,3 +89,13 @@ def test_a_report_without_a_scheme_goes_where_the_tables_go(spark: SparkSession,
 def test_a_report_on_the_local_file_system_is_written_in_python(spark: SparkSession, tmp_path: Path) -> None:
     report._put(spark, str(tmp_path / "new" / "a.html"), "text")
     assert [each.name for each in (tmp_path / "new").iterdir()] == ["a.html"]
+
+
+def test_a_failure_is_told_in_one_line_and_one_of_java_by_the_last_of_its_causes(spark: SparkSession) -> None:
+    context: Any = spark.sparkContext
+    lang = context._jvm.java.lang
+    cause = lang.RuntimeException("stage failed", lang.IllegalStateException("the disk is full\n\tat line 7"))
+    error = Py4JJavaError("it failed", lang.RuntimeException("job aborted", cause))
+    assert reason(error) == "java.lang.IllegalStateException: the disk is full"
+    assert reason(ValueError("one\ntwo")) == "one"
+    assert reason(KeyboardInterrupt()) == "KeyboardInterrupt"

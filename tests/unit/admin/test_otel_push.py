@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from streamer.admin.otel import push as push_module
+from streamer.admin.otel.convert import resource_of
 from streamer.admin.otel.push import _LONGEST_PAUSE_S, Collect, Push
 from streamer.admin.otel.session import CollectorAnswer
 from streamer.admin.otel.spans import Spans, TracerPair
@@ -49,6 +50,11 @@ async def test_spans_that_cannot_be_told_are_dropped_and_the_next_ones_go_on() -
         push._pending = [record, record._replace(code=None)]  # type: ignore[arg-type]
         push._send_spans()
         assert (push._pending, push.spans_dropped, push.exports["spans", "failed"]) == ([], 2, 1)
+
+
+def test_an_attribute_of_the_configuration_goes_before_ours() -> None:
+    found = resource_of("gw", {"service.name": "fleet", "deployment.environment": "test"}).attributes
+    assert (found["service.name"], found["service.instance.id"], found["deployment.environment"]) == ("fleet", "gw", "test")
 
 
 class Turns(threading.Event):

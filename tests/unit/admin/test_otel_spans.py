@@ -1,12 +1,16 @@
 """Which messages have spans, and what these say."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamer.admin.otel.spans import SpanRecord, Spans, TracerPair
-from streamer.routing.outcome import Outcome
+from streamer.delivery.lane import RESTORED
+from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode
 from tests.flow.harness import RouterHarness, configuration
+from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -56,6 +60,28 @@ async def test_the_flag_of_a_traceparent_decides_whatever_the_ratio_is(tracepare
             spans = traced(harness, sample)
             harness.arrive("vehicle", harness.speed(traceparent=traceparent))
             assert len(spans) == is_sampled
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"ff-{TRACE}-{PARENT}-01",
+        f"00-{TRACE.upper()}-{PARENT}-01",
+        f"00-{TRACE}-{PARENT}-01x",
+        "-",
+    ],
+)
+async def test_what_is_no_traceparent_is_as_if_there_was_none(traceparent: str) -> None:
+    for sample in (0.0, 1.0):
+        async with RouterHarness() as harness:
+            spans = traced(harness, sample)
+            sent = harness.speed()
+            sent = replace(sent, attributes=replace(sent.attributes, traceparent=traceparent))
+            harness.arrive("vehicle", sent)
+            found = {(span.trace_id, span.parent_id) for span in spans.take(10) if span.message_id == sent.id}
+            assert found == ({(int.from_bytes(sent.id, "big"), None)} if sample else set())
 
 
 @pytest.mark.parametrize("sample", [0.0, 0.25, 1.0])
@@ -110,6 +136,26 @@ async def test_what_nobody_confirms_has_its_span_when_it_was_sent() -> None:
         assert len(spans) == 0
         harness.tracer.hand_on()
         assert harness.tracer.records == 1  # the routing traces have it once it counts as delivered
+
+
+@pytest.mark.parametrize(("age_ms", "lasts_ms"), [(5000, 5000), (-5000, 0)], ids=["usually", "the clock was set back"])
+def test_the_span_of_a_message_from_before_a_restart_begins_with_its_reception(age_ms: int, lasts_ms: int) -> None:
+    spans = Spans(1.0, 10, lambda: NOW_MS)
+    delivery = push(route_queue(), message())
+    delivery.history |= RESTORED
+    delivery.entered_ms = NOW_MS - age_ms
+    spans.delivered([delivery], delivery.entered_s)
+    (span,) = spans.take(10)
+    assert (span.end_ns, span.end_ns - span.start_ns) == (NOW_MS * 1_000_000, lasts_ms * 1_000_000)
+
+
+def test_a_message_without_an_id_has_no_trace() -> None:
+    spans = Spans(1.0, 10, lambda: NOW_MS)
+    nobody = replace(message(), id=bytes(16))
+    spans.turned_away(
+        nobody, ("none", "vehicle", ""), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, "no id"), 0.0, NOW_MS
+    )
+    assert len(spans) == 0
 
 
 async def test_the_queue_is_bounded_and_what_is_dropped_is_counted() -> None:
