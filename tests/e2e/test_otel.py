@@ -181,16 +181,16 @@ async def test_a_collector_that_is_away_loses_no_span_and_holds_nothing_up(caplo
 
 async def test_what_a_collector_refuses_for_now_is_sent_again_and_what_it_refuses_for_good_is_dropped() -> None:
     async with listening(Collector()) as collector, running(configuration(collector.endpoint, metrics=False)) as it:
-        collector.answers = [503, 429, 401]
+        collector.answers = [503, 429, 401, 403, 404, 408]
         it.publish()
         await until(lambda: len(collector.spans) == 1, "the span")
-        assert collector.requests == 4
+        assert collector.requests == 7
         collector.answers = [400]
         it.publish()
         await until(lambda: it.own("ustreamer_otel_dropped_spans_total") == 1, "the refusal")
         it.publish()
         await until(lambda: len(collector.spans) == 2, "the next span")
-        assert it.own("ustreamer_otel_exports_total", signal="spans", result="failed") == 4
+        assert it.own("ustreamer_otel_exports_total", signal="spans", result="failed") == 7
 
 
 async def test_a_redirect_is_a_refusal_and_nothing_goes_elsewhere(tmp_path: Path) -> None:
