@@ -47,6 +47,7 @@ logger = logging.getLogger("ustreamer.daemon")
 
 _OPEN_JOURNAL_S = 30.0
 _CLOSE_JOURNAL_S = 5.0
+_STALLED_S = 3.0  # between two ticks, which are a second apart at most
 
 
 class Daemon:
@@ -220,16 +221,14 @@ class Daemon:
 
     def _say_what_is_given_up(self) -> None:
         if self.config.journal is None:
-            logger.warning(
-                "memory_only consequence=%s",
-                "what waits to be delivered is acknowledged to its source and kept in memory: a kill of the process loses it"
-                ", and dead letters cannot be listed or redriven",
-            )
+            waits = "what waits to be delivered is acknowledged to its source and kept in memory"
+            kill = "a kill of the process loses it, and dead letters cannot be listed or redriven"
+            logger.warning("memory_only consequence=%s", f"{waits}: {kill}")
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         interval_s = systemd.watchdog_interval_s()
-        watchdog_s = loop.time()
+        watchdog_s = ticked_s = loop.time()
         while True:
             rest_s = self.router.rest_s()
             if not rest_s or await self.router.custody.until_turned(min(rest_s, interval_s or rest_s)):
@@ -237,6 +236,10 @@ class Daemon:
                 await asyncio.sleep(TICK_S)
                 self._exposition.observe_lag(max(0.0, loop.time() - asked_s - TICK_S))
             now_s = loop.time()
+            if (late_s := now_s - ticked_s) > _STALLED_S:
+                logger.warning("stalled seconds=%.1f", late_s)
+                self.router.stood_still(late_s)
+            ticked_s = now_s
             self.router.tick()
             self._admin.tick(now_s)
             write_left_out()
@@ -253,10 +256,7 @@ class Daemon:
             await self.reload("SIGHUP", "process")
 
     async def reload(self, who: str, where: str) -> list[str]:
-        """Read the file again and use it if nothing is wrong with it; returns what is, and nothing has changed then.
-
-        ``who`` asked for it from ``where``, for the audit log.
-        """
+        """Use the file as it is now, unless something is wrong; returns what is. ``who``, ``where``: for the audit log."""
         async with self._reload_turn:
             problems = await self._reload()
         self._exposition.count_reload("refused" if problems else "ok")
@@ -379,9 +379,8 @@ class _EndpointEvents(Arrivals):
 def _journal(config: Config) -> Journal | None:
     if config.journal is None:
         return None
-    post = asyncio.get_running_loop().call_soon_threadsafe
-    max_bytes = config.journal.max_bytes
-    return Journal(config.journal.path, max_bytes, LetterBounds(*config.dead_letter.store.bounds(max_bytes)), post)
+    bounds = LetterBounds(*config.dead_letter.store.bounds(config.journal.max_bytes))
+    return Journal(config.journal.path, config.journal.max_bytes, bounds, asyncio.get_running_loop().call_soon_threadsafe)
 
 
 def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":

@@ -85,7 +85,7 @@ class Router:
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
             self.add_endpoint(name, transport, config)
-        self.custody.is_awaited = self._is_awaited
+        self.custody.is_awaited = lambda now_s: any(each.awaits_acknowledgements(now_s) for each in self.transports.values())
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
@@ -314,11 +314,15 @@ class Router:
             return 0.0
         return _UNCONFIRMED_REST_S if any(egress.unsettled() for egress in egresses) else _IDLE_REST_S
 
+    def stood_still(self, for_s: float) -> None:
+        """The process did not run for so long: what was sent and is not confirmed has to wait that much longer."""
+        for store in [egress.store for egress in self.egresses.values() if egress.store is not None]:
+            store.stood_still(for_s)
+
     def tick(self) -> None:
         """Called every `TICK_S`, or after `rest_s`: does everything that depends on the time."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
-        is_seldom = now_s >= self._seldom_s
-        if is_seldom:
+        if is_seldom := now_s >= self._seldom_s:
             self._seldom_s = now_s + _SELDOM_S
         self.settler.tick(now_s)
         for ingress in self.ingresses.values():
@@ -335,9 +339,6 @@ class Router:
             self._tokens.refresh()
             self._recover()
             self.redrive.go_on()
-
-    def _is_awaited(self, now_s: float) -> bool:
-        return any(egress.transport.awaits_acknowledgements(now_s) for egress in self.egresses.values())
 
     def queues(self) -> list[RouteQueue]:
         """The queues of every route, of removed routes that still have messages, and of the failure notices."""
@@ -390,8 +391,7 @@ class Router:
         """Take nothing new, and deliver what is queued for at most ``within_s`` seconds.
 
         That includes what our services still work on, and their answers. What is left then stays in the journal. Without
-        one it becomes a dead letter if it is in our custody; else its source still has it. The number of messages left is
-        returned.
+        one it becomes a dead letter if it is in our custody; else its source still has it. Returns how many are left.
         """
         return await Drain(self).run(within_s)
 

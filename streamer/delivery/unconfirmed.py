@@ -228,12 +228,19 @@ class UnconfirmedStore:
         if any(current.made_s + _OPEN_S <= now_s for current in self._opened()):  # the journal is busy, and closes none
             self.close(now_s)
         found: list[tuple[Lane, LaneShare]] = []
-        batches, aside = self._batches, self._aside
-        while batches and (batches[0].made_s + self.unconfirmed_s <= now_s or self._is_too_much):
-            self._settle(batches.popleft(), found)
-        while aside and aside[0][0] + absent_s <= now_s:
-            self._settle(aside.popleft()[1], found)
+        while self._batches and (self._batches[0].made_s + self.unconfirmed_s <= now_s or self._is_too_much):
+            self._settle(self._batches.popleft(), found)
+        while self._aside and self._aside[0][0] + absent_s <= now_s:
+            self._settle(self._aside.popleft()[1], found)
         return found
+
+    def stood_still(self, for_s: float) -> None:
+        """The process did not run for so long. Of what was lost meanwhile it hears only now, so that time does not count."""
+        for batch in self._batches:
+            batch.made_s += for_s
+        for current in self._opened():
+            current.made_s += for_s
+        self._aside = deque((lost_s + for_s, batch) for lost_s, batch in self._aside)
 
     @property
     def _is_too_much(self) -> bool:
@@ -323,7 +330,7 @@ class UnconfirmedStore:
         return [
             lane
             for lane in self._redelivering
-            if lane.wants_redelivery and (not lane.hold or _is_due(lane.redeliveries[0][1], lane, now_ms))
+            if lane.wants_redelivery and (not lane.hold or lane.redeliveries[0][1].shares[lane].is_due(now_ms))
         ]
 
     def refill(self, lane: Lane, whole: bool = False) -> list[LaneShare]:
@@ -391,7 +398,3 @@ class UnconfirmedStore:
 def _let_go(lane: Lane, count: int) -> None:
     lane.queue.unconfirmed -= count
     lane.unconfirmed -= count
-
-
-def _is_due(batch: UnconfirmedBatch, lane: Lane, now_ms: int) -> bool:
-    return 0 < batch.shares[lane].deadline_ms < now_ms

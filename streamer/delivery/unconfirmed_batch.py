@@ -53,6 +53,10 @@ class LaneShare:
         if deadline_ms and (not self.deadline_ms or deadline_ms < self.deadline_ms):
             self.deadline_ms = deadline_ms
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether the TTL of at least one has passed."""
+        return 0 < self.deadline_ms < now_ms
+
 
 class UnconfirmedBatch:
     """Messages that were sent at about the same time, and have returned as often: ``returns`` times.

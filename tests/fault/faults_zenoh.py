@@ -1,6 +1,7 @@
 """What happens to Zenoh receivers and routers, and receivers that are not there: 5, 6."""
 
 import asyncio
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,27 @@ async def receiver_link_reset_often(run: Run) -> Verdict:
             await asyncio.sleep(run.between(0.01, 0.3))
             harness.proxies["receiver"].reset()
         return await harness.finish(Allowance(duplicates=10**9))
+
+
+@fault(5, "daemon stopped while its receiver's link is lost", seeds=10)
+async def daemon_stopped(run: Run) -> Verdict:
+    """As in a container that is paused, or on a machine that was frozen: it hears of the loss after the time."""
+    way = ("cloud", "veh")
+    async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
+        harness.load(RATE, way)
+        await harness.until(lambda: way in harness.ledger.crossed(0), 30, "traffic")
+        rounds = int(run.lasts(2, 6))
+        for _ in range(rounds):
+            harness.proxies["receiver"].stall()
+            await asyncio.sleep(run.between(0.1, 1.0))
+            harness.daemon.signal(signal.SIGSTOP)
+            await asyncio.sleep(run.lasts(UNCERTAIN_S + 2, 20))
+            harness.proxies["receiver"].reset()
+            await harness.proxies["receiver"].heal()
+            harness.daemon.signal(signal.SIGCONT)
+            so_far = len(harness.ledger.entries())
+            await harness.until(lambda so_far=so_far: way in harness.ledger.crossed(so_far), 30, "traffic")  # type: ignore[misc]
+        return await harness.finish(unconfirmed(rounds * run.lasts(10, 30)))
 
 
 @fault(5, "receiver killed and restarted")

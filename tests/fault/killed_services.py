@@ -54,6 +54,7 @@ class KilledServices(ServicesDriver):
         return self.figures
 
     def _step(self) -> None:
+        self._let_refusals_hold()
         kind = self.chance.choices(("burst", "there", "jump", "lane", "kill"), (50, 25, 12, 6, 7))[0]
         if kind == "burst":
             self._burst()
@@ -104,10 +105,18 @@ class KilledServices(ServicesDriver):
     def _jump(self, by_ms: int) -> None:
         self.now_ms += by_ms
         self.note(f"jump {by_ms} ms")
+        self._let_refusals_hold()
         before = len(self.commanded)
         self.finish_turn()
         if by_ms >= STALE_MS:
             self._check_repeats(self.commanded[before:], "time has passed")
+
+    def _let_refusals_hold(self) -> None:
+        """A refusal by one version of a service holds from when the other one has not answered in time."""
+        for at_ms, refusal in list(self.refusals):
+            if self.now_ms - at_ms >= TIMEOUT_MS:
+                self.refusals.remove((at_ms, refusal))
+                self.usubscription.add(refusal)
 
     def _change_lane(self) -> None:
         if self.updates.lanes and self.chance.random() < 0.6:
@@ -130,6 +139,7 @@ class KilledServices(ServicesDriver):
 
     def _begin(self) -> None:
         self.run_number += 1
+        self.refusals.clear()  # they are not on disk
         down_ms = self.chance.choice((1, 1, 500, 5_000, STALE_MS)) if self.run_number > 1 else 1
         self.now_ms += down_ms
         if down_ms > TIMEOUT_MS:  # the Unsubscribes of a Reset are not repeated: they may have expired before they were said
@@ -244,6 +254,8 @@ class KilledServices(ServicesDriver):
             return
         if not is_alone:
             meaning = meaning._replace(is_sure=False)
+        if isinstance(meaning, Answered) and meaning.subscribe and meaning.is_delivered and meaning.state is None:
+            self.refusals.append((self.now_ms, meaning))
         self.send(message, meaning, self.usubscription)
         if is_alone:
             self.finish_turn()

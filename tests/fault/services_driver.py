@@ -11,6 +11,7 @@ from streamer.uprotocol.uri import UUri
 from tests.fault import services_requests as requests
 from tests.fault.services_child import from_text, to_text
 from tests.fault.services_model import (
+    Answered,
     ModelState,
     PendingEvent,
     PossibleStates,
@@ -74,6 +75,7 @@ class ServicesDriver:
         self.again: list[Asked] = []
         self.updates = Updates(self.figures)
         self.commanded: list[Command] = []  # since the last look
+        self.refusals: list[tuple[int, Answered]] = []  # when they came, and what may come of them after a time-out
         self.wants: dict[str, dict[UUri, dict[str, int]]] = {}
         self.checked_run = 0
         self.history: deque[str] = deque(maxlen=150)

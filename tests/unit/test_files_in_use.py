@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from tests.unit.admin.daemon import running
 @pytest.mark.parametrize("section", ["journal", "state"])
 async def test_a_second_streamer_does_not_start_and_the_first_one_goes_on(tmp_path: Path, section: str) -> None:
     path = tmp_path / f"{section}.db"
-    files = {"journal": None} | {section: {"path": str(path)}}
+    files: dict[str, Any] = {"journal": None} | {section: {"path": str(path)}}
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
     async with running(tmp_path, **files, control={"http_token_file": str(token)}) as first:
