@@ -36,7 +36,7 @@ async def test_a_message_does_not_count_as_delivered_by_time_in_which_nothing_co
     vehicle.inject(MemoryReceived(message))
     await until(lambda: not store.has_unstored and store.may_confirm, "that it was sent")
     sent_s = time.monotonic()
-    time.sleep(stalled_s)  # noqa: ASYNC251  # the loop is to stand still
+    time.sleep(stalled_s)  # the loop is to stand still
     await until(lambda: not store.may_confirm, "that it counts as delivered")
     assert time.monotonic() - sent_s >= stalled_s + UNCONFIRMED_S - 0.5  # a batch is made a moment earlier
     assert ("stalled seconds=" in caplog.text) is (stalled_s > 0)
