@@ -16,7 +16,18 @@ if sys.argv[1:2] == ["run"]:  # a SIGHUP while the rest is imported would end th
 # more than a full window of messages has, so that traffic alone asks for no collection.
 gc.set_threshold(15_000, 50, 100)
 
-from streamer.cli.main import main  # noqa: E402  # they are the most of the start
+
+def _interrupted() -> NoReturn:
+    """End as Ctrl-C ends other programs: by the signal, which a calling script sees, and without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    os._exit(128 + signal.SIGINT)  # the signal is blocked
+
+
+try:
+    from streamer.cli.main import main  # they are the most of the start
+except KeyboardInterrupt:
+    _interrupted()
 
 
 def program() -> NoReturn:
@@ -26,11 +37,16 @@ def program() -> NoReturn:
     meanwhile would abort the process.
     """
     _standard_streams()
-    status = main()
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        status = None
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # nobody reads it any more
             stream.flush()
+    if status is None:
+        _interrupted()
     os._exit(status)
 
 

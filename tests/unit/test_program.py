@@ -5,6 +5,7 @@ It ends at once, with the status of the command, and with everything that was pr
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import HOST
 from tests.process import ROOT, StreamerProcess
 from tests.zenoh_peers import free_endpoint, raw_peer
 
 CHECK = f"{sys.executable} -m streamer check --config config/minimal.yaml"
+
+_MQTT = """\
+authority: gateway
+endpoints:
+  cloud: {{transport: mqtt5, authorities: ["*"], options: {{broker: "mqtt://127.0.0.1:{port}", topics: off-vehicle}}}}
+  vehicle: {{transport: memory, authorities: [veh1]}}
+routes:
+  - {{from: vehicle, to: cloud}}
+"""
 
 _STANDS_IN = """
 import sys, threading, time
@@ -37,6 +48,51 @@ def test_threads_of_libraries_do_not_hold_up_the_end(status: int) -> None:
     line = [sys.executable, "-c", _STANDS_IN.format(status=status)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "printed\n", "told\n")
+
+
+_IS_INTERRUPTED = """
+import builtins, os, signal, sys
+
+imported = builtins.__import__
+
+def interrupts(name, *rest):
+    if name == "uvloop":
+        os.kill(os.getpid(), signal.SIGINT)
+    return imported(name, *rest)
+
+if {in_import}:
+    builtins.__import__ = interrupts
+from streamer import __main__ as entry
+
+def command():
+    print("printed")
+    os.kill(os.getpid(), signal.SIGINT)
+
+entry.main = command
+entry.program()
+"""
+
+
+@pytest.mark.parametrize(("in_import", "printed"), [(True, ""), (False, "printed\n")])
+def test_ctrl_c_ends_a_command_by_the_signal_and_without_a_traceback(in_import: bool, printed: str) -> None:
+    line = [sys.executable, "-c", _IS_INTERRUPTED.format(in_import=in_import)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, printed, "")
+
+
+def test_ctrl_c_ends_a_probe_that_waits_for_an_answer(tmp_path: Path) -> None:
+    config = tmp_path / "streamer.yaml"
+    with socket.create_server((HOST, 0)) as silent:
+        port = silent.getsockname()[1]
+        config.write_text(_MQTT.format(port=port))
+        line = [sys.executable, "-m", "streamer", "check", "--probe", "--config", str(config)]
+        with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as probe:
+            silent.settimeout(20)
+            connection, _ = silent.accept()
+            with connection:
+                probe.send_signal(signal.SIGINT)
+                _, told = probe.communicate(timeout=20)
+    assert (probe.returncode, "Traceback" in told) == (-signal.SIGINT, False)
 
 
 def test_nobody_who_reads_is_no_error() -> None:
