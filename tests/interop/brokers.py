@@ -72,8 +72,24 @@ class HiveMq(OtherBroker):
             <anonymous-usage-statistics><enabled>false</enabled></anonymous-usage-statistics>
             </hivemq>"""
         )
-        path = f"{self.program}:{self.program.parent / 'lib'}/*"
-        return ["java", "-Xmx512m", "-cp", path, "HiveMq", str(self.directory)]
+        return ["java", "-Xmx512m", "-cp", class_path(self.program), "HiveMq", str(self.directory)]
+
+
+class Artemis(OtherBroker):
+    """Apache ActiveMQ Artemis, in Java."""
+
+    @staticmethod
+    def built() -> Path:
+        return BUILD / "artemis" / "classes"
+
+    def command(self) -> list[str]:
+        where = f"{HOST}:{self.port}"
+        return ["java", "-Xmx512m", "-cp", class_path(self.program), "Artemis", where, str(self.directory)]
+
+
+def class_path(classes: Path) -> str:
+    """A built class, and the libraries beside it."""
+    return f"{classes}:{classes.parent / 'lib'}/*"
 
 
 class Lent:
@@ -91,4 +107,4 @@ class Lent:
         """The broker has other users."""
 
 
-BROKERS = {"mochi": Mochi, "hivemq": HiveMq}
+BROKERS = {"mochi": Mochi, "hivemq": HiveMq, "artemis": Artemis}

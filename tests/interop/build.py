@@ -27,8 +27,23 @@ class Program:
     commands: tuple[tuple[Path, tuple[str, ...]], ...]
 
 
-_HIVEMQ = BUILD / "hivemq"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+def _java(name: str, what: str, main: str) -> Program:
+    """A main class, and what its pom.xml names."""
+    folder, built = SOURCES / "java" / name, BUILD / name
+    return Program(
+        name,
+        what,
+        ("java", "javac", "mvn"),
+        (
+            (folder, ("mvn", "--quiet", "--batch-mode", _COPY, f"-DoutputDirectory={built / 'lib'}")),
+            (folder, ("javac", "-cp", f"{built / 'lib'}/*", "-d", str(built / "classes"), f"{main}.java")),
+        ),
+    )
+
+
 PROGRAMS = (
     Program(
         "rust",
@@ -42,15 +57,8 @@ PROGRAMS = (
         ("go",),
         ((SOURCES / "go", ("go", "build", "-mod=readonly", "-o", str(BUILD / "mochi" / "broker"), ".")),),
     ),
-    Program(
-        "hivemq",
-        "the broker HiveMQ Community Edition, in Java",
-        ("java", "javac", "mvn"),
-        (
-            (SOURCES / "java", ("mvn", "--quiet", "--batch-mode", _COPY, f"-DoutputDirectory={_HIVEMQ / 'lib'}")),
-            (SOURCES / "java", ("javac", "-cp", f"{_HIVEMQ / 'lib'}/*", "-d", str(_HIVEMQ / "classes"), "HiveMq.java")),
-        ),
-    ),
+    _java("hivemq", "the broker HiveMQ Community Edition, in Java", "HiveMq"),
+    _java("artemis", "the broker Apache ActiveMQ Artemis, in Java", "Artemis"),
 )
 
 
