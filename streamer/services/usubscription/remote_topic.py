@@ -105,7 +105,9 @@ class RemoteTopic:
     opposite_ms: int = 0
     """When the last opposite command was carried out (the other's clock), of those that ended after the latest was sent."""
     is_unconfirmed: bool = False
-    """A command has ended without a response since the last confirmation: a late Update may still report its effect."""
+    """Since the last confirmation what we want has changed, or a command has ended without a response: a late Update may still
+    report what was before.
+    """
     topics: dict[bytes, UUri] = field(default_factory=dict)
     """The topic of every open command, of all remote topics."""
     versions: RemoteVersions = field(default_factory=RemoteVersions)
@@ -239,6 +241,7 @@ class RemoteTopic:
         self.state = state
         self.epoch += 1
         self.failures = 0
+        self.is_unconfirmed = True
         return self._send(now_ms)
 
     def _goes_on(self, response: CommandResponse) -> bool:

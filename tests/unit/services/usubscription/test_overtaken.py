@@ -171,3 +171,46 @@ async def test_a_late_update_may_report_an_unsubscribe_that_was_not_answered(har
     assert len(harness.commands(v3.SUBSCRIBE)) == 3
     await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+
+
+@pytest.mark.parametrize("answer", [SUBSCRIBED, None], ids=["answered", "lost"])
+async def test_late_updates_of_an_earlier_subscription_do_not_end_the_next_one(
+    harness: UsubscriptionHarness, answer: int | None
+) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    start_ms = harness.clock.ms
+    harness.clock.ms += 10
+    await harness.unsubscribe(REMOTE)
+    await harness.answered(harness.commands()[-1])
+    assert harness.service.gauges()["remote_topics"] == 0
+    harness.clock.ms += 10
+    await harness.subscribe(REMOTE)
+    command = harness.commands()[-1]
+    now_ms = harness.clock.ms
+    for standing, made_ms in ((SUBSCRIBED, start_ms), (UNSUBSCRIBED, start_ms + 10)):
+        harness.clock.ms = made_ms
+        await harness.update_received(REMOTE, standing)
+    harness.clock.ms = now_ms
+    assert list(await harness.subscribers(REMOTE)) == [APP]
+    if answer is None:
+        await harness.pass_ms(TIMEOUT_MS)
+        [*_, command] = harness.commands(v3.SUBSCRIBE)
+    await harness.answered(command, SUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+
+
+async def test_an_update_that_ends_a_subscription_before_its_answer_is_asked_about(harness: UsubscriptionHarness) -> None:
+    """Here it was the answer that was late: the service has set the subscription up, and ended it since."""
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands()
+    start_ms = harness.clock.ms
+    for standing in (SUBSCRIBED, UNSUBSCRIBED):
+        harness.clock.ms += 1
+        await harness.update_received(REMOTE, standing)
+    harness.clock.ms = start_ms + 1
+    await harness.answered(command, SUBSCRIBED)
+    [_, again] = harness.commands()
+    harness.clock.ms = start_ms + 5
+    await harness.answered(again, UNSUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {}
