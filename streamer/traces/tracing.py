@@ -87,7 +87,7 @@ class Tracing:
         if self._thread.is_alive():
             self._is_given_up = True
             if self._process is not None:
-                self._process.terminate()
+                self._process.kill()
 
     def _take(self, buffer: Buffer) -> bool:
         return self._spool.take(buffer)
@@ -117,7 +117,7 @@ class Tracing:
             )
             with self._process as process:
                 if self._is_given_up:  # since just now: nobody has ended this one
-                    process.terminate()
+                    process.kill()
                 try:
                     output, errors = process.communicate(timeout=_COMPACTION_S)
                 except subprocess.TimeoutExpired:

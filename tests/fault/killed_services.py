@@ -111,10 +111,13 @@ class KilledServices(ServicesDriver):
         if by_ms >= STALE_MS:
             self._check_repeats(self.commanded[before:], "time has passed")
 
-    def _let_refusals_hold(self) -> None:
-        """A refusal by one version of a service holds from when the other one has not answered in time."""
+    def _let_refusals_hold(self, topic: UUri | None = None) -> None:
+        """A refusal by one version of a service may hold from when the other one has failed, or not answered in time.
+
+        ``topic``: the other one has failed.
+        """
         for at_ms, refusal in list(self.refusals):
-            if self.now_ms - at_ms >= TIMEOUT_MS:
+            if refusal.topic == topic or self.now_ms - at_ms >= TIMEOUT_MS:
                 self.refusals.remove((at_ms, refusal))
                 self.usubscription.add(refusal)
 
@@ -257,6 +260,8 @@ class KilledServices(ServicesDriver):
         if isinstance(meaning, Answered) and meaning.subscribe and meaning.is_delivered and meaning.state is None:
             self.refusals.append((self.now_ms, meaning))
         self.send(message, meaning, self.usubscription)
+        if isinstance(meaning, Answered) and not meaning.is_delivered:
+            self._let_refusals_hold(meaning.topic)
         if is_alone:
             self.finish_turn()
 
