@@ -105,8 +105,8 @@ class RemoteTopic:
     opposite_ms: int = 0
     """When the last opposite command was carried out (the other's clock), of those that ended after the latest was sent."""
     is_unconfirmed: bool = False
-    """Since the last confirmation what we want has changed, or a command has ended without a response: a late Update may still
-    report what was before.
+    """Since the last confirmation what we want has changed, or a command has ended without a response: a late Update may
+    still report what was before.
     """
     topics: dict[bytes, UUri] = field(default_factory=dict)
     """The topic of every open command, of all remote topics."""
