@@ -67,16 +67,22 @@ from streamer import __main__ as entry
 def command():
     print("printed")
     os.kill(os.getpid(), signal.SIGINT)
+    return 0
 
 entry.main = command
 entry.program()
 """
 
 
+def _obeys_ctrl_c() -> None:
+    """Also where these tests run in the background of a script, which has it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("in_import", "printed"), [(True, ""), (False, "printed\n")])
 def test_ctrl_c_ends_a_command_by_the_signal_and_without_a_traceback(in_import: bool, printed: str) -> None:
     line = [sys.executable, "-c", _IS_INTERRUPTED.format(in_import=in_import)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False, preexec_fn=_obeys_ctrl_c)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, printed, "")
 
 
@@ -86,7 +92,8 @@ def test_ctrl_c_ends_a_probe_that_waits_for_an_answer(tmp_path: Path) -> None:
         port = silent.getsockname()[1]
         config.write_text(_MQTT.format(port=port))
         line = [sys.executable, "-m", "streamer", "check", "--probe", "--config", str(config)]
-        with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as probe:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(line, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, preexec_fn=_obeys_ctrl_c) as probe:
             silent.settimeout(20)
             connection, _ = silent.accept()
             with connection:
