@@ -105,9 +105,7 @@ class RemoteTopic:
     opposite_ms: int = 0
     """When the last opposite command was carried out (the other's clock), of those that ended after the latest was sent."""
     is_unconfirmed: bool = False
-    """Since the last confirmation what we want has changed, or a command has ended without a response: a late Update may
-    still report what was before.
-    """
+    """We have changed our mind, or had no response, since the last confirmation: a late Update may still tell of before."""
     topics: dict[bytes, UUri] = field(default_factory=dict)
     """The topic of every open command, of all remote topics."""
     versions: RemoteVersions = field(default_factory=RemoteVersions)
@@ -237,8 +235,7 @@ class RemoteTopic:
         return Step([])
 
     def _turn(self, now_ms: int, wanted: bool, state: SubscriptionState) -> list[Command]:
-        self.wanted = wanted
-        self.state = state
+        self.wanted, self.state = wanted, state
         self.epoch += 1
         self.failures = 0
         self.is_unconfirmed = True
