@@ -187,23 +187,6 @@ async def test_a_publish_whose_subscriber_went_away_waits_for_it_as_long_as_is_a
             assert harness.outcomes(ROUTE) == {"unheard": 3}
 
 
-async def test_a_steady_flow_whose_subscriber_is_gone_for_good_does_not_fill_the_queue() -> None:
-    """After `absent_s` it is as if nobody had ever listened: no message of it waits, however many come."""
-    async with RouterHarness(publishing(), unconfirmed_s=UNCONFIRMED_S) as harness:
-        harness.arrive("cloud", harness.speed(b"0", source=ORDERS))
-        reach(harness, Presence.ABSENT, ORDERS, None)
-        for number in range(1, ABSENT_MS // 1000 + 3):
-            harness.arrive("cloud", harness.speed(b"%d" % number, source=ORDERS))
-            harness.pass_time(1000)
-        assert (harness.outcomes(ROUTE), harness.queued(ROUTE)) == ({"unheard": number + 1}, 0)
-        harness.arrive("cloud", again := harness.speed(source=ORDERS))
-        assert harness.outcomes(ROUTE) == {"unheard": number + 2}
-        reach(harness, Presence.PRESENT, ORDERS, None)
-        harness.arrive("cloud", heard := harness.speed(source=ORDERS))
-        assert heard in harness.sent("vehicle")
-        assert again not in harness.sent("vehicle")
-
-
 async def test_after_a_node_is_lost_while_others_listen_messages_are_redelivered_when_one_comes() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         missed, later = order(harness, b"1"), order(harness, b"2")
