@@ -70,13 +70,6 @@ class _Publisher:
         self._session.publishers[self._key] -= 1
 
 
-class DirectControl:
-    """A control thread that works at once."""
-
-    def post(self, call: Callable[[], None]) -> None:
-        call()
-
-
 @pytest.fixture
 async def session() -> CountingSession:
     return CountingSession()
@@ -94,14 +87,21 @@ def sending() -> dict[str, Any]:
     return {}
 
 
-@pytest.fixture
-async def watch(session: CountingSession, clock: list[float], sending: dict[str, Any]) -> PresenceWatch:
-    watch = PresenceWatch(lambda: clock[0])
-    control: Any = DirectControl()
-    counting: Any = session
-    watch.open(asyncio.get_running_loop(), control, counting, sending.get)
+def opened(
+    session: Any, post: Callable[[Callable[[], None]], None], now_s: Callable[[], float] = lambda: 100.0, sending: Any = None
+) -> PresenceWatch:
+    """A watch of a session with another node, whose control thread is ``post``."""
+    watch = PresenceWatch(now_s)
+    control: Any = SimpleNamespace(post=post)
+    watch.open(asyncio.get_running_loop(), control, session, ({} if sending is None else sending).get)
     watch.nodes(True)
     return watch
+
+
+@pytest.fixture
+async def watch(session: CountingSession, clock: list[float], sending: dict[str, Any]) -> PresenceWatch:
+    """Its control thread works at once."""
+    return opened(session, lambda call: call(), lambda: clock[0], sending)
 
 
 async def settled(watch: PresenceWatch) -> None:
@@ -250,10 +250,7 @@ async def test_a_flow_that_cannot_be_watched_and_goes_is_forgotten(watch: Presen
 async def test_questions_wait_for_each_other(session: CountingSession) -> None:
     """So that what is declared for others comes in between."""
     posted: list[Callable[[], None]] = []
-    control: Any = SimpleNamespace(post=posted.append)
-    counting: Any = session
-    watch = PresenceWatch(lambda: 100.0)
-    watch.open(asyncio.get_running_loop(), control, counting, lambda key: None)
+    watch = opened(session, posted.append)
     for number in range(BURST, 3000):
         watch.add(to_sink(number), ignore)
     await until(lambda: len(posted) > BURST_PER_AUTHORITY, "the first question")
@@ -336,11 +333,7 @@ async def test_if_zenoh_fails_to_answer_after_the_grace_nobody_listens(
 
 async def test_a_flow_that_goes_at_the_end_of_its_grace_leaves_nothing_behind(session: CountingSession) -> None:
     posted: list[Callable[[], None]] = []
-    control: Any = SimpleNamespace(post=posted.append)
-    counting: Any = session
-    watch = PresenceWatch()
-    watch.open(asyncio.get_running_loop(), control, counting, lambda key: None)
-    watch.nodes(True)
+    watch = opened(session, posted.append)
     session.unmatched = {to_sink(1)}
     watch.add(to_sink(1), ignore)
     posted.pop()()
