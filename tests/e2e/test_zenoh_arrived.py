@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -200,8 +199,8 @@ async def test_a_subscription_that_flaps_has_nothing_sent_more_than_three_times_
             flapping = asyncio.create_task(asyncio.to_thread(flap))
             try:
                 for number in range(100):
-                    message = _message(4, number, None)
-                    await mqtt.side.send([mqtt.as_sent(each) for each in (message, replace(message, sink=steady))])
+                    beside = Plain(4, ("alpha", 1, 1, 0x8000), steady, b"%d" % number)
+                    await mqtt.side.send([_message(4, number, None), beside])
                 await until(lambda: len(side.arrived) >= 100, "the steady flow")
             finally:
                 ends.set()
