@@ -43,7 +43,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
-_UNCONFIRMED_REST_S = 0.25  # a tick between two messages costs more than a message
+_UNCONFIRMED_REST_S = 0.1  # a tick between two messages costs more than a message
 _IDLE_REST_S = 1.0
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024  # without a journal
 _FEW = 2000

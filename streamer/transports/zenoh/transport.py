@@ -179,7 +179,7 @@ class ZenohTransport(ListeningTransport):
             self._node_changed,
             self._node_settled,
             lost_now=self._sender.break_off,
-            heard=self._update_link,
+            heard=self._node_heard,
         )
         self._intake.open(self._loop, self._control, session)
         # All this after the subscriptions: the link is not called up before we listen.
@@ -273,8 +273,12 @@ class ZenohTransport(ListeningTransport):
         self._update_link()
         if not is_there and self.options.uncertain_s:
             self.context.events.node_changed(False)
+
+    def _node_heard(self, is_there: bool, zid: str) -> None:
+        """Zenoh has told of a node. Only with that does it cease to count as a receiver of what is put."""
+        self._update_link()
         if not is_there and self._sockets is not None:
-            self._sockets.forget_lost({zid for zid, _ in self._nodes.present})
+            self._sockets.forget_lost(zid)
 
     def _node_settled(self) -> None:
         self._presence_watch.node_settled()

@@ -362,14 +362,14 @@ async def test_with_unconfirmed_messages_alone_the_router_looks_up_now_and_then(
         router = harness.router
         harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
         assert router.unsettled() == 1
-        assert router.rest_s() == 0.25
+        assert router.rest_s() == 0.1
         (lane,) = (lane for queue in router.egresses["vehicle"].queues for lane in queue.lanes.values())
         store = router.egresses["vehicle"].store
         assert store is not None
         store.redeliver(lane, harness.clock.s)
         assert router.rest_s() == 0.0  # packed in its batch, and to be sent again
         harness.pass_time(1)
-        assert router.rest_s() == 0.25
+        assert router.rest_s() == 0.1
         for _ in range(2):  # the open batch is closed first
             harness.pass_time(10_000)
         assert router.rest_s() == 1.0
