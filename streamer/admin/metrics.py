@@ -82,6 +82,12 @@ class RouterCollector:
         lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the ticks of the event loop were.")
         _add(lag, (), self.lag)
         yield lag
+        if router.token_problem is not None:
+            yield GaugeMetricFamily(
+                "ustreamer_token_verifier_up",
+                "1 while what the token verifier needs to know, such as public keys, can be read.",
+                int(not router.token_problem),
+            )
         if self._router.journal is not None:
             yield from self._journal(self._router.journal, router)
         if self.tracing is not None:

@@ -160,3 +160,5 @@ class RouterAccount:
     """Dead letters that were made, by route and code."""
     reports_suppressed: Mapping[str, int] = field(default_factory=dict)
     """Failures that were not reported because there were too many, by the endpoint where they came in."""
+    token_problem: str | None = None
+    """Why the token verifier may not know what counts now; empty if nothing is wrong, None if there is none."""
