@@ -31,8 +31,8 @@ _ANSWER_BYTES = 32 << 20  # a thousand dead letters with the longest texts take 
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
 _ANOTHER_CERTIFICATE = (
-    "it shows another certificate than metrics.tls.cert_file. A streamer uses what is renewed there from the next connection "
-    "on, unless it cannot be read or key_file does not belong to it: its log says so (http_certificate_unusable)"
+    "it shows another certificate than metrics.tls.cert_file. It uses what is renewed there from the next connection on, "
+    "unless it cannot be read or key_file does not belong to it: its log says so (http_certificate_unusable)"
 )
 _EARLIER = "another authority or journal.path"
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"

@@ -384,7 +384,7 @@ class Router:
             len(self.pause_rules),
             self.custody.payloads.spilled,
             self.redrive.count,
-            self.notices.dead_letters,
+            self.notices.made,
             self.notices.suppressed,
             self._tokens.problem,
         )
