@@ -32,7 +32,8 @@ _ANSWER_BYTES = 32 << 20  # a thousand dead letters with the longest texts take 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
 _ANOTHER_CERTIFICATE = (
     "it shows another certificate than metrics.tls.cert_file. It uses what is renewed there from the next connection on, "
-    "unless it cannot be read or key_file does not belong to it: its log says so (http_certificate_unusable)"
+    "unless it cannot be read or key_file does not belong to it: its log says so (http_certificate_unusable). A streamer "
+    "that was started with another cert_file needs SIGHUP to read this file"
 )
 _EARLIER = "another authority or journal.path"
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
