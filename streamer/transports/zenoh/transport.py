@@ -21,6 +21,7 @@ from functools import partial
 import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
+from streamer.files import Files
 from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
@@ -86,6 +87,7 @@ class ZenohTransport(ListeningTransport):
         self._ledger = self._receipts.ledger
         self._session_config: zenoh.Config
         self._receipt_key: ReceiptKey | None = None
+        self._files = Files()
         self._was_up = False
         self._stopped = False
         decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes)
@@ -128,7 +130,7 @@ class ZenohTransport(ListeningTransport):
 
     async def start(self) -> None:
         """Begin to open the session. It is tried until it succeeds. Raises `ConfigurationError` as `prepare` does."""
-        self.prepare()
+        await self._files.run(self.prepare)
         config = self._session_config
         self._loop = asyncio.get_running_loop()
         zenoh.try_init_log_from_env()  # type: ignore[no-untyped-call]  # incomplete stubs; silent unless RUST_LOG is set
