@@ -35,6 +35,7 @@ logger = logging.getLogger("ustreamer.egress")
 _UNCONFIRMED: Final = UNCONFIRMED
 _QUANTUM: Final = 64  # a lane's turn: long enough to make batches, short enough that many flows share a window
 _REFILLS = 64  # lanes that are refilled from batches per tick, beside those that are refilled as they send
+_LAST_TRY_S = 2.0  # before what has returned often is sent once more
 _READ_RETRY_S = 1.0  # for a journal that could not be read
 
 
@@ -194,6 +195,14 @@ class Egress:
         if store.answered:
             for delivery in [each for each in lane.items if each.state is QUEUED and store.answered.pop(each.seq, False)]:
                 self._settle_answered(delivery)
+        self._wait_before_last_try(lane)
+
+    def _wait_before_last_try(self, lane: Lane) -> None:
+        """Hold a lane whose next message is sent for the last time: one loss can have several signs, one after the other."""
+        oldest = lane.oldest()
+        is_bounded = self.store is not None and self.store.unconfirmed_s > 0
+        if is_bounded and oldest is not None and oldest.returns >= MAX_RETURNS:
+            self._back_off(lane, _LAST_TRY_S)
 
     def request_answered(self, response: Attributes) -> None:
         """Settle a Request to this endpoint as delivered, because a Response to it has come from here."""
@@ -361,6 +370,7 @@ class Egress:
                 delivery.returns += 1
                 lane.put_back(delivery)
                 lane.queue.came_back(delivery)
+                self._wait_before_last_try(lane)
             else:
                 left.append(delivery)
             if lane.live and lane.filed < 0:
@@ -376,6 +386,9 @@ class Egress:
             delivery.history |= REDELIVERED | MAY_HAVE_ARRIVED if may_have_arrived else REDELIVERED
             delivery.returns += may_have_arrived
         self._take_back(deliveries)
+        if may_have_arrived:
+            for lane in {delivery.lane for delivery in deliveries}:
+                self._wait_before_last_try(lane)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
         """A lost link does not count as an attempt: everything returns to its place and waits."""

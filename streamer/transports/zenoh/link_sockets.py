@@ -29,7 +29,6 @@ import zenoh
 
 from streamer.transports.zenoh.arrival import Arrival, Reading
 from streamer.transports.zenoh.control import ControlThread, tell_loop
-from streamer.transports.zenoh.presence import GRACE_S
 
 _MOST_ASKED = 8  # links that are asked for room, for every batch: 1 to 2 µs each
 _MOST_LINKS = 256  # 5 µs each for every tick
@@ -146,10 +145,7 @@ class LinkSockets:
         return until_s
 
     def forget_lost(self, zid: str) -> None:
-        """Forget the links of a node that Zenoh has given up: what the node has missed is taken care of.
-
-        As long as Zenoh has not, the node counts as a receiver: what is put goes nowhere, and its link says so.
-        """
+        """Forget the links of a node that Zenoh has given up: what the node has missed is taken care of."""
         now_s = self._now_s()
         for each in self._open:
             if each.zid == zid:
@@ -159,7 +155,10 @@ class LinkSockets:
             each.close()
         self._open = tuple(each for each in self._open if each not in lost)
         self._closed = [entry for entry in self._closed if entry[1] not in lost]
-        self._silent_until_s = now_s + GRACE_S  # until it is known who else listens
+
+    def say_nothing(self, for_s: float) -> None:
+        """Nothing counts as arrived for so long from now on: it is not known yet who is there to receive it."""
+        self._silent_until_s = self._now_s() + for_s
 
     def close(self) -> None:
         """Keep no connection open."""

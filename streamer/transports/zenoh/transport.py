@@ -37,7 +37,7 @@ from streamer.transports.zenoh.options import (
     wait_before_close_s,
     without_settings,
 )
-from streamer.transports.zenoh.presence import OnPresence
+from streamer.transports.zenoh.presence import GRACE_S, OnPresence
 from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.probe import probes
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
@@ -275,12 +275,17 @@ class ZenohTransport(ListeningTransport):
         self._update_link()
         if not is_there and self.options.uncertain_s:
             self.context.events.node_changed(False)
+        if not is_there and self._sockets is not None:
+            # Until Zenoh has noticed the loss too, what is put for that node alone goes nowhere.
+            self._sockets.say_nothing(self.options.uncertain_s)
 
-    def _node_heard(self, is_there: bool, zid: str) -> None:
+    def _node_heard(self, is_there: bool, is_news: bool, zid: str) -> None:
         """Zenoh has told of a node. Only with that does it cease to count as a receiver of what is put."""
         self._update_link()
         if not is_there and self._sockets is not None:
             self._sockets.forget_lost(zid)
+            if is_news:
+                self._sockets.say_nothing(GRACE_S)
 
     def _node_settled(self) -> None:
         self._presence_watch.node_settled()
