@@ -85,6 +85,7 @@ class Daemon:
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._reload_turn = asyncio.Lock()
         self._has_started = False
+        self._is_ending = False  # no reload any more
         self._stopping = asyncio.Event()
 
     def _prepared(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
@@ -155,7 +156,8 @@ class Daemon:
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
-                async with self._reload_turn:  # one that is at work waits for nothing more
+                async with self._reload_turn:  # those that were asked for before it come to their end
+                    self._is_ending = True
                     reloading.cancel()
                 left = await self._drain()
                 for task in (ticking, serving, subscriber):
@@ -270,13 +272,13 @@ class Daemon:
     async def _reload(self) -> list[str]:
         if self._path is None:
             return ["this daemon was not started from a file"]
+        if not self._has_started or self._is_ending:
+            return ["the daemon is starting or stopping"]
         try:
             config = await asyncio.to_thread(load, self._path)
         except ConfigError as exc:
             return [str(problem) for problem in exc.problems]
-        is_stopping = not self._has_started or self._stopping.is_set()  # maybe since we began to read
-        problems = ["the daemon is starting or stopping"] if is_stopping else beyond_reload(self.config, config)
-        if problems:
+        if problems := beyond_reload(self.config, config):
             return problems
         systemd.notify("RELOADING=1")
         problems = await self._use(config)

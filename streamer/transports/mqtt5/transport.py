@@ -156,19 +156,26 @@ class Mqtt5Transport(ListeningTransport):
         later = successor if isinstance(successor, Mqtt5Transport) else None
         if later is not None and self._is_kept_by(later):
             return
-        if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
-            problem = "the new connection is not up"  # until then messages would be lost
-        elif later is not None and self._is_kept_by(later):
-            return
-        else:
-            problem = await self._end(later, until_s)
+        problem: str | None = "there was no time"
+        try:
+            if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
+                problem = "the new connection is not up"  # until then messages would be lost
+            elif later is not None and self._is_kept_by(later):
+                problem = None
+            else:
+                problem = await self._end(later, until_s)
+        finally:  # also if it is cancelled
+            if problem is not None:
+                self._say_what_became_of_it(successor.context.name, problem)
+
+    def _say_what_became_of_it(self, endpoint: str, problem: str) -> None:
         where = f"{self.options.host}:{self.options.port}"
         if problem:
             text = "session_left endpoint=%s broker=%s client_id=%s reason=%s consequence=%s"
             consequence = f"the broker keeps it for {self.options.session_expiry_s} s, with the messages in it"
-            logger.warning(text, successor.context.name, where, self._client_id, problem, consequence)
+            logger.warning(text, endpoint, where, self._client_id, problem, consequence)
         else:
-            logger.info("session_ended endpoint=%s broker=%s client_id=%s", successor.context.name, where, self._client_id)
+            logger.info("session_ended endpoint=%s broker=%s client_id=%s", endpoint, where, self._client_id)
 
     def _is_kept_by(self, later: "Mqtt5Transport") -> bool:
         return is_kept_by(self.options, self.context.authority, later.options, later._has_resumed)
