@@ -11,6 +11,7 @@ from streamer.transports.errors import LinkLostError, PermanentError
 from streamer.uprotocol.message import Options, UMessage, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.e2e.mqtt_connection import connected
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, message
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
@@ -164,6 +165,23 @@ async def test_one_that_has_expired_is_given_back_and_not_sent_again(fake: FakeB
     assert payload == b"bad"
     assert isinstance(error, LinkLostError)
     assert broker.sent == [[b"bad"], []]
+
+
+async def test_one_that_lacks_its_confirmation_after_a_lost_link_is_sent_again_whatever_its_ttl(fake: FakeBroker) -> None:
+    now_ms = NOW_MS
+    endpoint = Endpoint(fake.url)
+    object.__setattr__(endpoint.transport.context, "now_ms", lambda: now_ms)
+    async with endpoint.running():
+        peer = await connected(fake, endpoint, receive_max=1)
+        endpoint.submit([publish(NOW_MS, TOPIC, text, Options(ttl=1000)) for text in (b"sent", b"waits")])
+        await peer.next(mqtt5.PublishPacket)
+        now_ms += 1001
+        peer.drop()
+        peer = await connected(fake, endpoint, session_present=True, receive_max=1)
+        assert (await peer.next(mqtt5.PublishPacket)).payload == b"sent"
+        ((payload, error),) = endpoint.refused  # nothing is sent for the first time after its TTL
+        assert payload == b"waits"
+        assert isinstance(error, LinkLostError)
 
 
 @pytest.mark.parametrize("keeps_session", [True, False])

@@ -10,8 +10,8 @@ The rules that it keeps (MQTT 5.0):
 - [MQTT-2.2.1-3] a packet id that is in use is not used again.
 
 Which message the broker ends connections over, or never confirms, is found by `culprit`. That one is given up, although
-[MQTT-4.4.0-1] wants it sent again: nothing else would get through. What has expired is not sent again either. After a
-connection that was ended because of an overdue message, [MQTT-4.6.0-1] is kept within each flow only.
+[MQTT-4.4.0-1] wants it sent again: nothing else would get through. After a connection that was ended because of an overdue
+message, what has expired is not sent again either, and [MQTT-4.6.0-1] is kept within each flow only.
 
 The caller writes what `take_outgoing` and `take_acknowledgements` return.
 """
@@ -124,6 +124,7 @@ class Session:
         self._culprit: tuple[Sent, str] | None = None  # and what the broker does
         self._passed_over: set[int] = set()  # packet ids of the oldest messages when a later one was confirmed
         self.has_timed_out = False  # the connection is being ended because the oldest message was not confirmed in time,
+        self._was_timed_out = False
         self.is_alive = False  # although the broker has sent something meanwhile
         self.max_packet_bytes: int | None = None
         self.owed: deque[MqttReceived | Skipped] = deque()  # received, without a PUBACK yet; oldest first
@@ -180,6 +181,7 @@ class Session:
             ]
             if self.search.timed_out(sent[0], passed_over, self.is_alive):
                 self._culprit = self._unconfirmed.pop(next(iter(self._unconfirmed))), _CONFIRMS_NOT
+        self._was_timed_out |= self.has_timed_out
         self.has_timed_out = False
         self._passed_over.clear()
         self.is_connected = False
@@ -206,18 +208,22 @@ class Session:
         return True
 
     def give_back_expired(self, now_ms: int) -> None:
-        """Give back what has expired before a new connection: whoever sent it does not want it sent any more."""
-        waiting = [*(sent for _, sent in self._resend), *self._unsent]
-        expired = [sent for sent in waiting if sent[0].message.is_expired(now_ms)]
+        """Give back what has expired, before a new connection: what was never sent, and the rest after a time-out.
+
+        After any other end of a connection the rest is sent again, as MQTT wants it: it may only lack its confirmation.
+        """
+        resend = [sent for _, sent in self._resend]
+        waiting = [*resend, *self._unsent]
+        first = 0 if self._was_timed_out else len(resend)
+        self._was_timed_out = False
+        expired = {id(sent) for sent in waiting[first:] if sent[0].message.is_expired(now_ms)}
         if not expired:
             return
-        search = self.search  # the suspects come first
-        search.suspects -= sum(sent[0].message.is_expired(now_ms) for sent in waiting[: search.suspects])
-        kept = deque(item for item in self._resend if not item[1][0].message.is_expired(now_ms))
-        self._in_use -= {packet_id for packet_id, _ in self._resend} - {packet_id for packet_id, _ in kept}
-        self._resend = kept
-        self._unsent = deque(sent for sent in self._unsent if not sent[0].message.is_expired(now_ms))
-        _lose(expired)
+        self.search.suspects -= sum(id(sent) in expired for sent in waiting[: self.search.suspects])  # they come first
+        self._in_use.difference_update(packet_id for packet_id, sent in self._resend if id(sent) in expired)
+        self._resend = deque(item for item in self._resend if id(item[1]) not in expired)
+        self._unsent = deque(sent for sent in self._unsent if id(sent) not in expired)
+        _lose([sent for sent in waiting if id(sent) in expired])
 
     def _has_overdue(self) -> bool:
         return any(self.search.is_overdue(parcel.message.id) for _, (parcel, _) in self._resend)
