@@ -56,7 +56,7 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
-        encoder = Encoder(options.topics, context.authority)
+        encoder = Encoder(options.topics, context.authority, options.payload_format_property)
         decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self.keeps_unacknowledged = options.is_session_kept
         self._session = Session(
