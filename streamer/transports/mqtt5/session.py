@@ -122,6 +122,7 @@ class Session:
         self.limit = self._quota  # 1 during a search
         self.search = Search()
         self._culprit: tuple[Sent, str] | None = None  # and what the broker does
+        self._order: deque[int] = deque()  # packet ids of `_unconfirmed`: the first of many is found at once
         self._passed_over: set[int] = set()  # packet ids of the oldest messages when a later one was confirmed
         self.has_timed_out = False  # the connection is being ended because the oldest message was not confirmed in time,
         self._was_timed_out = False
@@ -184,6 +185,7 @@ class Session:
         self._was_timed_out |= self.has_timed_out
         self.has_timed_out = False
         self._passed_over.clear()
+        self._order.clear()
         self.is_connected = False
         self.is_writable = True
         self.pressure = Pressure(self._receive_maximum)
@@ -250,6 +252,7 @@ class Session:
         lost += [sent for _, sent in self._resend]
         lost += self._unsent
         self._unconfirmed.clear()
+        self._order.clear()
         self._resend.clear()
         self._in_use = set(self._requests)
         self._unsent.clear()
@@ -309,16 +312,34 @@ class Session:
 
     def on_puback(self, packet_id: int, reason: int) -> None:
         """A PUBACK came. Its result is told by `tell_results`, after the last packet of the same read."""
-        unconfirmed = self._unconfirmed
-        if packet_id in unconfirmed:  # otherwise it is the broker's mistake, and harmless
-            if packet_id != next(iter(unconfirmed)):
-                self._passed_over.update(islice(takewhile(packet_id.__ne__, unconfirmed), _OLDEST))
-            sent = unconfirmed.pop(packet_id)
+        sent = self._unconfirmed.pop(packet_id, None)
+        if sent is not None:  # otherwise it is the broker's mistake, and harmless
+            if self._order[0] == packet_id:
+                self._order.popleft()
+            else:
+                self._pass_over(packet_id)
+            if self._passed_over:
+                self._forget_passed(packet_id)
             self._results.add(sent[1], sent[0], puback_error(reason) if reason else None)
             search = self.search
             search.is_fruitful = True
             if search.suspects:
                 self.limit = search.confirmed(self._quota)
+
+    def _pass_over(self, packet_id: int) -> None:
+        """A message was confirmed before others that were sent earlier. Note the oldest of those."""
+        order, unconfirmed = self._order, self._unconfirmed
+        earlier = takewhile(packet_id.__ne__, islice(order, _OLDEST))
+        self._passed_over.update(each for each in earlier if each in unconfirmed)
+        if len(order) > 2 * len(unconfirmed) + _OLDEST:  # what was confirmed in between is still there
+            self._order = deque(unconfirmed)
+
+    def _forget_passed(self, packet_id: int) -> None:
+        """A message was confirmed on a connection on which some were passed over: it is none of them any more."""
+        self._passed_over.discard(packet_id)
+        order, unconfirmed = self._order, self._unconfirmed
+        while order and order[0] not in unconfirmed:
+            order.popleft()
 
     def tell_results(self) -> None:
         """Tell the results that PUBACKs brought, and send what had to wait."""
@@ -345,6 +366,7 @@ class Session:
             detail = f"a packet of {len(data)} bytes; the broker takes {self.max_packet_bytes}"
             return PermanentError(UCode.RESOURCE_EXHAUSTED, detail)
         self._unconfirmed[packet_id] = sent
+        self._order.append(packet_id)
         self._outgoing.append(data)
         return None
 
