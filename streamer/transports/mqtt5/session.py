@@ -214,18 +214,30 @@ class Session:
 
         After any other end of a connection the rest is sent again, as MQTT wants it: it may only lack its confirmation.
         """
-        resend = [sent for _, sent in self._resend]
-        waiting = [*resend, *self._unsent]
-        first = 0 if self._was_timed_out else len(resend)
+        expired: list[Sent] = []
+        resend: deque[tuple[int, Sent]] = deque()
+        unsent: deque[Sent] = deque()
+        suspects = self.search.suspects  # they come first
+        position = 0
+        for packet_id, sent in self._resend:
+            if self._was_timed_out and sent[0].message.is_expired(now_ms):
+                self._in_use.discard(packet_id)
+                expired.append(sent)
+                self.search.suspects -= position < suspects
+            else:
+                resend.append((packet_id, sent))
+            position += 1
+        for sent in self._unsent:
+            if sent[0].message.is_expired(now_ms):
+                expired.append(sent)
+                self.search.suspects -= position < suspects
+            else:
+                unsent.append(sent)
+            position += 1
         self._was_timed_out = False
-        expired = {id(sent) for sent in waiting[first:] if sent[0].message.is_expired(now_ms)}
-        if not expired:
-            return
-        self.search.suspects -= sum(id(sent) in expired for sent in waiting[: self.search.suspects])  # they come first
-        self._in_use.difference_update(packet_id for packet_id, sent in self._resend if id(sent) in expired)
-        self._resend = deque(item for item in self._resend if id(item[1]) not in expired)
-        self._unsent = deque(sent for sent in self._unsent if id(sent) not in expired)
-        _lose([sent for sent in waiting if id(sent) in expired])
+        if expired:
+            self._resend, self._unsent = resend, unsent
+            _lose(expired)
 
     def _has_overdue(self) -> bool:
         return any(self.search.is_overdue(parcel.message.id) for _, (parcel, _) in self._resend)
