@@ -341,9 +341,9 @@ class Session:
     def _pass_over(self, packet_id: int) -> None:
         """A message was confirmed before others that were sent earlier. Note the oldest of those."""
         order, unconfirmed = self._order, self._unconfirmed
-        earlier = takewhile(packet_id.__ne__, islice(order, _OLDEST))
+        earlier = takewhile(packet_id.__ne__, islice(order, 2 * _OLDEST))
         self._passed_over.update(each for each in earlier if each in unconfirmed)
-        if len(order) > 2 * len(unconfirmed) + _OLDEST:  # what was confirmed in between is still there
+        if len(order) > len(unconfirmed) + _OLDEST:  # what was confirmed in between is still there
             self._order = deque(unconfirmed)
 
     def _forget_passed(self, packet_id: int) -> None:
