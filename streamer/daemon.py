@@ -92,6 +92,7 @@ class Daemon:
         self._providing: asyncio.Task[None] | None = None
         self._reload_turn = asyncio.Lock()
         self._has_started = False
+        self._is_ending = False  # no reload any more
         self._stopping = asyncio.Event()
 
     def _built(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
@@ -160,7 +161,8 @@ class Daemon:
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
-                async with self._reload_turn:  # one that is at work waits for nothing more
+                async with self._reload_turn:  # those that were asked for before it come to their end
+                    self._is_ending = True
                     reloading.cancel()
                 left = await self._drain()
                 for task in (ticking, serving, subscriber):
@@ -281,15 +283,15 @@ class Daemon:
     async def _reload(self) -> list[str]:
         if self._path is None:
             return ["this daemon was not started from a file"]
+        if not self._has_started or self._is_ending:
+            return ["the daemon is starting or stopping"]
         try:
             config = await self._files.run(partial(load, self._path, may_wait=False))
         except ConfigError as exc:
             return [str(problem) for problem in exc.problems]
         except OSError as exc:
             return [f"{self._path}: {exc.strerror}"]
-        is_stopping = not self._has_started or self._stopping.is_set()  # maybe since we began to read
-        problems = ["the daemon is starting or stopping"] if is_stopping else beyond_reload(self.config, config)
-        if problems:
+        if problems := beyond_reload(self.config, config):
             return problems
         systemd.notify("RELOADING=1")
         try:

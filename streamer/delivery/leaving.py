@@ -149,7 +149,7 @@ def unpack_all(egress: Egress) -> None:
 
 
 class Leaving:
-    """Disconnects one endpoint while the others go on. Does not wait any more once the daemon is about to end."""
+    """Disconnects one endpoint while the others go on. Once the daemon is about to end, only `end_session` waits."""
 
     def __init__(self, name: str, parts: Parts, within_s: float) -> None:
         self._transport = parts.transports[name]
@@ -183,14 +183,17 @@ class Leaving:
         await self._stop()
 
     async def end_session(self, successor: UTransport) -> None:
-        """After `leave`, with the successor started: take what the network keeps for the earlier transport only."""
+        """After `leave`, with the successor started: take what the network keeps for the earlier transport only.
+
+        A stop waits for it: afterwards nobody would know of that session, in which the network goes on keeping messages.
+        """
         name = self._egress.name
         if excludes(self._transport, (other for each, other in self._parts.transports.items() if each != name)):
             return  # another endpoint has its session now
         call = partial(self._transport.end_session, successor)
         task = asyncio.create_task(attempt(call, "end_session", name), name=f"end-session-{name}")
         task.add_done_callback(lambda task: self._parts.pump.settled(self._egress))
-        await self._until(task.done)
+        await self._parts.pump.until(task.done, self._within_s)
         task.cancel()
         await asyncio.wait((task,))
 

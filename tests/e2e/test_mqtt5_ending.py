@@ -189,7 +189,7 @@ async def test_one_that_never_was_connected_has_no_session(fake: FakeBroker) -> 
     assert fake._peers.empty()
 
 
-async def test_a_stop_meanwhile_leaves_the_rest_in_the_session(fake: FakeBroker) -> None:
+async def test_a_stop_meanwhile_leaves_the_rest_in_the_session(fake: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     old, successor = Endpoint(fake.url, "gateway"), Endpoint(fake.url, "gateway", client_id="new")
     async with AsyncExitStack() as stack:
         async with old.running():
@@ -206,3 +206,4 @@ async def test_a_stop_meanwhile_leaves_the_rest_in_the_session(fake: FakeBroker)
         assert (await peer.next(mqtt5.DisconnectPacket)).session_expiry_interval is None
         await asyncio.gather(ending, return_exceptions=True)
         assert ending.cancelled()
+    assert "session_left endpoint=gateway" in caplog.text

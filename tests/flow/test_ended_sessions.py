@@ -79,7 +79,7 @@ async def test_a_session_that_another_endpoint_has_now_is_not_ended(monkeypatch:
         assert len(asked.successors) == (0 if bus == "the session" else 1)
 
 
-async def test_a_stop_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness(config()) as harness:
         asked = Asked(harness.transports["vehicle"], monkeypatch)
         asked.gate.clear()
@@ -87,8 +87,11 @@ async def test_a_stop_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> N
         await until(lambda: asked.successors, "the question")
         harness.router.is_draining = True
         harness.router.tick()
+        await asyncio.sleep(0)
+        assert not reloading.done()
+        asked.gate.set()
         await asyncio.wait_for(reloading, 10)
-        assert asked.is_cancelled
+        assert not asked.is_cancelled
 
 
 async def test_a_transport_that_fails_at_it_costs_nobody_the_reload(

@@ -31,7 +31,8 @@ def mqtt_topic(message: Plain, structure: str) -> str:
     return f"{segments(message.source)}/{segments(message.sink)}"
 
 
-def mqtt_properties(message: Plain) -> Properties:
+def mqtt_properties(message: Plain, is_earlier: bool = False) -> Properties:
+    """``is_earlier``: as the specification had it before 1.6.0-alpha.5."""
     properties = Properties(PacketTypes.PUBLISH)
     user = [("uP", "1"), ("1", id_text(message.id)), ("2", TYPE_NAMES[message.type]), ("3", uri_text(message.source))]
     if message.sink is not None:
@@ -51,15 +52,20 @@ def mqtt_properties(message: Plain) -> Properties:
         user.append(("10", message.token))
     if message.traceparent is not None:
         user.append(("11", message.traceparent))
-    if message.reqid is not None:
+    if message.reqid is not None and is_earlier:
+        user.append(("9", id_text(message.reqid)))
+    elif message.reqid is not None:
         properties.CorrelationData = message.reqid
-    if message.payload_format:
+    if message.payload_format and is_earlier:
+        user.append(("12", str(message.payload_format)))
+    elif message.payload_format:
         properties.ContentType = str(message.payload_format)
     properties.UserProperty = user
     return properties
 
 
-def from_mqtt(payload: bytes, properties: Any) -> Plain:
+def from_mqtt(payload: bytes, properties: Any, is_earlier: bool = False) -> Plain:
+    """``is_earlier``: the payload format is read where the specification had it before 1.6.0-alpha.5."""
     values = dict(properties.UserProperty)
     assert values["uP"] == "1"
     ttl = int(values["6"]) if "6" in values else None
@@ -77,7 +83,7 @@ def from_mqtt(payload: bytes, properties: Any) -> Plain:
         reqid=getattr(properties, "CorrelationData", None),
         token=values.get("10"),
         traceparent=values.get("11"),
-        payload_format=int(getattr(properties, "ContentType", 0)),
+        payload_format=int(values.get("12", 0) if is_earlier else getattr(properties, "ContentType", 0)),
         id=bytes.fromhex(values["1"].replace("-", "")),
     )
 
@@ -93,9 +99,11 @@ class MqttSide:
         client_id: str | None = None,
         tls: aiomqtt.TLSParameters | None = None,
         user: tuple[str, str] | None = None,
+        is_earlier: bool = False,
     ) -> None:
-        """``user``: name and password."""
+        """``user``: name and password. ``is_earlier``: it follows the specification before 1.6.0-alpha.5."""
         self.port = port
+        self._is_earlier = is_earlier
         self._tls = tls
         self._user = user or (None, None)
         self.structure = structure
@@ -142,7 +150,7 @@ class MqttSide:
                 self._take(self.client._queue.get_nowait())
 
     def _take(self, message: aiomqtt.Message) -> None:
-        self.arrived.append(from_mqtt(bytes(message.payload), message.properties))
+        self.arrived.append(from_mqtt(bytes(message.payload), message.properties, self._is_earlier))
         self.news.set()
 
     @property
@@ -175,8 +183,8 @@ class MqttSide:
                 chunk = []
 
     async def _publish(self, message: Plain) -> None:
-        topic = mqtt_topic(message, self.structure)
-        await self.client.publish(topic, message.payload, qos=1, properties=mqtt_properties(message), timeout=60)
+        topic, properties = mqtt_topic(message, self.structure), mqtt_properties(message, self._is_earlier)
+        await self.client.publish(topic, message.payload, qos=1, properties=properties, timeout=60)
 
     async def send_raw(self, topic: str, payload: bytes, properties: Properties) -> None:
         await self.client.publish(topic, payload, qos=1, properties=properties)

@@ -44,7 +44,21 @@ def _java(name: str, what: str, main: str) -> Program:
     )
 
 
+_PYTHON = BUILD / "python"
+
 PROGRAMS = (
+    Program(
+        "python",
+        "SDK for Python, over MQTT 5",
+        ("python3",),
+        (
+            (ROOT, ("python3", "-m", "venv", "--clear", str(_PYTHON))),
+            (
+                SOURCES / "python",
+                (str(_PYTHON / "bin" / "pip"), "install", "--quiet", "--no-deps", "-r", "requirements.txt"),
+            ),
+        ),
+    ),
     Program(
         "rust",
         "SDK for Rust, over MQTT 5 and Zenoh",

@@ -12,7 +12,7 @@ from tests.brokers import Mosquitto
 from tests.independent.message import Plain, Uri
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import EVERYTHING, ZenohSide, is_matched, zenoh_key
-from tests.interop.peers import Peer, rust_peer
+from tests.interop.peers import Peer, python_peer, rust_peer
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint, open_peer
@@ -47,6 +47,11 @@ class Between:
         """The SDK for Rust as a uEntity on one side."""
         network = self.networks[side]
         return await self._stack.enter_async_context(rust_peer(network.entity(ue_id), network.reach))
+
+    async def up_python(self, side: int, ue_id: int) -> Peer:
+        """The SDK for Python as a uEntity on one side, which is an in-vehicle broker."""
+        network = self.networks[side]
+        return await self._stack.enter_async_context(python_peer(network.entity(ue_id), network.reach))
 
     async def python(self, side: int, *keys: str) -> MqttSide | ZenohSide:
         """A client in Python that does not use our code; ``keys`` are what it listens to."""

@@ -1,4 +1,4 @@
-"""The uProtocol SDK for Rust as the other side: a program of its own (rust/) that is driven by lines of JSON."""
+"""The uProtocol SDKs for Rust and Python as the other side: programs (rust/, python/) that are driven by lines of JSON."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from tests.independent.message import Plain, Uri, uri_text
 from tests.independent.zenoh import from_attributes, to_attributes
-from tests.interop.programs import BUILD, need
+from tests.interop.programs import BUILD, ROOT, need
 from tests.waiting import until
 
 ANYTHING: Uri = ("*", 0xFFFFFFFF, 0xFF, 0xFFFF)
@@ -108,14 +108,28 @@ def _as_json(value: Any) -> Any:
 @asynccontextmanager
 async def rust_peer(uri: Uri, network: Mapping[str, Any]) -> AsyncIterator[Peer]:
     """``uri``: of the uEntity. ``network``: the transport and its options (rust/src/main.rs)."""
-    program = need("rust", BUILD / "rust" / "debug" / "peer")
+    async with _peer([str(need("rust", BUILD / "rust" / "debug" / "peer"))], uri, network) as peer:
+        yield peer
+
+
+@asynccontextmanager
+async def python_peer(uri: Uri, network: Mapping[str, Any]) -> AsyncIterator[Peer]:
+    """The same with the SDK for Python, on an in-vehicle broker."""
+    python = need("python", BUILD / "python" / "bin" / "python")
+    async with _peer([str(python), "-m", "tests.interop.python.peer"], uri, network) as peer:
+        yield peer
+
+
+@asynccontextmanager
+async def _peer(program: list[str], uri: Uri, network: Mapping[str, Any]) -> AsyncIterator[Peer]:
     config = {"authority": uri[0], "entity": uri[1], "version": uri[2], **network}
     process = await asyncio.create_subprocess_exec(
-        str(program),
+        *program,
         json.dumps(config),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_BYTES,
+        cwd=ROOT,
     )
     peer = Peer(process, uri)
     try:

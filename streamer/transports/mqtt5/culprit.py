@@ -1,4 +1,4 @@
-"""Finds the message over which a broker ends the connection. Pure: how long connections lived is passed in.
+"""Finds the message over which a broker ends the connection, or that it never confirms. Pure: times are passed in.
 
 Some brokers answer so to a message that is larger than they take and did not say, or whose topic they do not allow. It would
 be sent again after each reconnect, and nothing else would get through. The law of this file:
@@ -11,6 +11,11 @@ be sent again after each reconnect, and nothing else would get through. The law 
 - The message over which two of these end is the culprit.
 - A bad link makes no culprit: if a connection ends while nothing is sent yet, there are no suspects any more.
 - A connection that the broker has not accepted does not count: a proxy ends those that come before the broker is back.
+- A message is *overdue* once a connection was ended because it was the oldest and was not confirmed in time, although the
+  broker answered a ping meanwhile. It is the culprit after three such connections that show that the broker works. The first
+  one shows it if a message was confirmed that was sent after it; or, if it was overdue before, if any other was confirmed.
+  So that others can be, they are sent before the flows of overdue messages. A broker that confirms nothing costs no message.
+- A message behind which another one was confirmed counts as overdue also where the broker did not answer the ping.
 """
 
 from collections.abc import Sequence
@@ -22,7 +27,10 @@ STAND_S: Final = 2.0
 _SOON_S: Final = 30.0
 _FRUITLESS_BEFORE: Final = 3
 _ENDINGS: Final = 2
+_UNCONFIRMED_BEFORE: Final = 3
 _NOBODY: Final = b""
+_OVERDUE_AT_MOST: Final = 100
+_NEVER: Final = (-1, False)
 
 
 class Search:
@@ -37,6 +45,7 @@ class Search:
         "_fruitless",
         "_lived_s",
         "_oldest",
+        "_overdue",
         "is_fruitful",
         "is_held",
         "least_s",
@@ -53,6 +62,8 @@ class Search:
         self._lived_s = 0.0  # the longest of the fruitless connections
         self._accused = _NOBODY
         self._endings = 0
+        self._overdue: dict[bytes, tuple[int, bool]] = {}
+        """By id: how many connections count against it, and whether another one behind it was ever confirmed."""
 
     @property
     def stand_s(self) -> float:
@@ -103,4 +114,31 @@ class Search:
                 self._accused = _NOBODY
                 self.suspects -= 1
                 return True
+        return False
+
+    def is_overdue(self, message_id: bytes) -> bool:
+        """Whether a connection was ended because this message was not confirmed in time."""
+        return message_id in self._overdue
+
+    def timed_out(self, oldest: bytes, passed_over: Sequence[bytes], is_alive: bool) -> bool:
+        """The oldest unconfirmed message was not confirmed in time. Returns whether it is the culprit.
+
+        ``passed_over``: the unconfirmed ones after which something was sent that was confirmed on this connection.
+        ``is_alive``: the broker has sent something in the second half of the time.
+        """
+        overdue = self._overdue
+        for each in passed_over:
+            overdue[each] = max(0, overdue.get(each, _NEVER)[0]), True
+        connections, is_passed_over = overdue.pop(oldest, _NEVER)
+        if is_passed_over or (is_alive and (connections > 0 or (connections == 0 and self.is_fruitful))):
+            connections += 1
+        elif is_alive:
+            connections = max(0, connections)
+        if connections == _UNCONFIRMED_BEFORE:
+            self.suspects = max(0, self.suspects - 1)
+            return True
+        if connections >= 0:
+            overdue[oldest] = connections, is_passed_over
+        while len(overdue) > _OVERDUE_AT_MOST:
+            del overdue[next(iter(overdue))]
         return False

@@ -17,8 +17,10 @@ from streamer.transports.mqtt5.wire import (
     COMMSTATUS,
     ID,
     MARKER,
+    PAYLOAD_FORMAT,
     PERMISSION_LEVEL,
     PRIORITY,
+    REQID,
     SINK,
     SOURCE,
     TOKEN,
@@ -69,7 +71,7 @@ class PublishDecoder:
     def decode(self, packet: PublishPacket) -> UMessage:
         """The message in a PUBLISH packet. Raises `MalformedPacketError`; the rules per type are not checked here.
 
-        Messages of one flow share their `Attributes`. An empty payload without a content type is no payload.
+        Messages of one flow share their `Attributes`. An empty payload without a payload format is no payload.
         """
         properties = packet.user_properties
         content_type = packet.content_type
@@ -78,8 +80,8 @@ class PublishDecoder:
         index = 1 if usual else _find_id(properties)
         rest = (*properties[:index], *properties[index + 1 :])
         arrived = (packet.topic, rest, packet.message_expiry_interval, content_type)
-        attributes = self._flows.get(arrived) or self._with_carried(arrived)
         reqid = packet.correlation_data
+        attributes = self._flows.get(arrived) or self._with_carried(arrived, reqid is None)
         if reqid is not None:
             if len(reqid) != 16:
                 raise MalformedPacketError(Malformed.ID, f"correlation data of {len(reqid)} bytes: expected 16")
@@ -88,11 +90,14 @@ class PublishDecoder:
             uuid = parse_id(properties[index][1])
         except UuidError as exc:
             raise MalformedPacketError(Malformed.ID, str(exc)) from None
-        return UMessage(uuid, attributes, packet.payload or (None if content_type is None else b""))
+        return UMessage(uuid, attributes, packet.payload or empty_payload(packet))
 
-    def _with_carried(self, arrived: Arrived) -> Attributes:
-        """The attributes of a packet that has a token or traceparent, or belongs to a flow that is not well known."""
-        token = traceparent = None
+    def _with_carried(self, arrived: Arrived, reads_reqid: bool) -> Attributes:
+        """The attributes of a packet that has a token or traceparent, or belongs to a flow that is not well known.
+
+        ``reads_reqid``: it has no correlation data, so that the request's id may be a user property.
+        """
+        token = traceparent = reqid = None
         properties: list[Property] = []
         topic, rest, expiry_s, content_type = arrived
         for item in rest:
@@ -101,6 +106,8 @@ class PublishDecoder:
                 token = value if token is None else token
             elif key == TRACEPARENT:
                 traceparent = value if traceparent is None else traceparent
+            elif key == REQID:
+                reqid = value if reqid is None else reqid
             else:
                 properties.append(item)
         if token is not None:
@@ -110,7 +117,7 @@ class PublishDecoder:
             shared = self._flows[arrived]
         except KeyError:
             shared = self._learn(arrived)
-        return shared.carrying(None, token, traceparent)
+        return shared.carrying(_reqid(reqid) if reqid is not None and reads_reqid else None, token, traceparent)
 
     def _learn(self, arrived: Arrived) -> Attributes:
         topic, properties, _, _ = arrived
@@ -149,6 +156,19 @@ def _identity(properties: tuple[Property, ...], name: str) -> str | None:
     return found[0] if found else None
 
 
+def empty_payload(packet: PublishPacket) -> bytes | None:
+    """What no bytes of payload are in a packet: an empty payload where there is a format, else none."""
+    has_format = packet.content_type is not None or any(key == PAYLOAD_FORMAT for key, _ in packet.user_properties)
+    return b"" if has_format else None
+
+
+def _reqid(text: str) -> bytes:
+    try:
+        return parse_id(text)
+    except UuidError as exc:
+        raise MalformedPacketError(Malformed.ID, f"request id (user property {REQID}): {exc}") from None
+
+
 def _find_id(properties: list[Property]) -> int:
     for index, (key, _) in enumerate(properties):
         if key == ID:
@@ -181,8 +201,8 @@ def _attributes(arrived: Arrived, identity: str | None) -> Attributes:
         if ttl > _UINT32_MAX:
             raise MalformedPacketError(Malformed.NUMBER, f"message expiry interval {ttl // 1000} s: beyond a ttl")
     payload_format = UPayloadFormat.UNSPECIFIED
-    if content_type is not None:
-        payload_format = _FORMATS.get(content_type) or _bad_format(content_type)
+    if (number := values.get(PAYLOAD_FORMAT) if content_type is None else content_type) is not None:
+        payload_format = _FORMATS.get(number) or _bad_format(number)
     return Attributes(
         kind,
         source,
@@ -196,10 +216,10 @@ def _attributes(arrived: Arrived, identity: str | None) -> Attributes:
     )
 
 
-def _bad_format(content_type: str) -> UPayloadFormat:
-    if content_type == "0":
+def _bad_format(number: str) -> UPayloadFormat:
+    if number == "0":
         return UPayloadFormat.UNSPECIFIED
-    raise MalformedPacketError(Malformed.CODE, f"content type {content_type[:64]!r}: expected a payload format number")
+    raise MalformedPacketError(Malformed.CODE, f"content type {number[:64]!r}: expected a payload format number")
 
 
 def _look_up(table: dict[str, T], values: dict[str, str], key: str, name: str) -> T | None:

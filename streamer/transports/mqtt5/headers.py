@@ -9,6 +9,7 @@ from typing import Final
 
 from mqtt5 import PublishPacket
 
+from streamer.transports.mqtt5.decoder import empty_payload
 from streamer.transports.mqtt5.frames import AT_LEAST_ONCE, QOS, variable_int
 from streamer.transports.mqtt5.wire import ID_PROPERTY, ID_TEXT_BYTES
 from streamer.uprotocol.cache import Cache
@@ -72,8 +73,7 @@ class KnownHeaders:
         except UuidError:
             is_its_id = False
         if is_its_id:
-            empty = None if packet.content_type is None else b""
-            self._known.remember(same, _Known(attributes, empty))
+            self._known.remember(same, _Known(attributes, empty_payload(packet)))
 
     def _older(self, same: bytes) -> _Known | None:
         try:

@@ -1,5 +1,7 @@
 """The timer of a connection: pings while there is nothing to send, and ends the connection if the broker does not answer."""
 
+from collections.abc import Callable
+
 import mqtt5
 
 from streamer.transports.mqtt5.connection import Connection
@@ -12,9 +14,20 @@ _TICK_S = 1.0
 
 
 class KeepAlive:
-    """Watches one connection from its CONNECT on. The broker may replace ``keep_alive_s``; 0 is never."""
+    """Watches one connection from its CONNECT on. The broker may replace ``keep_alive_s``; 0 is never.
 
-    def __init__(self, connection: Connection, session: Session, options: Mqtt5Options, now_s: float) -> None:
+    ``goes_on`` is asked when a SUBSCRIBE or UNSUBSCRIBE was not answered in time: whether the connection goes on without.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        options: Mqtt5Options,
+        goes_on: Callable[[], bool],
+        now_s: float,
+    ) -> None:
+        self._goes_on = goes_on
         self.keep_alive_s = options.keep_alive_s
         self._connection = connection
         self._session = session
@@ -23,6 +36,7 @@ class KeepAlive:
         self._ping_sent_s: float | None = None
         self._head: object = None
         self._head_since_s = now_s
+        self._asked_s: float | None = None  # when a ping was sent because of that
         self._owed: object = None  # the oldest acknowledgement that we owed at the last check
         self._request: object = None
         self._request_since_s = now_s
@@ -42,9 +56,11 @@ class KeepAlive:
                 connection.abort("the DISCONNECT was not read")
         elif not self._session.is_connected and now_s > self._deadline_s:
             connection.abort(f"no CONNACK within {options.connect_timeout_s:g} s")
-        elif self._is_unanswered(now_s):
+        elif self._is_unanswered(now_s) and not self._goes_on():
             connection.abort(f"no SUBACK or UNSUBACK within {options.connect_timeout_s:g} s")
         elif self._is_stuck(now_s):
+            self._session.has_timed_out = True
+            self._session.is_alive = self._asked_s is not None and connection.last_read_s >= self._asked_s
             connection.abort(f"no PUBACK within {options.ack_timeout_s:g} s")
         else:
             self._ping(now_s)
@@ -67,9 +83,13 @@ class KeepAlive:
         oldest = owed[0] if owed else None
         is_late = (oldest is not None and oldest is self._owed) or self._connection.is_skipping
         if head is not self._head or is_late:
-            self._head, self._head_since_s = head, now_s
+            self._head, self._head_since_s, self._asked_s = head, now_s, None
         self._owed = oldest
-        return head is not None and now_s - self._head_since_s > self._options.ack_timeout_s
+        waited_s, most_s = now_s - self._head_since_s, self._options.ack_timeout_s
+        if head is not None and self._asked_s is None and waited_s > most_s / 2:
+            self._asked_s = now_s
+            self._connection.write(mqtt5.PingReqPacket().write())
+        return head is not None and waited_s > most_s
 
     def _ping(self, now_s: float) -> None:
         connection = self._connection

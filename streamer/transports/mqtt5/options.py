@@ -95,6 +95,8 @@ class Mqtt5Options(WireOptions):
     """The longest wait for a connection, then for each answer until the link is up."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""
+    payload_format_property: bool = False
+    """Write the payload format also as user property 12, for receivers by the specification before 1.6.0-alpha.5."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
     """The user property that the broker adds with the name of a message's publisher: the identity for permissions."""
     username: str | None = None

@@ -9,8 +9,9 @@ The rules that it keeps (MQTT 5.0):
 - [MQTT-3.3.4-7], [MQTT-3.3.4-9] there are never more unacknowledged PUBLISHes than the receiver's Receive Maximum.
 - [MQTT-2.2.1-3] a packet id that is in use is not used again.
 
-Which message the broker ends connections over is found by `culprit`. That one is given up, although [MQTT-4.4.0-1] wants it
-sent again: nothing else would get through.
+Which message the broker ends connections over, or never confirms, is found by `culprit`. That one is given up, although
+[MQTT-4.4.0-1] wants it sent again: nothing else would get through. After a connection that was ended because of an overdue
+message, what has expired is not sent again either, and [MQTT-4.6.0-1] is kept within each flow only.
 
 The caller writes what `take_outgoing` and `take_acknowledgements` return.
 """
@@ -18,6 +19,7 @@ The caller writes what `take_outgoing` and `take_acknowledgements` return.
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice, takewhile
 from typing import Final
 
 from streamer.transports.base import Done, Parcel, Received
@@ -41,6 +43,10 @@ MAX_UNCONFIRMED: Final = 50_000
 
 _MAX_REQUESTS: Final = 100
 """SUBSCRIBEs and UNSUBSCRIBEs without an answer."""
+
+_OLDEST: Final = 16  # of the messages that are passed over: how many are noted
+_ENDS = "the broker ends the connection each time that it gets this message"
+_CONFIRMS_NOT = "the broker never confirms this message, while it confirms others; it may have arrived"
 
 _PUBACK: Final = 0x4002_0000  # the whole packet with its packet id: success has no reason code
 
@@ -115,7 +121,12 @@ class Session:
         self._quota = self._window  # the send quota: the smaller of our window and the broker's receive maximum
         self.limit = self._quota  # 1 during a search
         self.search = Search()
-        self._culprit: Sent | None = None
+        self._culprit: tuple[Sent, str] | None = None  # and what the broker does
+        self._order: deque[int] = deque()  # packet ids of `_unconfirmed`: the first of many is found at once
+        self._passed_over: set[int] = set()  # packet ids of the oldest messages when a later one was confirmed
+        self.has_timed_out = False  # the connection is being ended because the oldest message was not confirmed in time,
+        self._was_timed_out = False
+        self.is_alive = False  # although the broker has sent something meanwhile
         self.max_packet_bytes: int | None = None
         self.owed: deque[MqttReceived | Skipped] = deque()  # received, without a PUBACK yet; oldest first
         self.owed_bytes = 0  # memory that the messages of `owed` take
@@ -129,6 +140,7 @@ class Session:
         self._outgoing: list[bytes] = []
         self._results = ResultRuns()
         self._requests: dict[int, list[str]] = {}
+        self._late_requests: dict[int, list[str]] = {}  # that were given up; their answers may still come
         self._last_id = 0
 
     # -- connection -------------------------------------------------------------------------------------------------
@@ -141,12 +153,15 @@ class Session:
         self._quota = min(self._window, receive_maximum)
         self.limit = self.search.connected(self._quota)
         self.max_packet_bytes = max_packet_bytes
+        if self._has_overdue():
+            self._put_overdue_last()
         if session_present:
             self.is_connected = True
             self.drain()
-        elif self.search.suspects:
+        elif self.search.suspects or self._has_overdue():
             self._send_anew()
             self.is_connected = True
+            self.drain()
         else:
             self.lose_all()
             self.is_connected = True
@@ -159,15 +174,27 @@ class Session:
         if ended_after_s is not None:
             sent = [parcel.message.id for parcel, _ in self._unconfirmed.values()]
             if self.search.ended(sent, len(self._resend), ended_after_s):
-                self._culprit = self._unconfirmed.pop(next(iter(self._unconfirmed)))
+                self._culprit = self._unconfirmed.pop(next(iter(self._unconfirmed))), _ENDS
+        elif self.has_timed_out and self._unconfirmed:
+            sent = [parcel.message.id for parcel, _ in self._unconfirmed.values()]
+            passed_over = [
+                each for packet_id, each in zip(self._unconfirmed, sent, strict=True) if packet_id in self._passed_over
+            ]
+            if self.search.timed_out(sent[0], passed_over, self.is_alive):
+                self._culprit = self._unconfirmed.pop(next(iter(self._unconfirmed))), _CONFIRMS_NOT
+        self._was_timed_out |= self.has_timed_out
+        self.has_timed_out = False
+        self._passed_over.clear()
+        self._order.clear()
         self.is_connected = False
         self.is_writable = True
         self.pressure = Pressure(self._receive_maximum)
         self.epoch += 1
         self.owed.clear()
         self.owed_bytes = 0
-        self._in_use.difference_update(self._requests)
+        self._in_use.difference_update(self._requests, self._late_requests)
         self._requests.clear()
+        self._late_requests.clear()
         self._outgoing.clear()
         # What was not yet sent again comes after what was: it is younger.
         self._resend.extendleft(reversed(self._unconfirmed.items()))
@@ -178,10 +205,47 @@ class Session:
         """Whether `disconnected` has found one: it fails. Not before the link counts as down, or others would follow it."""
         if self._culprit is None:
             return False
-        (parcel, done), self._culprit = self._culprit, None
-        text = "the broker ends the connection each time that it gets this message"
+        ((parcel, done), text), self._culprit = self._culprit, None
         done((parcel,), PermanentError(UCode.INTERNAL, text))
         return True
+
+    def give_back_expired(self, now_ms: int) -> None:
+        """Give back what has expired, before a new connection: what was never sent, and the rest after a time-out.
+
+        After any other end of a connection the rest is sent again, as MQTT wants it: it may only lack its confirmation.
+        """
+        expired: list[Sent] = []
+        resend: deque[tuple[int, Sent]] = deque()
+        unsent: deque[Sent] = deque()
+        suspects = self.search.suspects  # they come first
+        position = 0
+        for packet_id, sent in self._resend:
+            if self._was_timed_out and sent[0].message.is_expired(now_ms):
+                self._in_use.discard(packet_id)
+                expired.append(sent)
+                self.search.suspects -= position < suspects
+            else:
+                resend.append((packet_id, sent))
+            position += 1
+        for sent in self._unsent:
+            if sent[0].message.is_expired(now_ms):
+                expired.append(sent)
+                self.search.suspects -= position < suspects
+            else:
+                unsent.append(sent)
+            position += 1
+        self._was_timed_out = False
+        if expired:
+            self._resend, self._unsent = resend, unsent
+            _lose(expired)
+
+    def _has_overdue(self) -> bool:
+        return any(self.search.is_overdue(parcel.message.id) for _, (parcel, _) in self._resend)
+
+    def _put_overdue_last(self) -> None:
+        """Put the flows of overdue messages behind the others, so that it shows whether the broker confirms those."""
+        flows = {_flow(sent) for _, sent in self._resend if self.search.is_overdue(sent[0].message.id)}
+        self._resend = deque(sorted(self._resend, key=lambda item: _flow(item[1]) in flows))  # sorting keeps their order
 
     def proceed(self) -> None:
         """The connection has stood for a while with nothing sent: go on with the search."""
@@ -200,13 +264,11 @@ class Session:
         lost += [sent for _, sent in self._resend]
         lost += self._unsent
         self._unconfirmed.clear()
+        self._order.clear()
         self._resend.clear()
         self._in_use = set(self._requests)
         self._unsent.clear()
-        results, link_lost = ResultRuns(), LinkLostError()
-        for parcel, done in lost:
-            results.add(done, parcel, link_lost)
-        results.tell()
+        _lose(lost)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -216,7 +278,7 @@ class Session:
         return len(self._unconfirmed)
 
     @property
-    def head(self) -> object:
+    def head(self) -> Sent | None:
         """The oldest unconfirmed message, None if there is none. As long as it is the same, nothing moves."""
         return next(iter(self._unconfirmed.values()), None)
 
@@ -264,11 +326,32 @@ class Session:
         """A PUBACK came. Its result is told by `tell_results`, after the last packet of the same read."""
         sent = self._unconfirmed.pop(packet_id, None)
         if sent is not None:  # otherwise it is the broker's mistake, and harmless
+            if self._order[0] == packet_id:
+                self._order.popleft()
+            else:
+                self._pass_over(packet_id)
+            if self._passed_over:
+                self._forget_passed(packet_id)
             self._results.add(sent[1], sent[0], puback_error(reason) if reason else None)
             search = self.search
             search.is_fruitful = True
             if search.suspects:
                 self.limit = search.confirmed(self._quota)
+
+    def _pass_over(self, packet_id: int) -> None:
+        """A message was confirmed before others that were sent earlier. Note the oldest of those."""
+        order, unconfirmed = self._order, self._unconfirmed
+        earlier = takewhile(packet_id.__ne__, islice(order, 2 * _OLDEST))
+        self._passed_over.update(each for each in earlier if each in unconfirmed)
+        if len(order) > len(unconfirmed) + _OLDEST:  # what was confirmed in between is still there
+            self._order = deque(unconfirmed)
+
+    def _forget_passed(self, packet_id: int) -> None:
+        """A message was confirmed on a connection on which some were passed over: it is none of them any more."""
+        self._passed_over.discard(packet_id)
+        order, unconfirmed = self._order, self._unconfirmed
+        while order and order[0] not in unconfirmed:
+            order.popleft()
 
     def tell_results(self) -> None:
         """Tell the results that PUBACKs brought, and send what had to wait."""
@@ -295,6 +378,7 @@ class Session:
             detail = f"a packet of {len(data)} bytes; the broker takes {self.max_packet_bytes}"
             return PermanentError(UCode.RESOURCE_EXHAUSTED, detail)
         self._unconfirmed[packet_id] = sent
+        self._order.append(packet_id)
         self._outgoing.append(data)
         return None
 
@@ -318,10 +402,19 @@ class Session:
 
     def answered(self, packet_id: int) -> list[str] | None:
         """A SUBACK or UNSUBACK came: the filters that it is about, None if nothing was requested."""
-        patterns = self._requests.pop(packet_id, None)
+        patterns = self._requests.pop(packet_id, None) or self._late_requests.pop(packet_id, None)
         if patterns is not None:
             self._in_use.discard(packet_id)
         return patterns
+
+    def give_up_requests(self) -> list[str]:
+        """Wait no more for the answers that are outstanding; the filters that they are about. `answered` still takes them.
+
+        Those that were given up before are forgotten.
+        """
+        self._in_use.difference_update(self._late_requests)
+        self._late_requests, self._requests = self._requests, {}
+        return [pattern for patterns in self._late_requests.values() for pattern in patterns]
 
     @property
     def may_request(self) -> bool:
@@ -368,3 +461,16 @@ class Session:
         self.owed_bytes -= size
         self.acknowledged += len(packets)
         return struct.pack(f">{len(packets)}I", *packets)
+
+
+def _flow(sent: Sent) -> tuple[object, object]:
+    attributes = sent[0].message.attributes
+    return attributes.source, attributes.sink
+
+
+def _lose(lost: Sequence[Sent]) -> None:
+    """Report these as lost with the link, in this order."""
+    results, link_lost = ResultRuns(), LinkLostError()
+    for parcel, done in lost:
+        results.add(done, parcel, link_lost)
+    results.tell()

@@ -1,6 +1,8 @@
 """Subscribes to the needed filters at the broker: sends SUBSCRIBE and UNSUBSCRIBE, and handles the broker's answers.
 
-Only so many of them are without an answer at a time. The next goes out with each answer.
+Only so many of them are without an answer at a time. The next goes out with each answer. An answer that does not come in
+time ends the connection. If one does not come on the next connection either, that goes on without it: messages can be sent,
+and the broker is asked again.
 """
 
 import logging
@@ -28,6 +30,7 @@ logger = logging.getLogger("ustreamer.mqtt5")
 
 _AT_MOST_ONCE = 0x00  # granted with QoS 0 (MQTT 5, 3.9.3): less than what was asked for
 _CANNOT_SHARE = 0x9E  # shared subscriptions are not supported
+_UNANSWERED = "it does not answer the SUBSCRIBE"
 
 
 class Subscribing:
@@ -48,6 +51,7 @@ class Subscribing:
         self._has_wildcards = True  # and such with wildcards
         self._is_first = True  # no session of this process is brought up to date yet
         self._is_leaving = False  # nothing more is subscribed to
+        self._is_unanswered = False  # a connection was ended because an answer did not come, and since then one never did
 
     def problems(self) -> list[str]:
         """A sentence for each filter that the broker refused."""
@@ -91,6 +95,21 @@ class Subscribing:
         if self._session.is_connected:
             self._unsubscribe(self._subscriptions.needed())
 
+    def may_go_on(self) -> bool:
+        """An answer has not come in time. Whether the connection goes on without it: call `ask_again`; or has to end."""
+        was_unanswered, self._is_unanswered = self._is_unanswered, True
+        return was_unanswered
+
+    def ask_again(self) -> bool:
+        """Wait no more for the answers that are outstanding. True if nothing else has to be waited for."""
+        patterns, needed = dict.fromkeys(self._session.give_up_requests()), set(self._subscriptions.needed())
+        for pattern in patterns:
+            is_wanted = pattern in needed and not self._is_leaving
+            if is_wanted and not self._subscriptions.is_refused(pattern):
+                self._refuse(pattern, _UNANSWERED)
+            self._wait(pattern, is_wanted)
+        return self._answered(list(patterns))
+
     def confirmed(self, packet: mqtt5.SubAckPacket) -> bool:
         """A SUBACK came. True if it was the last that had to be waited for."""
         patterns = self._session.answered(packet.packet_id) or []
@@ -114,7 +133,7 @@ class Subscribing:
     def _answered(self, patterns: Sequence[str]) -> bool:
         self._go_on()
         if not self._session.has_requests:
-            self._is_first = False
+            self._is_first = self._is_unanswered = False
         was_awaited = len(self._awaited) > 0
         self._awaited.difference_update(patterns)
         return was_awaited and not self._awaited

@@ -65,6 +65,10 @@ class Subscriptions:
         """The broker has subscribed us."""
         self._refused.pop(pattern, None)
 
+    def is_refused(self, pattern: str) -> bool:
+        """Whether the broker does not give us what matches, as far as we know."""
+        return pattern in self._refused
+
     def problems(self) -> list[str]:
         """A sentence for each topic filter that the broker refused."""
         refused = islice(self._refused.items(), _PROBLEMS_AT_MOST)

@@ -35,6 +35,7 @@ from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
 from streamer.transports.probe import Probe
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import format_id
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
@@ -56,7 +57,7 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
-        encoder = Encoder(options.topics, context.authority)
+        encoder = Encoder(options.topics, context.authority, options.payload_format_property)
         decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self.keeps_unacknowledged = options.is_session_kept
         self._session = Session(
@@ -158,19 +159,26 @@ class Mqtt5Transport(ListeningTransport):
         later = successor if isinstance(successor, Mqtt5Transport) else None
         if later is not None and self._is_kept_by(later):
             return
-        if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
-            problem = "the new connection is not up"  # until then messages would be lost
-        elif later is not None and self._is_kept_by(later):
-            return
-        else:
-            problem = await self._end(later, until_s)
+        problem: str | None = "there was no time"
+        try:
+            if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
+                problem = "the new connection is not up"  # until then messages would be lost
+            elif later is not None and self._is_kept_by(later):
+                problem = None
+            else:
+                problem = await self._end(later, until_s)
+        finally:  # also if it is cancelled
+            if problem is not None:
+                self._say_what_became_of_it(successor.context.name, problem)
+
+    def _say_what_became_of_it(self, endpoint: str, problem: str) -> None:
         where = f"{self.options.host}:{self.options.port}"
         if problem:
             text = "session_left endpoint=%s broker=%s client_id=%s reason=%s consequence=%s"
             consequence = f"the broker keeps it for {self.options.session_expiry_s} s, with the messages in it"
-            logger.warning(text, successor.context.name, where, self._client_id, problem, consequence)
+            logger.warning(text, endpoint, where, self._client_id, problem, consequence)
         else:
-            logger.info("session_ended endpoint=%s broker=%s client_id=%s", successor.context.name, where, self._client_id)
+            logger.info("session_ended endpoint=%s broker=%s client_id=%s", endpoint, where, self._client_id)
 
     def _is_kept_by(self, later: "Mqtt5Transport") -> bool:
         return is_kept_by(self.options, self.context.authority, later.options, later._has_resumed)
@@ -237,7 +245,7 @@ class Mqtt5Transport(ListeningTransport):
         except (OSError, UnicodeError) as exc:
             return f"{type(exc).__name__}: {exc}"
         traffic.connection = connection
-        self._keep_alive = keep_alive = KeepAlive(connection, self._session, options, loop.time())
+        self._keep_alive = keep_alive = KeepAlive(connection, self._session, options, self._goes_on_unanswered, loop.time())
         connection.write(
             mqtt5.ConnectPacket(
                 self._client_id,
@@ -310,6 +318,7 @@ class Mqtt5Transport(ListeningTransport):
             self._has_resumed = packet.session_present
         self._connections += 1
         self._connected_s = asyncio.get_running_loop().time()
+        self._session.give_back_expired(self.context.now_ms())
         self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
         self._traffic.write_outgoing()
         logger.info(
@@ -337,6 +346,13 @@ class Mqtt5Transport(ListeningTransport):
             self._up_since_s = asyncio.get_running_loop().time()
             self.set_state(LinkState.UP)
 
+    def _goes_on_unanswered(self) -> bool:
+        """A SUBSCRIBE was not answered in time: whether the connection goes on, so that at least messages can be sent."""
+        if not self.subscribing.may_go_on():
+            return False
+        self._answered(self.subscribing.ask_again())
+        return True
+
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
@@ -355,6 +371,11 @@ class Mqtt5Transport(ListeningTransport):
             # A connection that was not accepted says nothing about what was sent on the one before.
             is_ended_by_broker = connection.is_ended_by_broker and self._session.is_connected
             lived_s = asyncio.get_running_loop().time() - self._connected_s
+            if self._session.has_timed_out and self._session.head is not None:
+                message = self._session.head[0].message
+                ends = message.attributes.source, message.attributes.sink
+                text = "message_not_confirmed endpoint=%s id=%s source=%s sink=%s broker_answers=%s"
+                logger.warning(text, self.context.name, format_id(message.id), *ends, self._session.is_alive)
             self._session.disconnected(lived_s if is_ended_by_broker else None)
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"

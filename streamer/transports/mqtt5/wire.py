@@ -28,9 +28,12 @@ MARKER: Final = "uP"
 ID: Final = "1"
 TYPE, SOURCE, SINK, PRIORITY, TTL = "2", "3", "4", "5", "6"
 PERMISSION_LEVEL, COMMSTATUS, TOKEN, TRACEPARENT = "7", "8", "10", "11"
+# Since 1.6.0-alpha.5 of the specification these two are MQTT's correlation data and content type. Senders by an earlier one
+# are understood; the second one is written, too, for receivers by an earlier one (`Encoder`).
+REQID, PAYLOAD_FORMAT = "9", "12"
 
 ATTRIBUTE_PROPERTIES = frozenset((MARKER, *(str(number) for number in range(1, 13))))
-"""The names that attributes may have: 9 and 12 are sent otherwise, and stay theirs."""
+"""The names that attributes may have."""
 
 MARKER_PROPERTY: Property = (MARKER, "1")
 TYPES = {
@@ -130,9 +133,13 @@ def encode(message: UMessage, topic: str, packet_id: int, duplicate: bool = Fals
 
 
 class Encoder:
-    """Encodes messages for one topic structure; ``own_authority`` stands in for an empty one."""
+    """Encodes messages for one topic structure; ``own_authority`` stands in for an empty one.
 
-    def __init__(self, structure: Structure, own_authority: str) -> None:
+    ``has_format_property``: the payload format is written as a user property, too.
+    """
+
+    def __init__(self, structure: Structure, own_authority: str, has_format_property: bool = False) -> None:
+        self._has_format_property = has_format_property
         self._structure = structure
         self._own_authority = own_authority
         self._flows: Cache[Attributes, _Flow] = Cache()
@@ -147,12 +154,13 @@ class Encoder:
         try:
             return self._flows[shared]
         except KeyError:
-            flow = _flow(shared, topic_for(shared, self._structure, self._own_authority))
+            topic = topic_for(shared, self._structure, self._own_authority)
+            flow = _flow(shared, topic, self._has_format_property)
             self._flows.remember(shared, flow)
             return flow
 
 
-def _flow(a: Attributes, topic: str) -> _Flow:
+def _flow(a: Attributes, topic: str, has_format_property: bool = False) -> _Flow:
     properties = [(TYPE, _TYPE_NAMES[a.type]), (SOURCE, _uri_text(a.source))]
     # Rust receivers refuse a Publish with a sink, so an in-vehicle one (five segments) is sent without.
     if a.sink is not None and not (a.type is UMessageType.PUBLISH and topic.count("/") == 4):
@@ -167,6 +175,8 @@ def _flow(a: Attributes, topic: str) -> _Flow:
         properties.append((PERMISSION_LEVEL, str(a.permission_level)))
     if a.commstatus is not None:
         properties.append((COMMSTATUS, str(int(a.commstatus))))
+    if has_format_property and a.payload_format:
+        properties.append((PAYLOAD_FORMAT, str(int(a.payload_format))))
     return _Flow(a, topic, properties)
 
 

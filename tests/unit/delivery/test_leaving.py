@@ -299,16 +299,22 @@ async def test_the_end_of_a_session_ends_the_wait_for_it() -> None:
         assert not session.transport.was_cancelled
 
 
-@pytest.mark.parametrize("is_draining", [True, False])
-async def test_a_session_that_does_not_end_in_time_is_left_to_its_broker(is_draining: bool) -> None:
+async def test_a_stop_waits_for_the_end_of_a_session() -> None:
     async with RouterHarness() as harness:
         session = Session(harness)
-        leaving = session.leaving if is_draining else session.at_once
-        task = asyncio.ensure_future(leaving.end_session(session.successor))
-        if is_draining:
-            await until(lambda: session.transport.successors, "the call")
-            session.router.drain()
+        task = await session.router.waits(session.leaving.end_session(session.successor))
+        session.router.drain()
+        await until(lambda: session.transport.successors, "the call")
+        assert not task.done()
+        session.transport.has_ended.set()
         await ends(task)
+        assert not session.transport.was_cancelled
+
+
+async def test_a_session_that_does_not_end_in_time_is_left_to_its_broker() -> None:
+    async with RouterHarness() as harness:
+        session = Session(harness)
+        await ends(asyncio.ensure_future(session.at_once.end_session(session.successor)))
         assert session.transport.was_cancelled or not session.transport.successors
 
 

@@ -20,6 +20,13 @@ def end(
     return search.ended(unconfirmed, waiting, lived_s)
 
 
+def time_out(search: Search, oldest: bytes, *passed_over: bytes, confirm: int = 0, is_alive: bool = True) -> bool:
+    """One connection that is ended because the oldest message is not confirmed."""
+    search.connected(QUOTA)
+    search.is_fruitful = confirm > 0
+    return search.timed_out(oldest, passed_over, is_alive)
+
+
 def searching(*unconfirmed: bytes) -> Search:
     search = Search()
     assert not any(end(search, *unconfirmed) for _ in range(3))
@@ -107,3 +114,47 @@ def test_a_connection_that_lived_long_was_not_ended_over_a_message() -> None:
     search = Search()
     assert not any(end(search, A, lived_s=31) for _ in range(5))
     assert not search.suspects
+
+
+def test_a_message_that_others_pass_is_the_culprit_after_three_time_outs() -> None:
+    search = Search()
+    assert [time_out(search, A, A), time_out(search, A), time_out(search, A)] == [False, False, True]
+    assert not search.is_overdue(A)
+
+
+def test_one_that_is_passed_behind_another_is_known_when_it_is_the_oldest() -> None:
+    search = Search()
+    assert [time_out(search, A, A, B), time_out(search, A), time_out(search, A)] == [False, False, True]
+    assert [time_out(search, B, is_alive=False) for _ in range(3)] == [False, False, True]
+
+
+def test_without_a_confirmation_of_any_other_no_message_is_the_culprit() -> None:
+    search = Search()
+    assert not time_out(search, A, confirm=1)  # what was before it: then the broker may have stopped
+    assert not any(time_out(search, A) for _ in range(10))
+    assert search.is_overdue(A)
+
+
+def test_a_confirmation_of_another_counts_once_the_message_was_overdue() -> None:
+    search = Search()
+    assert not any((time_out(search, A), time_out(search, A, confirm=1), time_out(search, A)))
+    assert time_out(search, A)
+
+
+def test_a_dead_link_does_not_count() -> None:
+    search = Search()
+    assert not any(time_out(search, A, confirm=1, is_alive=False) for _ in range(10))
+    assert not search.is_overdue(A)
+
+
+def test_overdue_messages_are_forgotten_beyond_a_bound() -> None:
+    search = Search()
+    for number in range(101):
+        time_out(search, bytes([number]))
+    assert [search.is_overdue(bytes([number])) for number in (0, 1, 100)] == [False, True, True]
+
+
+def test_a_culprit_among_suspects_is_one_less() -> None:
+    search = searching(A, B, C)
+    assert [time_out(search, A, A), time_out(search, A), time_out(search, A)] == [False, False, True]
+    assert search.suspects == 2

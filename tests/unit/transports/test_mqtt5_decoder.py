@@ -344,3 +344,41 @@ def test_second_identity_is_malformed() -> None:
         with pytest.raises(MalformedPacketError) as caught:
             decoder(identity_property="user").decode(doubled)
         assert caught.value.reason is Malformed.IDENTITY
+
+
+# -- senders by the specification before 1.6.0-alpha.5
+
+RESPONSE_PROPERTIES = [("2", "up-res.v1"), ("3", "//cloud/CD/4/B"), ("4", "//veh1/403BA/3/0")]
+RESPONSE_TOPIC = "cloud/CD/0/4/B/veh1/3BA/4/3/0"
+EARLIER_ID, REQUESTED = new_id(1), new_id(2)
+
+
+def test_payload_format_is_user_property_12_where_no_content_type_is() -> None:
+    for later, earlier in ((None, "3"), ("3", "3"), ("3", "7"), ("3", "invalid")):
+        found = decode(packet([("12", earlier)], content_type=later))
+        assert found.attributes.payload_format == 3
+    assert decode(packet([("12", "3")], payload=b"")).payload == b""
+    assert decode(packet([("12", "0")], payload=b"")) == decode(packet(payload=b"", content_type="0"))
+    with pytest.raises(MalformedPacketError, match="invalid"):
+        decode(packet([("12", "invalid")]))
+
+
+def test_request_id_is_user_property_9_where_no_correlation_data_is() -> None:
+    def reqid(earlier: str, later: bytes | None = None) -> bytes | None:
+        sent = packet([*RESPONSE_PROPERTIES, ("9", earlier)], topic=RESPONSE_TOPIC, correlation_data=later)
+        return decode(sent).attributes.reqid
+
+    assert reqid(format_id(EARLIER_ID)) == EARLIER_ID
+    assert reqid(format_id(EARLIER_ID), REQUESTED) == REQUESTED
+    assert reqid("invalid", REQUESTED) == REQUESTED
+    with pytest.raises(MalformedPacketError) as refused:
+        reqid("invalid")
+    assert refused.value.reason is Malformed.ID
+
+
+def test_request_ids_as_user_properties_are_one_flow() -> None:
+    reader, requests = decoder(), [new_id(number) for number in range(3)]
+    sent = [packet([*RESPONSE_PROPERTIES, ("9", format_id(reqid))], topic=RESPONSE_TOPIC) for reqid in requests]
+    responses = [reader.decode(each) for each in sent]
+    assert [each.attributes.reqid for each in responses] == requests
+    assert len({id(each.attributes.shared) for each in responses}) == 1

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from typing import Any
 
 import mqtt5
 import pytest
@@ -46,7 +47,7 @@ def frame(attributes: Attributes, message_id: bytes = ID, payload: bytes | None 
     return wire.Encoder("off-vehicle", "gateway").encode(UMessage(message_id, addressed, payload), packet_id, False)
 
 
-def foreign(*more: tuple[str, str], message_id: bytes = ID, **fields: str | bytes | int) -> bytes:
+def foreign(*more: tuple[str, str], message_id: bytes = ID, payload: bytes = b"x", **fields: str | bytes | int) -> bytes:
     """A packet of another program, with further user properties."""
     usual = [
         ("uP", "1"),
@@ -56,7 +57,8 @@ def foreign(*more: tuple[str, str], message_id: bytes = ID, **fields: str | byte
         ("4", "//cloud/A/1/0"),
     ]
     qos = mqtt5.QoS.AT_LEAST_ONCE
-    return mqtt5.PublishPacket("veh1/cloud", b"x", qos=qos, packet_id=1, user_properties=[*usual, *more], **fields).write()  # type: ignore[arg-type]
+    properties = [*usual, *more]
+    return mqtt5.PublishPacket("veh1/cloud", payload, qos=qos, packet_id=1, user_properties=properties, **fields).write()  # type: ignore[arg-type]
 
 
 @given(ATTRIBUTES, st.binary(max_size=300), st.binary(max_size=20_000), st.integers(1, 0xFFFF))
@@ -240,3 +242,29 @@ def test_refused_packet_makes_nothing_known() -> None:
         with pytest.raises(MalformedPacketError):
             reader.decode(wrong)
         assert reader.read(wrong) is None
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"content_type": "3"},
+        {"earlier": "3"},
+        {"content_type": "0"},
+        {"earlier": "0"},
+        {"content_type": "3", "earlier": "7"},
+    ],
+)
+@pytest.mark.parametrize("payload", [b"", b"x"])
+def test_payload_formats_of_either_kind_are_read_as_codec_and_decoder_do(properties: dict[str, str], payload: bytes) -> None:
+    fields: dict[str, Any] = {key: value for key, value in properties.items() if key == "content_type"}
+    more = [("12", properties["earlier"])] if "earlier" in properties else []
+    reader, later = Reader(), foreign(*more, message_id=OTHER_ID, payload=payload, **fields)
+    reader.decode(foreign(*more, **fields))
+    assert reader.read(later) == (Reader().decode(later), 1)
+
+
+def test_a_packet_with_a_request_id_as_a_user_property_is_left_to_the_decoder() -> None:
+    reader, response = Reader(), foreign(("9", format_id(OTHER_ID)))
+    assert reader.decode(response).attributes.reqid == OTHER_ID
+    assert reader.read(response) is None

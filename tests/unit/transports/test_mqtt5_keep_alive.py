@@ -46,7 +46,7 @@ def keep_alive(connection: FakeConnection) -> KeepAlive:
     session.connected(False, 10, None)
     letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""))
     session.submit([cast(Any, letter)], lambda parcels, error: None)
-    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, lambda: False, 0.0)
     keep_alive.check(0.0)
     return keep_alive
 
@@ -63,6 +63,18 @@ def test_missing_puback_ends_the_connection(keep_alive: KeepAlive, connection: F
     assert connection.aborted == []
     listen(keep_alive, connection, 21, 21)
     assert connection.aborted == ["no PUBACK within 20 s"]
+    assert connection.pings_s == [11]
+    assert keep_alive._session.has_timed_out
+    assert keep_alive._session.is_alive
+
+
+def test_a_link_on_which_nothing_comes_meanwhile_may_be_dead(keep_alive: KeepAlive, connection: FakeConnection) -> None:
+    listen(keep_alive, connection, 1, 10)
+    for now_s in range(11, 22):
+        keep_alive.check(now_s)
+    assert connection.aborted == ["no PUBACK within 20 s"]
+    assert keep_alive._session.has_timed_out
+    assert not keep_alive._session.is_alive
 
 
 def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by(
@@ -80,7 +92,7 @@ def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by
 def test_the_broker_hears_from_us_while_we_read_nothing(connection: FakeConnection) -> None:
     session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
-    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, lambda: False, 0.0)
     connection.is_reading = False
     for now_s in range(100):
         connection.now_s = now_s
@@ -95,7 +107,7 @@ def new_session() -> Session:
 
 def test_missing_connack_ends_the_connection(connection: FakeConnection) -> None:
     session = new_session()
-    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, lambda: False, 0.0)
     listen(keep_alive, connection, 1, 10)
     assert connection.aborted == []
     listen(keep_alive, connection, 11, 11)
@@ -109,7 +121,7 @@ def test_missing_connack_ends_the_connection(connection: FakeConnection) -> None
 def test_each_subscribe_has_its_time_to_be_answered(connection: FakeConnection, opened_s: int) -> None:
     session = new_session()
     session.connected(False, 10, None)
-    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, lambda: False, 0.0)
     listen(keep_alive, connection, 1, opened_s)
     requests = [session.request(["a"]) for _ in range(3)]
     for answered in requests[:2]:
@@ -126,7 +138,7 @@ def test_each_subscribe_has_its_time_to_be_answered(connection: FakeConnection, 
 def test_an_answer_is_waited_for_while_we_do_not_read_it(connection: FakeConnection, why: str) -> None:
     session = new_session()
     session.connected(False, 10, None)
-    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, lambda: False, 0.0)
     session.request(["a"])
     setattr(connection, why, not getattr(connection, why))
     listen(keep_alive, connection, 1, 100)
@@ -140,9 +152,26 @@ def test_an_answer_is_waited_for_while_we_do_not_read_it(connection: FakeConnect
 def test_requests_that_were_answered_before_a_check_are_not_waited_for(connection: FakeConnection) -> None:
     session = new_session()
     session.connected(False, 10, None)
-    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, lambda: False, 0.0)
     for now_s in range(1, 100):
         packet_id = session.request(["a"])  # the same filters each time
         listen(keep_alive, connection, now_s, now_s)
         session.answered(packet_id)
+    assert connection.aborted == []
+
+
+def test_where_the_connection_goes_on_without_an_answer_the_next_request_has_its_time(connection: FakeConnection) -> None:
+    session, asked = new_session(), 0
+
+    def ask_again() -> bool:
+        nonlocal asked
+        asked += 1
+        session.request(session.give_up_requests())
+        return True
+
+    session.connected(False, 10, None)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, ask_again, 0.0)
+    session.request(["a"])
+    listen(keep_alive, connection, 1, 33)
+    assert asked == 2
     assert connection.aborted == []

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamer.transports.base import SendResult
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError
@@ -13,6 +15,7 @@ from streamer.transports.mqtt5.subscriptions import Subscriptions, batches
 from streamer.uprotocol.message import Options, UMessage, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import new_id
 
 MESSAGE = publish(1_790_000_000_000, UUri.parse("//veh1/A8000/2/8A50"), b"", Options())
 
@@ -236,6 +239,43 @@ def test_session_present_resends_in_order_with_the_same_ids_and_dup() -> None:
     assert d.submit("e") == ["e5"]
     d.pubacks(1, 3, 4, 5)
     assert "".join(names for names, _ in d.told) == "bacde"
+
+
+@given(st.lists(st.integers(0, 9), max_size=200))
+def test_it_is_known_whether_a_later_message_was_confirmed_before_the_oldest(choices: list[int]) -> None:
+    """Each choice confirms that one of ten messages in flight, and one more is sent."""
+    h = SessionHarness()
+    h.submit("x" * 10)
+    in_flight, passed, last = list(range(1, 11)), set[int](), 10
+    for choice in choices:
+        confirmed = in_flight.pop(choice)
+        passed = (passed | set(in_flight[:choice])) - {confirmed}
+        h.pubacks(confirmed)
+        h.submit("x")
+        last += 1
+        in_flight.append(last)
+        noted = h.session._passed_over
+        assert noted <= passed
+        assert (in_flight[0] in noted) == (in_flight[0] in passed)
+        assert len(h.session._order) < 50
+
+
+def test_a_message_that_times_out_comes_last_of_what_is_sent_again_with_its_flow() -> None:
+    h = SessionHarness()
+    other = replace(MESSAGE, attributes=replace(MESSAGE.attributes, source=UUri.parse("//veh1/A8000/2/8A51")))
+    names = ("a", "1", "b", "2")
+    of_two = [
+        Parcel(replace(other if name.isdigit() else MESSAGE, id=new_id(number), payload=name.encode()), name)
+        for number, name in enumerate(names)
+    ]
+    h.session.submit(of_two, h.done)
+    h.written()
+    h.session.has_timed_out = h.session.is_alive = True
+    h.reconnect(session_present=True)
+    assert h.written() == ["12dup", "24dup", "a1dup", "b3dup"]
+    h.reconnect(session_present=False)  # it is still overdue
+    assert h.written() == ["15", "26", "a7", "b8"]
+    assert h.told == []
 
 
 def test_nothing_is_resent_without_a_reconnect() -> None:

@@ -251,3 +251,17 @@ def test_puback_success(reason: int) -> None:
 )
 def test_connack_reason(reason: int, code: UCode) -> None:
     assert wire.connack_code(reason) is code
+
+
+@pytest.mark.parametrize("payload_format", list(UPayloadFormat))
+@pytest.mark.parametrize("token", [None, "a token"], ids=["put together", "by the codec"])
+def test_payload_format_is_a_user_property_too_where_that_is_wanted(
+    payload_format: UPayloadFormat, token: str | None
+) -> None:
+    message = UMessage(ID, replace(PUBLISH, payload_format=payload_format, token=token), b"x")
+    plain, both = (wire.Encoder("in-vehicle", "veh1", wanted) for wanted in (False, True))
+    without, packet = (through_codec(encoder.encode(message, 7, False)) for encoder in (plain, both))
+    added = [("12", str(int(payload_format)))] if payload_format else []
+    assert sorted(packet.user_properties) == sorted([*without.user_properties, *added])
+    assert packet.content_type == without.content_type
+    assert "12" not in dict(without.user_properties)
