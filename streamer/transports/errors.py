@@ -42,6 +42,7 @@ class Malformed(StrEnum):
     """Why a packet is not a uProtocol message: the label of the counter."""
 
     PACKET = "packet"
+    KIND = "kind"
     MARKER = "marker"
     VERSION = "version"
     ID = "id"
