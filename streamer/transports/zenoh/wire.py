@@ -6,8 +6,9 @@ Senders can be held to their keys by access control, so an address that is not t
 authority gets the key's. What differs is the id, which comes first, in 20 bytes of fixed layout, and what only some messages
 carry (`Attributes.carrying`).
 
-Of a sample, key, kind, priority, payload and attachment are read. The rest says nothing about the message, and anybody can set
-it: encoding (the format is in the attributes), timestamp (the time is in the id), source info, express, congestion control.
+Of a sample, key, kind, priority, payload and attachment are read. The rest says nothing about the message, and anybody may
+set it: encoding (the format is in the attributes), timestamp (the time is in the id), source info, express, congestion
+control.
 """
 
 from typing import Final
