@@ -105,6 +105,10 @@ class ZenohTransport(ListeningTransport):
         """Why there is no session, as long as there is none."""
         return [self._problem] if self._problem else []
 
+    def figures(self) -> Mapping[str, float]:
+        """How many subscriptions there are in Zenoh, how many of them are wide, and how many keys they have had so far."""
+        return self._intake.figures()
+
     @property
     def is_stalled(self) -> bool:
         """Whether messages wait because Zenoh takes nothing at the moment."""
