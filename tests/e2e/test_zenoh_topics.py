@@ -95,11 +95,11 @@ async def test_figures_count_what_zenoh_has_and_has_had() -> None:
         for topic in topics:
             await transport.register_listener(topic, None, inbox)
         there = {"subscriptions": OWN_AT_MOST + 1, "wide_subscriptions": 1, "keys": OWN_AT_MOST + 1}
-        assert transport.figures() == there
+        assert transport._intake.figures() == there
         for topic in topics:
             await transport.unregister_listener(topic, None, inbox)
         gone = {"subscriptions": 0, "wide_subscriptions": 0, "keys": OWN_AT_MOST + 1}
-        await until(lambda: transport.figures() == gone, "the end of all")
+        await until(lambda: transport._intake.figures() == gone, "the end of all")
         for number in range(MANY):  # ever new ones
             await transport.register_listener(topics[0]._replace(version=3, resource=0x9000 + number), None, inbox)
-        assert transport.figures() == {"subscriptions": 1, "wide_subscriptions": 1, "keys": OWN_AT_MOST + 1}
+        assert transport._intake.figures() == {"subscriptions": 1, "wide_subscriptions": 1, "keys": OWN_AT_MOST + 1}
