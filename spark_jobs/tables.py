@@ -139,7 +139,18 @@ ANOMALIES = _table(
     "days INT",
 )
 
-STATUSES = ("delivered", "lost", "expired", "dead_lettered", "rejected", "unheard", "sampled_out", "unwanted", "local")
+STATUSES = (
+    "delivered",
+    "lost",
+    "expired",
+    "dead_lettered",
+    "rejected",
+    "unheard",
+    "sampled_out",
+    "unwanted",
+    "local",
+    "unconfirmed",
+)
 """What became of a message across all streamers. Lost: handed over by one, expected at another, never seen there."""
 
 FINDINGS = ("lost", "expired", "dead_lettered", "rejected", "delivered_twice", "duplicate", "untraced")

@@ -1,20 +1,23 @@
 """The orderly end of a router: takes what has arrived, delivers what can be delivered, keeps or dead-letters the rest.
 
 The law of this file:
-- All endpoints stop receiving before anything is waited for (`leaving`).
-- With a journal, the messages taken enter it at once, whatever the bounds of the queues say. The drain waits only for
-  messages that make progress. The others stay in the journal; those for which it has no room become dead letters.
-- Without a journal, or with one that cannot be written, the drain waits for all messages. What is left becomes dead letters,
-  except for messages that their source still has.
+- With a journal, networks that keep no message for us are left last, because what is sent there meanwhile is lost. We go on
+  receiving from them, into the journal, while what was taken before makes progress, and what was sent may be confirmed. Then
+  the drain waits for what is in flight, for a moment. The rest stays in the journal; what it has no room for becomes a dead
+  letter.
+- Without a journal, or with one that cannot be written, all endpoints stop receiving first, and the drain waits for all
+  messages. What is left becomes dead letters, except for messages that their source still has.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 
 from streamer.delivery.egress import Egress
+from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import QUEUED, Delivery
-from streamer.delivery.leaving import Parts, movable, stop_all, stop_receiving, unpack_all
+from streamer.delivery.leaving import Parts, sendable, stop_all, stop_receiving, unpack_all
 from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
@@ -23,6 +26,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 logger = logging.getLogger("ustreamer.drain")
 
+_CONFIRMATIONS_S = 4.0  # for what was sent: a receiver that lives is heard every 2.5 s, unless its lease is longer
+_ANSWERS_S = 1.0  # for what is in flight, while nothing is received any more
 _LAST_WORDS_S = 1.0  # after the drain: time for the dead letters of what was given up
 _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
 _NOT_WRITTEN = Failure(
@@ -42,10 +47,17 @@ class Drain:
         self._notices = parts.notices
         self._custody = parts.custody
         self._journal = parts.journal
+        self._clock = parts.clock
 
     async def run(self, within_s: float) -> int:
         """Take nothing new, and wait for deliveries for at most ``within_s`` seconds; the number of messages left."""
         self._say_what_is_waited_for(within_s)
+        if self._journal_works:
+            for name, ingress in self._outside():
+                if self._transports[name].keeps_unacknowledged:
+                    ingress.close()
+            await self._pump.until(self._progress(), within_s)
+            within_s = min(within_s, _ANSWERS_S)
         await self._stop_receiving()
         await self._pump.until(self._is_done, within_s)
         if LOCAL_ENDPOINT in self._ingresses:  # until now our services could answer what was taken before
@@ -78,20 +90,34 @@ class Drain:
 
     async def _stop_receiving(self) -> None:
         """Take what has arrived, then stop receiving. Our own services go on, so that earlier Requests are answered."""
-        outside = [(name, ingress) for name, ingress in self._ingresses.items() if name != LOCAL_ENDPOINT]
         has_journal = self._journal is not None
-        await asyncio.gather(*(stop_receiving(each, self._transports[name], has_journal) for name, each in outside))
+        await asyncio.gather(*(stop_receiving(each, self._transports[name], has_journal) for name, each in self._outside()))
+
+    def _outside(self) -> list[tuple[str, Ingress]]:
+        return [(name, ingress) for name, ingress in self._ingresses.items() if name != LOCAL_ENDPOINT]
 
     # -- waiting
+
+    def _progress(self) -> Callable[[], bool]:
+        """With a journal: whether what we have now is settled, as far as it can be. More messages come meanwhile."""
+        until_s = self._clock.monotonic_s() + _CONFIRMATIONS_S
+        goals = {egress: _settled(egress) + egress.unsettled() for egress in self._egresses.values()}
+
+        def is_made() -> bool:
+            now_s = self._clock.monotonic_s()
+            return not any(
+                _settled(egress) < goal and (sendable(egress) or (now_s < until_s and _may_be_confirmed(egress, now_s)))
+                for egress, goal in goals.items()
+            )
+
+        return is_made
 
     def _is_done(self) -> bool:
         if not self._unfinished():
             return True
         if not self._journal_works:
             return False
-        egresses = self._egresses.values()
-        is_sending = any(egress.in_flight and egress.transport.state is LinkState.UP for egress in egresses)
-        return not is_sending and not any(self._awaited(egress) for egress in egresses)
+        return not any(egress.in_flight and egress.transport.state is LinkState.UP for egress in self._egresses.values())
 
     @property
     def _journal_works(self) -> bool:
@@ -99,7 +125,7 @@ class Drain:
 
     def _awaited(self, egress: Egress) -> int:
         """For how many messages of an endpoint the drain waits; with a journal, only for those that can be sent now."""
-        return movable(egress) if self._journal_works else egress.unsettled()
+        return sendable(egress) if self._journal_works else egress.unsettled()
 
     def _unfinished(self) -> int:
         held = sum(egress.unsettled() for egress in self._egresses.values())
@@ -110,7 +136,7 @@ class Drain:
     async def _give_up(self) -> None:
         """Without a journal: dead-letter the messages that nobody else keeps."""
         for egress in self._egresses.values():
-            unpack_all(egress, self._settler)
+            unpack_all(egress)
         for queue in [queue for egress in self._egresses.values() for queue in egress.queues if queue.source]:
             for delivery in list(queue.waiting()):
                 if delivery.received.is_kept or not delivery.received.source_keeps:
@@ -133,11 +159,21 @@ class Drain:
 
     def _fail(self, delivery: Delivery, failure: Failure) -> None:
         delivery.lane.drop(delivery)
-        self._settler.fail(delivery, failure)
+        self._settler.give_up(delivery, failure)
 
     async def _last_words(self) -> None:
         self._pump.run()
         await self._pump.until(lambda: not any(queue.messages for queue in self._notices.queues()), _LAST_WORDS_S)
+
+
+def _settled(egress: Egress) -> int:
+    return sum(queue.stats.settled for queue in egress.queues)
+
+
+def _may_be_confirmed(egress: Egress, now_s: float) -> bool:
+    """Whether the network can say soon that what was sent has arrived. Elsewhere it would take `unconfirmed_s`."""
+    is_sent = egress.store is not None and egress.store.may_confirm
+    return is_sent and egress.transport.arrived_until_s(now_s) > -math.inf
 
 
 def _listed(numbers: Iterable[tuple[str, int]]) -> str:

@@ -14,7 +14,7 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.in_flight import FEW_WAIT, InFlight
-from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, REDELIVERED, RETURNED, Delivery, Hold, Lane
+from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
@@ -27,12 +27,12 @@ from streamer.routing.pause_rules import PauseRules
 from streamer.transports.base import UNCONFIRMED, Unconfirmed, UTransport
 from streamer.transports.errors import LinkLostError, MayHaveArrivedError, PermanentError, RefusedError, SendError
 from streamer.transports.events import LinkState
+from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.egress")
 
 _UNCONFIRMED: Final = UNCONFIRMED
-_MAY_NOT_RETURN: Final = MAX_RETURNS * RETURNED  # a history from here on
 _QUANTUM: Final = 64  # a lane's turn: long enough to make batches, short enough that many flows share a window
 _REFILLS = 64  # lanes that are refilled from batches per tick, beside those that are refilled as they send
 _READ_RETRY_S = 1.0  # for a journal that could not be read
@@ -117,9 +117,9 @@ class Egress:
         self._pump.mark(self)
 
     def give_up(self, delivery: Delivery, failure: Failure) -> None:
-        """Settle a message that waits in a lane as failed."""
+        """End a message that waits in a lane: there is no room for it."""
         delivery.lane.drop(delivery)
-        self._settler.fail(delivery, failure)
+        self._settler.give_up(delivery, failure)
 
     # -- holding lanes
 
@@ -173,17 +173,37 @@ class Egress:
             self._refill_some(self._clock.wall_ms())
             self.pump(self._clock.wall_ms())
         elif self.store is not None:
+            self.confirm_arrived()  # the lost node is still a witness
             self.store.node_lost(self._clock.monotonic_s())
 
     def refill(self, lane: Lane) -> None:
         """Unpack a lane's next messages from their batch, if they are in one. If they cannot be read now, the lane waits."""
-        if lane.redeliveries and self.store is not None:
+        if lane.redeliveries:
             try:
-                for share in self.store.refill(lane):
-                    self._settler.lost(lane, share)
+                self.unpack(lane)
             except JournalError as exc:
                 logger.error("batch_not_read endpoint=%s error=%s", self.name, exc)
                 self._back_off(lane, _READ_RETRY_S)
+
+    def unpack(self, lane: Lane, whole: bool = False) -> None:
+        """Unpack a lane's next messages from their batch, or all of them. Raises `JournalError`: call again."""
+        store = self.store
+        assert store is not None
+        for share in store.refill(lane, whole):
+            self._settler.lost(lane, share)
+        if store.answered:
+            for delivery in [each for each in lane.items if each.state is QUEUED and store.answered.pop(each.seq, False)]:
+                self._settle_answered(delivery)
+
+    def request_answered(self, response: Attributes) -> None:
+        """Settle a Request to this endpoint as delivered, because a Response to it has come from here."""
+        if self.store is not None and (delivery := self.store.request_answered(response)) is not None:
+            self._settle_answered(delivery)
+
+    def _settle_answered(self, delivery: Delivery) -> None:
+        delivery.lane.drop(delivery)
+        self._settler.delivered((delivery,))
+        self._pump.settled(self, self._pumping)
 
     def _refill_some(self, now_ms: int) -> None:
         if self.store is not None:
@@ -289,7 +309,7 @@ class Egress:
         return loaded
 
     def _expire(self, delivery: Delivery) -> None:
-        self._settler.fail(delivery, expired_in(delivery.lane, self.name, self.transport.state))
+        self._settler.give_up(delivery, expired_in(delivery.lane, self.name, self.transport.state))
 
     def _submit(self, out: list[Delivery], now_s: float) -> None:
         for delivery in out:
@@ -327,14 +347,18 @@ class Egress:
             self.flight.few_wait()
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
-        """Pack deliveries that were sent and will not be confirmed. Those sent before the last receiver was lost return."""
+        """Pack deliveries that were sent and will not be confirmed. Those sent before the last receiver was lost return.
+
+        But not for ever: see `MAX_RETURNS`.
+        """
         left: list[Delivery] = []
         for delivery in deliveries:
             lane = delivery.lane
             is_unconfirmed = lane.unconfirmed_in_flight > 0
             lane.confirmed()
-            if is_unconfirmed:
-                delivery.history |= REDELIVERED
+            if is_unconfirmed and delivery.returns < MAX_RETURNS:
+                delivery.history |= REDELIVERED | MAY_HAVE_ARRIVED
+                delivery.returns += 1
                 lane.put_back(delivery)
                 lane.queue.came_back(delivery)
             else:
@@ -345,11 +369,12 @@ class Egress:
 
     def _lost(self, deliveries: Sequence[Delivery], may_have_arrived: bool) -> None:
         """The link was lost. What may have arrived returns as often as what is unconfirmed, everything else for ever."""
-        if may_have_arrived and self.store is not None:
-            self._unconfirmed([each for each in deliveries if each.history >= _MAY_NOT_RETURN], self.store)
-            deliveries = [each for each in deliveries if each.history < _MAY_NOT_RETURN]
+        if may_have_arrived and self.store is not None and self.store.unconfirmed_s:
+            self._unconfirmed([each for each in deliveries if each.returns >= MAX_RETURNS], self.store)
+            deliveries = [each for each in deliveries if each.returns < MAX_RETURNS]
         for delivery in deliveries:
-            delivery.history = (delivery.history | REDELIVERED) + RETURNED * may_have_arrived
+            delivery.history |= REDELIVERED | MAY_HAVE_ARRIVED if may_have_arrived else REDELIVERED
+            delivery.returns += may_have_arrived
         self._take_back(deliveries)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
@@ -392,9 +417,18 @@ class Egress:
             queue.tick(now_s, self.transport.state is LinkState.UP)
         self._absent.tick(now_s)
         if self.store is not None:
-            absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
-            for lane, share in self.store.take_confirmed(now_s, absent_s):
-                self._settler.confirmed(lane, share)
+            self.confirm_arrived()
             self._refill_some(now_ms)
         self._pump.settled(self)
         self.pump(now_ms)
+
+    def confirm_arrived(self) -> None:
+        """Settle what was sent unconfirmed, and has arrived by what the network says, or by the time that has passed."""
+        if self.store is None:
+            return
+        now_s = self._clock.monotonic_s()
+        absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
+        for lane, share in self.store.take_confirmed(now_s, absent_s, self.transport.arrived_until_s(now_s)):
+            self._settler.confirmed(lane, share)
+        for lane, share in self.store.take_evicted():
+            self._settler.unconfirmed_for_good(lane, share)

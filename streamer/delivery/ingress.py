@@ -3,7 +3,7 @@
 Per batch it reads the clocks and sends; per flow it asks `resolve` for the decision; the rest is per message.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from streamer.clock import Clock
 from streamer.delivery import refusals
@@ -24,7 +24,7 @@ from streamer.routing.outcome import Failure
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import Received, Refused, UListener, UTransport
 from streamer.transports.errors import Unwanted
-from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
@@ -49,7 +49,9 @@ class Ingress(UListener):
         pump: Pump,
         interest: Interest | None = None,
         tokens: Tokens | None = None,
+        request_answered: Callable[[Attributes], None] = lambda response: None,
     ) -> None:
+        """``request_answered`` is told every Response, before it is known whether there is room for it."""
         self.name = name
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
@@ -66,6 +68,7 @@ class Ingress(UListener):
         self.closed = self._takes_rest = self._is_unbounded = False  # see `close`, `take_rest`
         self._has_table = False  # a reload adds an endpoint some time before its table is used
         self._egress: Egress | None = None  # where the last message went
+        self._request_answered = request_answered
         self._expired = 0  # in the backlog, since the last tick
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
@@ -253,6 +256,8 @@ class Ingress(UListener):
                 else:
                     self._turn_away(received, resolved.failure)
                 continue
+            if attributes.reqid is not None:
+                self._request_answered(attributes)
             key = message.id + attributes.origin if attributes.sink is None else key_of(message)
             if key in seen.young or key in seen.old or (attributes.sink is not None and seen.is_copy(message)):
                 self._seen_before(key, received)

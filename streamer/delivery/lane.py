@@ -66,7 +66,8 @@ RESTORED: Final = 2
 REDRIVEN: Final = 4
 """Of a delivery: the message was a dead letter."""
 
-RETURNED: Final = 8  # added each time that it has returned because a node was lost: `UnconfirmedStore` bounds how often
+MAY_HAVE_ARRIVED: Final = 8
+"""Of a delivery: it was sent while somebody listened, so it is not reported as failed if its time runs out."""
 
 
 class Delivery:
@@ -75,7 +76,8 @@ class Delivery:
     ``received`` is what came in (and is released when this delivery is settled), ``message`` what goes out.
     ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock, ``sent_s`` when it last left (0: never).
     ``seq`` orders the lane and is its number in the journal, if it is ``journaled``. ``spilled``: its payload is only there.
-    ``history``: bits of `REDELIVERED`, `RESTORED` and `REDRIVEN`, and multiples of `RETURNED`.
+    ``history``: bits of `REDELIVERED`, `RESTORED`, `REDRIVEN` and `MAY_HAVE_ARRIVED`. ``returns``: how often it has returned
+    to its lane because a receiver or a node was lost; `UnconfirmedStore` bounds it.
     """
 
     __deletable__ = ("message", "received")
@@ -88,6 +90,7 @@ class Delivery:
         "lane",
         "message",
         "received",
+        "returns",
         "sent_s",
         "seq",
         "size",
@@ -108,6 +111,7 @@ class Delivery:
         self.sent_s = 0.0
         self.attempts = 0
         self.history = 0
+        self.returns = 0
         self.state = QUEUED
         self.journaled = False
         self.spilled = False

@@ -124,6 +124,14 @@ def movable(egress: Egress) -> int:
     return egress.unsettled() - sum(lane.waiting_messages for lane in lanes)
 
 
+def sendable(egress: Egress) -> int:
+    """How many messages for an endpoint can be sent now, or are in flight."""
+    if egress.transport.state is not LinkState.UP:
+        return 0
+    lanes = (lane for queue in egress.queues for lane in queue.lanes.values() if not _is_stuck(lane))
+    return egress.in_flight + sum(lane.waiting_messages for lane in lanes)
+
+
 def _is_unconfirmed(egress: Egress) -> bool:
     return egress.in_flight > 0 or (egress.store is not None and egress.store.may_confirm)
 
@@ -134,12 +142,10 @@ def _is_stuck(lane: Lane) -> bool:
     return bool(lane.hold) and not is_unknown
 
 
-def unpack_all(egress: Egress, settler: Settler) -> None:
+def unpack_all(egress: Egress) -> None:
     """Unpack everything that is to be sent again, however much memory that takes. Raises `JournalError`: call again."""
-    if egress.store is not None:
-        for lane in [lane for queue in egress.queues for lane in queue.lanes.values() if lane.redeliveries]:
-            for share in egress.store.refill(lane, whole=True):
-                settler.lost(lane, share)
+    for lane in [lane for queue in egress.queues for lane in queue.lanes.values() if lane.redeliveries]:
+        egress.unpack(lane, whole=True)
 
 
 class Leaving:
@@ -210,7 +216,7 @@ class Leaving:
                         return given_up
                 if delivery.state is QUEUED:  # not evicted or expired meanwhile
                     delivery.lane.drop(delivery)
-                    self._parts.settler.fail(delivery, _REMOVED)
+                    self._parts.settler.give_up(delivery, _REMOVED)
                 given_up += 1
             self._parts.pump.run()  # what has expired elsewhere is found here, too
         return given_up
@@ -234,19 +240,19 @@ class Leaving:
         await attempt(self._egress.transport.stop, "stop", self._egress.name)
 
     async def _until_unpacked(self) -> None:
-        """What was sent counts as delivered: nothing can confirm it now. What was to be sent again is unpacked.
+        """End what was sent: nothing can confirm it now. Unpack what was to be sent again.
 
         If the daemon has to stop while that cannot be read, it stays in the journal.
         """
         egress, settler = self._egress, self._parts.settler
         if egress.store is not None:
             for lane, share in egress.store.take_all(self._parts.clock.monotonic_s()):
-                settler.confirmed(lane, share)
+                settler.unconfirmed_for_good(lane, share)
         is_tried = False
         while not (is_tried and self._parts.is_draining):
             is_tried = True
             try:
-                unpack_all(egress, settler)
+                unpack_all(egress)
                 return
             except JournalError as exc:
                 logger.error("batch_not_read endpoint=%s error=%s", egress.name, exc)

@@ -34,6 +34,7 @@ class LaneHolder(Protocol):
     def hold(self, lane: Lane, why: Hold) -> None: ...
     def release_hold(self, lane: Lane, why: Hold) -> None: ...
     def refill(self, lane: Lane) -> None: ...
+    def confirm_arrived(self) -> None: ...
     def pump(self, now_ms: int) -> None: ...
 
 
@@ -97,25 +98,28 @@ class AbsentLanes:
             self._nobody(lane, self._clock.monotonic_s())
         elif presence is Presence.INTERRUPTED:
             lane.lost_receiver |= lane.live > 0  # perhaps somebody listened when they came
-            self._redeliver(lane, self._clock.monotonic_s(), is_return=True)
+            self._redeliver(lane, self._clock.monotonic_s(), has_listener=True)
 
     def _nobody(self, lane: Lane, now_s: float) -> None:
         if lane.absent_since_s is None:
             lane.absent_since_s = now_s
         self._absent[lane] = None
-        self._redeliver(lane, now_s, is_return=False)
+        self._redeliver(lane, now_s, has_listener=False)
         if lane not in self._logged and (lane.lost_receiver or not lane.is_publish):  # else its messages do not wait
             self._logged.add(lane)
             self._settler.log.held(lane, NOBODY_LISTENS)
         self._egress.file(lane)
 
-    def _redeliver(self, lane: Lane, now_s: float, is_return: bool) -> None:
-        """What was sent and is not confirmed returns to the lane. ``is_return``: see `UnconfirmedStore.redeliver`."""
+    def _redeliver(self, lane: Lane, now_s: float, has_listener: bool) -> None:
+        """What was sent and is not confirmed returns to the lane. ``has_listener``: see `UnconfirmedStore.redeliver`."""
+        if lane.unconfirmed:
+            self._egress.confirm_arrived()  # whoever stops listening in order has said so after taking what was sent before
         if lane.unconfirmed or lane.in_flight:
             lane.lost_receiver = True
             lane.unconfirmed_in_flight = lane.in_flight
             if self._store is not None and lane.unconfirmed:
-                self._store.redeliver(lane, now_s, is_return)
+                for share in self._store.redeliver(lane, now_s, has_listener):
+                    self._settler.unconfirmed_for_good(lane, share)
 
     def unheard(self, lane: Lane) -> None:
         """Nobody listens to what waits in a lane: settle it with the next pump."""
@@ -160,7 +164,7 @@ class AbsentLanes:
                 self._settler.unheard(delivery)
             else:
                 text = f"nobody listened for {absent_s:g} s"
-                self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, text))
+                self._settler.give_up(delivery, Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, text))
         if lane.lost_receiver and not (lane.redeliveries or _may_have_lost(lane)):
             lane.lost_receiver = False
             self._egress.file(lane)

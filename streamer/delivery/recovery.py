@@ -14,7 +14,7 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import Where
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
+from streamer.delivery.lane import MAY_HAVE_ARRIVED, REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import RouteStats
@@ -138,8 +138,8 @@ class Recovery:
         lane = queue.lane((attributes.source, attributes.sink))
         now_s = self._clock.monotonic_s()
         delivery = Delivery(received, leaving, lane, row.number, leaving.size, now_s, row.entered_ms)
-        delivery.attempts = row.attempts
-        delivery.history = REDELIVERED | RESTORED
+        delivery.attempts = row.attempts if row.attempts >= 0 else ~row.attempts
+        delivery.history = REDELIVERED | RESTORED if row.attempts >= 0 else REDELIVERED | RESTORED | MAY_HAVE_ARRIVED
         self._custody.restored(delivery)
         self._seen.hold(key_of(message), received)
         self._found.waiting += 1

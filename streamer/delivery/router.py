@@ -109,7 +109,16 @@ class Router:
             egress.add_queue(queue)
         receiving = Receiving(name, transport, self._later, self.clock)
         self.ingresses[name] = Ingress(
-            name, receiving, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest, self._tokens
+            name,
+            receiving,
+            self.settler,
+            self.seen,
+            self.clock,
+            self.custody,
+            self.pump,
+            self.interest,
+            self._tokens,
+            egress.request_answered,
         )
 
     def replace_transport(self, name: str, transport: UTransport) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from streamer.delivery.lane import SETTLED, Delivery
+from streamer.delivery.lane import MAY_HAVE_ARRIVED, SETTLED, Delivery
 from streamer.journal import codec
 from streamer.journal.entries import Row
 from streamer.transports.base import Received
@@ -32,7 +32,9 @@ def row_of(delivery: Delivery, body: bytes) -> Row:
     """The row of a delivery whose message is ``body`` (`codec.pack`)."""
     queue = delivery.lane.queue
     marked = codec.sink_change(delivery.received.message.attributes, delivery.message.attributes)
-    return Row(delivery.seq, queue.name, queue.source, queue.target, delivery.entered_ms, delivery.attempts, marked, body)
+    may_have_arrived = delivery.history & MAY_HAVE_ARRIVED
+    attempts = ~delivery.attempts if may_have_arrived else delivery.attempts
+    return Row(delivery.seq, queue.name, queue.source, queue.target, delivery.entered_ms, attempts, marked, body)
 
 
 def take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) -> None:

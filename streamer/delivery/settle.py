@@ -13,7 +13,7 @@ from streamer.delivery.dead_letter import NOWHERE, Where
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.flow_log import DEAD_LETTERED, GIVEN_UP, FlowLog
-from streamer.delivery.lane import REDRIVEN, Delivery, Lane
+from streamer.delivery.lane import MAY_HAVE_ARRIVED, REDRIVEN, Delivery, Lane
 from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.delivery.tap import Taps
@@ -33,6 +33,7 @@ logger = logging.getLogger("ustreamer.settle")
 NO_ROUTE = "none"
 """The name of the account of messages that no route takes."""
 
+_UNCONFIRMED = Failure(Outcome.UNCONFIRMED, UCode.OK, "it was sent, and nothing has confirmed that it arrived")
 _UNHEARD = Failure(Outcome.UNHEARD, UCode.OK, "nobody listens")
 _UNHEARD_AGAIN = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "nobody listens, and it was to be sent again")
 _COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
@@ -115,18 +116,29 @@ class Settler:
         if self._tracer is not None:
             self._tracer.confirmed(lane, share.traces, self._clock.monotonic_s())
 
+    def unconfirmed_for_good(self, lane: Lane, share: LaneShare) -> None:
+        """End unconfirmed messages of a lane, about which nothing more can be found out."""
+        self._end(lane, share, _UNCONFIRMED)
+
     def lost(self, lane: Lane, share: LaneShare) -> None:
-        """Unconfirmed messages of a lane cannot be read any more. The caller has logged that."""
-        lane.queue.stats.count(UNREADABLE.outcome, UNREADABLE.code, share.count)
+        """End unconfirmed messages of a lane that cannot be read any more. The caller has logged that."""
+        self._end(lane, share, UNREADABLE)
+
+    def _end(self, lane: Lane, share: LaneShare, failure: Failure) -> None:
+        lane.queue.stats.count(failure.outcome, failure.code, share.count)
         if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-            self._tracer.lost(lane, share.traces, share.count, UNREADABLE, now_s, now_ms)
+            self._tracer.lost(lane, share.traces, share.count, failure, now_s, now_ms)
         if self._taps is not None:
-            self._taps.lost(lane, share.count, UNREADABLE)
+            self._taps.lost(lane, share.count, failure)
 
     def unheard(self, delivery: Delivery) -> None:
         """Nobody listens to a Publish: settle it as unheard. A redriven one becomes a dead letter again."""
-        self.fail(delivery, _UNHEARD_AGAIN if delivery.history & REDRIVEN else _UNHEARD)
+        self.give_up(delivery, _UNHEARD_AGAIN if delivery.history & REDRIVEN else _UNHEARD)
+
+    def give_up(self, delivery: Delivery, failure: Failure) -> None:
+        """End a message for which there is no more time or room. If it may have arrived, that is no failure."""
+        self.fail(delivery, _UNCONFIRMED if delivery.history & MAY_HAVE_ARRIVED else failure)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """A message that was accepted will not be delivered."""
@@ -204,7 +216,7 @@ class Settler:
         victims = queue.victims(size, priority_class)
         for victim in victims or ():
             victim.lane.drop(victim)
-            self.fail(victim, failure)
+            self.give_up(victim, failure)
         return victims is not None
 
     def _record(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:

@@ -1,14 +1,17 @@
 """Keeps the messages that one endpoint has sent without a confirmation, until they count as delivered or are sent again.
 
 Messages are packed into *batches*: those that were sent between two flushes. A batch is confirmed, and its messages count as
-delivered, once it is ``unconfirmed_s`` old and there was no sign of a loss:
+delivered, once the network says that they have arrived (`UTransport.arrived_until_s`), or once it is ``unconfirmed_s`` old
+and there was no sign of a loss:
 
     nobody listens to a flow any more   the flow's messages return to the head of their lane, and wait there
     a node was lost                     batches are set aside: when a node comes they are sent again, and if none comes
                                         within ``absent_s``, they count as delivered to the nodes that were there
 
-Any node that comes and goes gives the second sign, not only receivers. So a message returns at most `MAX_RETURNS` times
-because of it: otherwise a node that never stays would have everything sent for ever, and nothing confirmed.
+A Response proves that its Request has arrived, also one that has returned to its lane meanwhile.
+
+Receivers that come and go, and nodes that are no receivers, give these signs as often as they want. So a message returns at
+most `MAX_RETURNS` times. After that it is not sent again: it ends as unconfirmed if nobody listens, else it waits as above.
 
 Messages to be redelivered stay packed until their lane asks for them (`Lane.redeliveries`): there may be more of them than
 memory should hold. With a journal the bodies of batches are only there. The law: a batch is deleted from the journal in the
@@ -19,10 +22,10 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from streamer.delivery.dedup import SeenIds
-from streamer.delivery.lane import REDELIVERED, RESTORED, RETURNED, Delivery, Lane
+from streamer.delivery.lane import MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneShare, OpenBatch, UnconfirmedBatch
 from streamer.journal import codec
@@ -33,13 +36,14 @@ from streamer.uprotocol.uuid import created_ms
 
 logger = logging.getLogger("ustreamer.unconfirmed")
 
-MAX_RETURNS = 3
-"""How often a message is sent again because a node was lost, while somebody listens."""
+MAX_RETURNS = 2
+"""How often a message is sent again because a receiver or a node was lost: nobody gets more than three copies."""
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
 _PARSED = 8  # batches that several lanes are being refilled from
+_MAX_REQUESTS = 8192  # of which it is known where they are, so that a Response can prove them
 
 
 class BatchKeeper(Protocol):
@@ -79,7 +83,7 @@ class UnconfirmedStore:
         tracer: Tracer | None = None,
         is_patient: bool = True,
     ) -> None:
-        """``is_patient``: at the bound nothing more is sent; else the oldest then count as delivered early."""
+        """``is_patient``: at the bound nothing more is sent; else the oldest then end as unconfirmed (`take_evicted`)."""
         self.target = target
         self.is_patient = is_patient
         self.unconfirmed_s = unconfirmed_s
@@ -96,6 +100,8 @@ class UnconfirmedStore:
         self._parsed: OrderedDict[int, tuple[bytes, dict[int, list[codec.PackedMessage]]]] = OrderedDict()
         self._open = OpenBatch()
         self._returned: dict[int, OpenBatch] = {}  # by how often they have returned; none is empty
+        self._requests: dict[bytes, tuple[Lane, int]] = {}  # lane and seq of Requests by their id; the latest
+        self.answered: dict[int, bool] = {}  # the seq of those that were answered, and may be in a batch; the latest
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Have another tracer pack the records of what is sent from now on, or none."""
@@ -123,19 +129,20 @@ class UnconfirmedStore:
 
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """Add deliveries that were sent to the open batches."""
-        returned = [delivery for delivery in deliveries if delivery.history >= RETURNED]
+        returned = [delivery for delivery in deliveries if delivery.returns]
         if returned:
-            deliveries = [delivery for delivery in deliveries if delivery.history < RETURNED]
+            deliveries = [delivery for delivery in deliveries if not delivery.returns]
             for delivery in returned:
-                self._add(self._returned.setdefault(delivery.history // RETURNED, OpenBatch()), (delivery,), now_s)
+                self._add(self._returned.setdefault(delivery.returns, OpenBatch()), (delivery,), now_s)
         if deliveries:
             self._add(self._open, deliveries, now_s)
+        _forget_oldest(self._requests)
 
     def _add(self, current: OpenBatch, deliveries: Sequence[Delivery], now_s: float) -> None:
         is_first, was_urgent = not current.records, current.is_ours
         if is_first:
             current.made_s = now_s
-        self._unconfirmed_bytes += current.add(deliveries, now_s, self._tracer)
+        self._unconfirmed_bytes += current.add(deliveries, now_s, self._tracer, self._requests)
         if current.bytes >= _BATCH_BYTES:
             self.close(now_s)
             self._keeper.sent(True)
@@ -223,15 +230,25 @@ class UnconfirmedStore:
 
     # -- time
 
-    def take_confirmed(self, now_s: float, absent_s: float) -> list[tuple[Lane, LaneShare]]:
-        """Which messages of which lane count as delivered now. Called by the clock's tick."""
-        if any(current.made_s + _OPEN_S <= now_s for current in self._opened()):  # the journal is busy, and closes none
+    def take_confirmed(self, now_s: float, absent_s: float, arrived_until_s: float) -> list[tuple[Lane, LaneShare]]:
+        """Take out what counts as delivered now, by lane. What was sent up to ``arrived_until_s`` has arrived."""
+        # The journal may be busy, and close none.
+        if any(current.sent_s <= arrived_until_s or current.made_s + _OPEN_S <= now_s for current in self._opened()):
             self.close(now_s)
         found: list[tuple[Lane, LaneShare]] = []
-        while self._batches and (self._batches[0].made_s + self.unconfirmed_s <= now_s or self._is_too_much):
+        while self._batches and (
+            self._batches[0].sent_s <= arrived_until_s or self._batches[0].made_s + self.unconfirmed_s <= now_s
+        ):
             self._settle(self._batches.popleft(), found)
         while self._aside and self._aside[0][0] + absent_s <= now_s:
             self._settle(self._aside.popleft()[1], found)
+        return found
+
+    def take_evicted(self) -> list[tuple[Lane, LaneShare]]:
+        """Take out the oldest messages, as far as there are too many for the memory, by lane."""
+        found: list[tuple[Lane, LaneShare]] = []
+        while self._batches and not self.is_patient and self._unconfirmed_bytes > self.max_bytes:
+            self._settle(self._batches.popleft(), found)
         return found
 
     def stood_still(self, for_s: float) -> None:
@@ -242,37 +259,61 @@ class UnconfirmedStore:
             current.made_s += for_s
         self._aside = deque((lost_s + for_s, batch) for lost_s, batch in self._aside)
 
-    @property
-    def _is_too_much(self) -> bool:
-        return not self.is_patient and self._unconfirmed_bytes > self.max_bytes
-
     def _settle(self, batch: UnconfirmedBatch, found: list[tuple[Lane, LaneShare]]) -> None:
-        if not batch.shares:
-            return
         for lane in [lane for lane, share in batch.shares.items() if not share.to_redeliver]:
-            share = batch.shares.pop(lane)
-            found.append((lane, share))
-            self._unconfirmed_bytes -= share.bytes
-            _let_go(lane, share.count)
+            found.append((lane, self._take_out(batch, lane)))
+
+    def _take_out(self, batch: UnconfirmedBatch, lane: Lane) -> LaneShare:
+        """Take a lane's messages, which are not to be sent again, out of a batch. The caller settles them."""
+        share = batch.shares.pop(lane)
+        self._unconfirmed_bytes -= share.bytes
+        _let_go(lane, share.count)
         if not batch.shares:
             received, batch.received = batch.received, []
             self._gone(batch)
-            for each in received:  # all of it is confirmed before it was stored
+            for each in received:  # all of it is settled before it was stored
                 self._seen.release(each)
+        return share
+
+    # -- answers
+
+    def request_answered(self, response: Attributes) -> Delivery | None:
+        """Note that a Request has arrived. If it waits in its lane to be sent again, return it: the caller settles it."""
+        request_id = response.reqid or b""
+        found = self._requests.get(request_id)
+        if found is None or found[0].key != (response.sink, response.source):
+            return None
+        lane, seq = found
+        del self._requests[request_id]
+        for delivery in lane.items:
+            if delivery.seq >= seq:
+                if delivery.seq == seq and delivery.state is QUEUED:
+                    return delivery
+                break
+        self.answered[seq] = True
+        _forget_oldest(self.answered)
+        return None
 
     # -- signs of a loss
 
-    def redeliver(self, lane: Lane, now_s: float, is_return: bool = False) -> None:
-        """Nobody listens to the lane's flow any more: its unconfirmed messages return to the head of the lane, packed.
+    def redeliver(self, lane: Lane, now_s: float, has_listener: bool = False) -> list[LaneShare]:
+        """Return the unconfirmed messages of a lane to its head, packed: nobody listens to its flow any more.
 
-        ``is_return``: somebody does, but may have been lost for a moment. That counts like a node that was lost.
+        ``has_listener``: somebody does, but may have been lost for a moment. What has returned often enough stays then;
+        else it is taken out and returned, and ends as unconfirmed.
         """
         if any(lane in current.shares for current in self._opened()):
             self.close(now_s)
+        ended = []
         for batch in [*(batch for _, batch in self._aside), *self._batches]:
             share = batch.shares.get(lane)
-            if share is not None and not (is_return and batch.returns >= MAX_RETURNS):
-                self._mark_for_redelivery(lane, share, batch, is_return)
+            if share is None or share.to_redeliver:
+                continue
+            if batch.returns < MAX_RETURNS:
+                self._mark_for_redelivery(lane, share, batch, is_return=True)
+            elif not has_listener:
+                ended.append(self._take_out(batch, lane))
+        return ended
 
     def node_lost(self, now_s: float) -> None:
         """A node was lost, and may have missed everything that is unconfirmed."""
@@ -302,7 +343,7 @@ class UnconfirmedStore:
         return self._unconfirmed_bytes > 0
 
     def take_all(self, now_s: float) -> list[tuple[Lane, LaneShare]]:
-        """Nothing more can be found out: what is unconfirmed, and not to be redelivered, counts as delivered."""
+        """Nothing more can be found out: take out what is unconfirmed, and not to be redelivered, by lane."""
         self.close(now_s)
         found: list[tuple[Lane, LaneShare]] = []
         for batch in [*(batch for _, batch in self._aside), *self._batches]:
@@ -384,7 +425,8 @@ class UnconfirmedStore:
             received = Received(incoming)
             received.is_kept = True  # its source has been told, or will be with the batch
             delivery = Delivery(received, leaving, lane, record.seq, leaving.size, batch.made_s, record.entered_ms)
-            delivery.history = REDELIVERED | RESTORED | batch.shares[lane].returns * RETURNED
+            delivery.history = REDELIVERED | RESTORED | MAY_HAVE_ARRIVED
+            delivery.returns = batch.shares[lane].returns
             yield delivery
 
     def _gone(self, batch: UnconfirmedBatch) -> None:
@@ -393,6 +435,12 @@ class UnconfirmedStore:
         batch.body = None
         if batch.is_stored:
             self._keeper.forget_batch(batch.number)
+
+
+def _forget_oldest(entries: dict[Any, Any]) -> None:
+    """Keep the latest `_MAX_REQUESTS` entries."""
+    while len(entries) > _MAX_REQUESTS:
+        del entries[next(iter(entries))]
 
 
 def _let_go(lane: Lane, count: int) -> None:

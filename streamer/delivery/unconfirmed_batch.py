@@ -4,27 +4,30 @@ The journal stores a batch as one of its segments.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from streamer.delivery.lane import Delivery, Lane
 from streamer.delivery.tracer import Tracer
 from streamer.journal import codec
 from streamer.transports.base import Received
-from streamer.uprotocol.message import Attributes
+from streamer.uprotocol.message import Attributes, UMessageType
 from streamer.uprotocol.uuid import created_ms
 
 OVERHEAD_BYTES = 64
+_REQUEST: Final = UMessageType.REQUEST  # an enumeration looks its members up slowly
 
 
 class BatchFlow:
     """What messages of one batch have in common."""
 
-    __slots__ = ("incoming", "index", "lane", "outgoing")
+    __slots__ = ("incoming", "index", "is_request", "lane", "outgoing")
 
     def __init__(self, index: int, lane: Lane, incoming: Attributes, outgoing: Attributes) -> None:
         self.index = index
         self.lane = lane
         self.incoming = incoming
         self.outgoing = outgoing
+        self.is_request = outgoing.type is _REQUEST
 
 
 class LaneShare:
@@ -61,7 +64,8 @@ class LaneShare:
 class UnconfirmedBatch:
     """Messages that were sent at about the same time, and have returned as often: ``returns`` times.
 
-    ``received`` is what they came in as, until the batch is stored.
+    ``received`` is what they came in as, until the batch is stored. All were sent up to ``sent_s``, and it was closed at
+    ``made_s``.
     """
 
     __slots__ = (
@@ -72,6 +76,7 @@ class UnconfirmedBatch:
         "number",
         "received",
         "returns",
+        "sent_s",
         "shares",
         "size",
         "skip",
@@ -85,6 +90,7 @@ class UnconfirmedBatch:
         self.target = target
         self.number = number
         self.made_s = made_s
+        self.sent_s = made_s
         self.flows = flows
         self.shares = shares
         self.received: list[Received] = []
@@ -99,21 +105,25 @@ class UnconfirmedBatch:
 class OpenBatch:
     """The batch that is being filled. ``is_ours``: nobody else has one of its messages."""
 
-    __slots__ = ("_latest", "bytes", "flows", "is_ours", "made_s", "received", "records", "shares")
+    __slots__ = ("_latest", "bytes", "flows", "is_ours", "made_s", "received", "records", "sent_s", "shares")
 
     def __init__(self) -> None:
         self.flows: dict[tuple[Lane, Attributes], BatchFlow] = {}
         self._latest: dict[Lane, BatchFlow] = {}  # mostly the next one of the lane as well
-        self.made_s = 0.0
+        self.made_s = 0.0  # when the first was added
+        self.sent_s = 0.0  # when the last was
         self.is_ours = False
         self.records: list[bytes] = []
         self.shares: dict[Lane, LaneShare] = {}
         self.received: list[Received] = []
         self.bytes = 0
 
-    def add(self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None) -> int:
-        """Pack deliveries that were sent; how many bytes the batch has grown by is returned."""
+    def add(
+        self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None, requests: dict[bytes, tuple[Lane, int]]
+    ) -> int:
+        """Pack deliveries that were sent, and note lane and ``seq`` of each Request by its id; return the bytes added."""
         before = self.bytes
+        self.sent_s = now_s
         latest, records, shares, came = self._latest, self.records, self.shares, self.received
         for delivery in deliveries:
             lane = delivery.lane
@@ -125,6 +135,8 @@ class OpenBatch:
                 flow = latest[lane] = self._flow(lane, incoming, delivery.message.attributes)
             seq = delivery.seq
             records += codec.pack_record(flow.index, seq, delivery.entered_ms, message)
+            if flow.is_request:
+                requests[message.id] = (lane, seq)
             entry = shares.get(lane)
             if entry is None:
                 entry = shares[lane] = LaneShare(seq)
@@ -150,6 +162,7 @@ class OpenBatch:
         packed = [codec.pack_flow(_packed(flow)) for flow in flows]
         batch = UnconfirmedBatch(target, number, now_s, flows, self.shares)
         batch.body = codec.pack_segment(packed, self.records)
+        batch.sent_s = self.sent_s
         batch.start = codec.start_of(packed)
         batch.size = len(batch.body) + OVERHEAD_BYTES
         batch.received = self.received

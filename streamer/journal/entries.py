@@ -15,7 +15,8 @@ ENTRY_BYTES: Final = 200
 class Row(NamedTuple):
     """One delivery without an outcome yet.
 
-    ``source`` and ``target`` are endpoints. ``outgoing`` is the change of the sink (`codec.sink_change`), ``body`` a
+    ``source`` and ``target`` are endpoints. ``attempts`` is negative, ``-1 - attempts``, if the message may have arrived: an
+    earlier version then makes some more attempts. ``outgoing`` is the change of the sink (`codec.sink_change`), ``body`` a
     serialized `uprotocol.v1.UMessage`.
     """
 

@@ -18,6 +18,7 @@ class Outcome(StrEnum):
     UNWANTED = "unwanted"  # a Publish that no route forwards
     UNHEARD = "unheard"  # a Publish that a route forwards and nobody on the far network listens to
     SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than anybody on the far side asked for
+    UNCONFIRMED = "unconfirmed"  # it was sent while somebody listened, and ended before anything confirmed that it arrived
 
     @property
     def is_failure(self) -> bool:

@@ -11,6 +11,7 @@ message are in `received` and `events`, which may be compiled.
 """
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -192,6 +193,14 @@ class UTransport(ABC):
     def unconfirmed_s(self) -> float:
         """For how many seconds a message with the result `UNCONFIRMED` may still turn out to be lost."""
         return 0.0
+
+    def arrived_until_s(self, now_s: float) -> float:
+        """The moment before which everything that was sent has arrived, by what the network itself says.
+
+        On the monotonic clock, like ``now_s``. For messages with the result `UNCONFIRMED`; a network that says nothing
+        answers minus infinity, the default: then only `unconfirmed_s` counts.
+        """
+        return -math.inf
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
         """Whether the network may have stopped sending until something is acknowledged.

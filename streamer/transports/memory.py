@@ -4,6 +4,7 @@ All `MemoryTransport`s with the same bus name share one network: a message that 
 Tests control it: they take the link away, hold confirmations back and refuse messages.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakSet
@@ -67,7 +68,10 @@ class MemoryReceived(Received):
 
 
 class MemoryTransport(ListeningTransport):
-    """``refuse`` decides which messages are refused; while ``hold`` is set, nothing is confirmed. ``sent`` has left."""
+    """``refuse`` decides which messages are refused; while ``hold`` is set, nothing is confirmed. ``sent`` has left.
+
+    ``arrived_s``: what the network says with `arrived_until_s`.
+    """
 
     kind = "memory"
     keeps_unacknowledged = True
@@ -79,6 +83,7 @@ class MemoryTransport(ListeningTransport):
         self.bus = options.bus
         self.refuse: Callable[[UMessage], SendError | None] = lambda message: None
         self.hold = False
+        self.arrived_s = -math.inf
         self.sent: list[UMessage] = []
         self._unconfirmed: deque[tuple[Parcel, Done]] = deque()
         self._presences: dict[tuple[UUri, UUri | None], Presence] = {}
@@ -87,6 +92,9 @@ class MemoryTransport(ListeningTransport):
     @property
     def unconfirmed_s(self) -> float:
         return self.options.unconfirmed_s
+
+    def arrived_until_s(self, now_s: float) -> float:
+        return self.arrived_s
 
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
         self._watched.setdefault((source, sink), []).append(on_presence)

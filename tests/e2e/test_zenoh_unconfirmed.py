@@ -313,7 +313,7 @@ async def test_node_that_comes_and_goes_for_ever_has_nothing_sent_for_ever() -> 
     """A device of no importance that restarts again and again, or somebody who wants to keep the streamer busy."""
     listen = free_endpoint()
     first, second = (Plain(4, ("alpha", 1, 1, 0x8000), ("beta", 2, 1, 0), text) for text in (b"first", b"second"))
-    options = {"listen": [listen], "uncertain_s": 60}
+    options = {"listen": [listen], "uncertain_s": 60, "link_evidence": False}
     async with Topology("mqtt/off-vehicle", "zenoh", second_options=options, shutdown={"drain_s": 0}) as topology:
         arrived = topology.networks[1].side.arrived
 

@@ -228,7 +228,7 @@ class RouterHarness:
         for key, number in counted.items():
             shown = self.tapped[key]
             sent = self.tapped[(*key[:3], SENT, "OK")]
-            is_settled_later = key[3] == "delivered" or key[4] == "DATA_LOSS"
+            is_settled_later = key[3] in ("delivered", "unconfirmed") or key[4] == "DATA_LOSS"
             assert shown <= number <= shown + (sent if is_settled_later else 0), (key, number, shown, sent)
         assert {key for key in self.tapped if key[:3] in names and key[3] != SENT} <= counted.keys()
 

@@ -218,14 +218,14 @@ async def test_nothing_overtakes_messages_in_flight_when_the_receiver_was_lost_a
         assert wire == [b"3", b"4", b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
-async def test_at_the_stop_without_a_journal_unconfirmed_messages_of_a_lost_receiver_become_dead_letters_too() -> None:
+async def test_at_the_stop_without_a_journal_unconfirmed_messages_of_a_lost_receiver_end_as_unconfirmed() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         harness.arrive("cloud", *(order(harness, b"%d" % number) for number in range(600)))
         harness.router.custody.flush()
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         assert await harness.router.drain(0.05) == 600
-        assert len(harness.dead_letters("cloud")) == 600
-        assert harness.outcomes(DOWN) == {"dead_lettered": 600}
+        assert harness.dead_letters("cloud") == []
+        assert harness.outcomes(DOWN) == {"unconfirmed": 600}
 
 
 async def test_of_many_copies_the_latest_is_the_one_that_waits(tmp_path: Path) -> None:

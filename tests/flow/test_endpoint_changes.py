@@ -214,7 +214,9 @@ async def test_an_endpoint_can_come_back_after_it_was_removed() -> None:
         assert len(harness.sent("phone")) == 2
 
 
-async def test_without_confirmation_what_was_sent_counts_as_delivered_and_the_journal_keeps_nothing(tmp_path: Path) -> None:
+async def test_what_cannot_be_confirmed_any_more_ends_as_unconfirmed_and_leaves_the_journal(
+    tmp_path: Path,
+) -> None:
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10, routes=BOTH_WAYS) as run:
         harness = run.harness
         harness.arrive("cloud", *orders(harness, 3))
@@ -233,8 +235,8 @@ async def test_without_confirmation_what_was_sent_counts_as_delivered_and_the_jo
         await run.flush()
         harness.tracer.hand_on()
         new = harness.traced - traced
-        assert {key[3]: number for key, number in new.items() if key[2] == "vehicle"} == {"delivered": 3, "dead_lettered": 2}
-        assert len(run.letters) == 2
+        assert {key[3]: number for key, number in new.items() if key[2] == "vehicle"} == {"unconfirmed": 5}
+        assert run.letters == []
         assert not list(run.journal.rows())
         assert not list(run.journal.segments())
 

@@ -134,6 +134,10 @@ class ZenohOptions(WireOptions):
     uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0, le=LONGEST_S)
     """For how long a message that Zenoh has taken may still turn out to be lost: the receiver's lease (10 s unless
     configured there) and the time that Zenoh takes to notice. 0 switches that off: what Zenoh has taken is delivered."""
+    link_evidence: bool = True
+    """Count a message as delivered earlier, once the TCP links to all other nodes have acknowledged it and each node was
+    heard after that. It is never done while one of them is a router. Switch it off if receivers are clients of another
+    peer."""
     lease_ms: int | None = Field(default=None, ge=100, le=LONGEST_S * 1000)
     """Our own lease: others drop their link to us after so long without a sign of life. None: Zenoh's 10000, or that of
     ``config_file``."""

@@ -1,6 +1,6 @@
 """Puts messages onto Zenoh: on the event loop while no put can block, else on a thread of its own.
 
-A put can block for seconds while a receiver is stalled. `send_queues` tells in advance whether it can: the loop asks, and
+A put can block for seconds while a receiver is stalled. `link_sockets` tells in advance whether it can: the loop asks, and
 puts some kilobytes at a time. If a put would block, the thread gets all messages until it has caught up.
 
 The loop hands over a batch and lends the processor to the thread: it waits, without the GIL, until the batch is out, for 2

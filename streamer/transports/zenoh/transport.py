@@ -6,12 +6,14 @@ All runs on the event loop but what is named ``blocking``. Three kinds of thread
     watchers  one per filter with much traffic, waiting for samples   (`fifo_subscription`)
     sender    put, while that would have to wait                       (`sender`)
 
-Three signs tell what became of a message that was put: whether anybody listens to its key (`presence_watch`, `presence`),
-which nodes are there (`nodes`), and the receipt of another streamer (`receipts`, `ledger`).
+Four signs tell what became of a message that was put: what the links have acknowledged (`link_sockets`, `arrival`), whether
+anybody listens to its key (`presence_watch`, `presence`), which nodes are there (`nodes`), and the receipt of another
+streamer (`receipts`, `ledger`).
 """
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -25,6 +27,7 @@ from streamer.transports.listening import ListeningTransport
 from streamer.transports.probe import Probe
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import Intake
+from streamer.transports.zenoh.link_sockets import LinkSockets
 from streamer.transports.zenoh.listen_queues import ListenQueues
 from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import (
@@ -40,7 +43,6 @@ from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.probe import probes
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
-from streamer.transports.zenoh.send_queues import SendQueues
 from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
@@ -73,6 +75,7 @@ class ZenohTransport(ListeningTransport):
         self._session: zenoh.Session | None = None
         self._sender: Sender | None = None
         self._nodes: Nodes | None = None
+        self._sockets: LinkSockets | None = None
         self._presence_watch = PresenceWatch()
         self._receipts = Receipts(
             context.name,
@@ -95,6 +98,11 @@ class ZenohTransport(ListeningTransport):
     @property
     def unconfirmed_s(self) -> float:
         return self.options.uncertain_s
+
+    def arrived_until_s(self, now_s: float) -> float:
+        if self._sockets is None or not self.options.link_evidence:
+            return -math.inf
+        return self._sockets.arrived_until_s(now_s)
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -182,7 +190,7 @@ class ZenohTransport(ListeningTransport):
         state = (f"session {self.context.name}", "open")
         text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
         logger.info(text, self.context.name, session.zid(), self._mode, extra={"state": state})
-        queues = SendQueues()
+        sockets = self._sockets = LinkSockets(self._loop, self.options.uncertain_s)
         publishers = Publishers(session, self.context.authority, self._presence_watch.undeclaring)
         self._sender = Sender(
             self._loop,
@@ -191,7 +199,7 @@ class ZenohTransport(ListeningTransport):
             success=UNCONFIRMED if self.options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
             was_slow=self._was_slow,
-            has_room=queues.has_room,
+            has_room=sockets.has_room,
             now_ms=self.context.now_ms,
         )
         self._nodes = nodes = Nodes(
@@ -208,7 +216,7 @@ class ZenohTransport(ListeningTransport):
         await control.ask(listen_queues.find)
         # All this after the subscriptions: the link is not called up before we listen.
         await control.ask(lambda: nodes.watch(session))
-        await control.ask(lambda: queues.watch(session, control))
+        await control.ask(lambda: sockets.watch(session, control))
         self._presence_watch.open(self._loop, control, session, publishers.declared.get)
         if self._receipt_key is not None:
             self._receipts.open(self._loop, control, session, self._receipt_key)
@@ -238,6 +246,8 @@ class ZenohTransport(ListeningTransport):
         if self._nodes is not None:
             self._nodes.close()
         self._presence_watch.close()
+        if self._sockets is not None:
+            self._sockets.close()
         self.set_state(LinkState.DOWN)
         if self._sender is not None:
             self._sender.stop()
@@ -295,6 +305,8 @@ class ZenohTransport(ListeningTransport):
         self._update_link()
         if not is_there and self.options.uncertain_s:
             self.context.events.node_changed(False)
+        if not is_there and self._sockets is not None:
+            self._sockets.forget_lost({zid for zid, _ in self._nodes.present})
 
     def _node_settled(self) -> None:
         self._presence_watch.node_settled()

@@ -1,6 +1,7 @@
 """An `UnconfirmedStore` with a queue to send from and somebody who stores its batches when the test says so."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from streamer.delivery.dedup import SeenIds, key_of
@@ -123,10 +124,10 @@ class StoreHarness:
     def flush(self) -> None:
         self.stored(self.take_unstored())
 
-    def confirmed(self, after_s: float = 0) -> list[tuple[Lane, LaneShare]]:
+    def confirmed(self, after_s: float = 0, arrived_until_s: float = -math.inf) -> list[tuple[Lane, LaneShare]]:
         """What counts as delivered after so long."""
         self.clock.advance(round(after_s * 1000))
-        return self.store.take_confirmed(self.clock.s, ABSENT_S)
+        return self.store.take_confirmed(self.clock.s, ABSENT_S, arrived_until_s)
 
     def confirmed_messages(self, after_s: float = 0) -> int:
         return sum(share.count for _, share in self.confirmed(after_s))

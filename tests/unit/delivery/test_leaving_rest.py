@@ -96,12 +96,12 @@ async def sent_and_returned(harness: RouterHarness) -> None:
     harness.transports["vehicle"].set_presence(ORDERS, other, Presence.ABSENT)
 
 
-async def test_what_was_sent_counts_as_delivered_and_what_was_to_be_sent_again_is_given_up() -> None:
+async def test_what_was_sent_and_what_was_to_be_sent_again_ends_as_unconfirmed() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         await sent_and_returned(harness)
         assert await LeftRouter(harness).leaving("vehicle").give_up() == 1
-        assert harness.outcomes("cloud-vehicle") == {"delivered": 1, "dead_lettered": 1}
-        assert [letter.message.payload for letter in harness.dead_letters("cloud")] == [b"returned"]
+        assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 2}
+        assert harness.dead_letters("cloud") == []
 
 
 async def test_however_much_was_to_be_sent_again_all_of_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ async def test_however_much_was_to_be_sent_again_all_of_it_is_given_up(monkeypat
         harness.router.apply_pause_rules()
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         assert await LeftRouter(harness).leaving("vehicle").give_up() == 3
-        assert harness.outcomes("cloud-vehicle") == {"dead_lettered": 3}
+        assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 3}
 
 
 @pytest.mark.parametrize("has_to_stop", [True, False])
@@ -126,11 +126,11 @@ async def test_what_cannot_be_unpacked_now_is_tried_again_unless_the_daemon_ends
         await sent_and_returned(harness)
         tries: list[object] = []
 
-        def unreadable(egress: Any, settler: Any) -> None:
+        def unreadable(egress: Any) -> None:
             tries.append(egress)
             if len(tries) < 3 or has_to_stop:
                 raise JournalError("locked")
-            unpack_all(egress, settler)
+            unpack_all(egress)
 
         monkeypatch.setattr(leaving_module, "unpack_all", unreadable)
         router = LeftRouter(harness)
@@ -148,5 +148,5 @@ async def test_what_cannot_be_unpacked_at_all_is_lost_and_counted() -> None:
         (returned,) = [redelivery for lane in lanes for redelivery in lane.redeliveries]
         returned[1].body = b"damaged"
         assert await LeftRouter(harness).leaving("vehicle").give_up() == 0
-        assert harness.outcomes("cloud-vehicle") == {"delivered": 1, UNREADABLE.outcome.value: 1}
+        assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 1, UNREADABLE.outcome.value: 1}
         harness.check_books()

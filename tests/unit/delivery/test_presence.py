@@ -45,6 +45,9 @@ class FakeLanes:
     def refill(self, lane: Lane) -> None:
         self.log.append("refill")
 
+    def confirm_arrived(self) -> None:
+        pass
+
     def pump(self, now_ms: int) -> None:
         self.log.append(f"pump {now_ms}")
 

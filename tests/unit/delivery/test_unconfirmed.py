@@ -1,16 +1,33 @@
 """What was sent and is not confirmed: kept until it counts as delivered, or is sent again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from streamer.delivery import unconfirmed as unconfirmed_module
-from streamer.delivery.lane import REDELIVERED, RESTORED, Hold
+from streamer.delivery.lane import MAY_HAVE_ARRIVED, REDELIVERED, RESTORED, Hold
 from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.journal.entries import JournalError
+from streamer.uprotocol.message import Attributes, UMessage, request, response
+from streamer.uprotocol.uri import UUri
 from tests.unit.delivery.custody_harness import FleetingReceived
-from tests.unit.delivery.messages import message
+from tests.unit.delivery.messages import NOW_MS, message
 from tests.unit.delivery.store_harness import ABSENT_S, UNCONFIRMED_S, StoreHarness
+
+APP = UUri("cloud", 0xC, 1, 0)
+METHOD = UUri("veh1", 0xA, 1, 7)
+
+
+def call(number: int) -> UMessage:
+    """One of several Requests of one flow."""
+    return request(NOW_MS + number, APP, METHOD, ttl=60_000)
+
+
+def answer(to: UMessage) -> Attributes:
+    """The attributes of the Response to a Request."""
+    return response(NOW_MS, to).attributes
+
 
 # counting as delivered
 
@@ -126,13 +143,14 @@ def test_nothing_more_should_be_sent_at_the_bound_until_something_is_confirmed()
     assert not harness.store.is_full
 
 
-def test_who_is_not_patient_counts_the_oldest_as_delivered_early() -> None:
+def test_who_is_not_patient_ends_the_oldest_early() -> None:
     harness = StoreHarness(in_journal=False, max_bytes=2000, is_patient=False)
     for _ in range(3):
         harness.send_some(2)
         harness.flush()
     assert not harness.store.is_full
-    assert harness.confirmed_messages() == 4
+    assert sum(share.count for _, share in harness.store.take_evicted()) == 4
+    assert harness.store.take_evicted() == []
     assert harness.confirmed_messages() == 0
 
 
@@ -198,7 +216,7 @@ def test_what_comes_back_is_what_was_sent_and_says_that_it_was() -> None:
     harness.store.redeliver(harness.lane(), harness.clock.s)
     harness.refill(harness.lane())
     (back,) = harness.keeper.back
-    assert (back.seq, back.message, back.size, back.history) == (seq, sent, size, REDELIVERED | RESTORED)
+    assert (back.seq, back.message, back.size, back.history) == (seq, sent, size, REDELIVERED | RESTORED | MAY_HAVE_ARRIVED)
     assert back.received.is_kept
     assert (harness.queue.messages, harness.queue.bytes, harness.queue.unconfirmed) == (1, size, 0)
 
@@ -242,7 +260,7 @@ def by_a_node(harness: StoreHarness) -> None:
 
 
 def by_an_interruption(harness: StoreHarness) -> None:
-    harness.store.redeliver(harness.lane(), harness.clock.s, is_return=True)
+    harness.store.redeliver(harness.lane(), harness.clock.s, has_listener=True)
 
 
 @pytest.mark.parametrize("sign", [by_a_node, by_an_interruption])
@@ -262,33 +280,93 @@ def test_a_node_that_comes_and_goes_for_ever_has_a_message_sent_again_no_more_th
     assert harness.confirmed_messages(UNCONFIRMED_S) == 2
 
 
-@pytest.mark.parametrize("sign", [by_a_node, by_an_interruption])
-def test_what_has_returned_as_often_as_it_may_still_returns_if_nobody_listens(
+def by_its_last_listener(harness: StoreHarness) -> None:
+    assert harness.store.redeliver(harness.lane(), harness.clock.s) == []
+
+
+@pytest.mark.parametrize("sign", [by_a_node, by_an_interruption, by_its_last_listener])
+def test_what_has_returned_as_often_as_it_may_ends_when_nobody_listens_any_more(
     sign: Callable[[StoreHarness], None],
 ) -> None:
     harness = StoreHarness()
     sent = harness.send_some(2)
     for _ in range(MAX_RETURNS):
         sign(harness)
-        harness.refill(harness.lane())
-        harness.send_waiting(harness.lane())
-    for _ in range(2):
-        harness.store.redeliver(harness.lane(), harness.clock.s)
         assert harness.refill(harness.lane()) == sent
         assert harness.send_waiting(harness.lane()) == sent
+    younger = harness.send_some(1)
+    (ended,) = harness.store.redeliver(harness.lane(), harness.clock.s)
+    assert (ended.count, ended.bytes) == (2, sum(each.size for each in sent))
+    assert harness.refill(harness.lane()) == younger
+    assert harness.lane().unconfirmed == 0
+
+
+def test_what_has_returned_as_often_as_it_may_is_still_sent_again_over_another_link() -> None:
+    harness = StoreHarness()
+    sent = harness.send_some(2)
+    for _ in range(MAX_RETURNS):
+        by_its_last_listener(harness)
+        harness.refill(harness.lane())
+        harness.send_waiting(harness.lane())
     harness.store.give_back(harness.clock.s)
     assert harness.refill(harness.lane()) == sent
 
 
-def test_returns_because_nobody_listens_use_up_none_of_those_because_of_a_node() -> None:
+def test_what_was_sent_before_the_moment_that_the_network_names_has_arrived_and_nothing_younger() -> None:
+    harness = StoreHarness()
+    harness.send_some(2)
+    harness.flush()
+    sent_s = harness.clock.s
+    harness.clock.advance(100)
+    harness.send_some(3)
+    harness.flush()
+    assert harness.confirmed(0, sent_s - 0.001) == []
+    assert [share.count for _, share in harness.confirmed(0, sent_s)] == [2]
+    assert [share.count for _, share in harness.confirmed(0, harness.clock.s)] == [3]
+    assert harness.is_empty
+
+
+def test_what_has_arrived_is_known_before_its_batch_is_flushed() -> None:
     harness = StoreHarness()
     sent = harness.send_some(2)
-    for _ in range(MAX_RETURNS):
-        harness.store.redeliver(harness.lane(), harness.clock.s)
-        harness.refill(harness.lane())
-        harness.send_waiting(harness.lane())
-    by_a_node(harness)
-    assert harness.refill(harness.lane()) == sent
+    assert [share.count for _, share in harness.confirmed(0, harness.clock.s)] == [2]
+    assert harness.take_unstored() == []  # it never touches the disk
+    assert [received.acknowledged for received in harness.receipts] == [True] * len(sent)
+
+
+def test_a_response_proves_its_request_wherever_that_waits_to_be_sent_again() -> None:
+    harness = StoreHarness()
+    first, second, third = (call(number) for number in range(3))
+    harness.send(first, second, third)
+    harness.flush()
+    harness.store.redeliver(lane := harness.queue.lane((APP, METHOD)), harness.clock.s)
+    assert harness.store.request_answered(answer(first)) is None  # it is packed
+    assert harness.refill(lane) == [first, second, third]
+    assert list(harness.store.answered) == [lane.waiting()[0].seq]  # whoever has it unpacked settles it
+    waiting = harness.store.request_answered(answer(third))
+    assert waiting is not None
+    assert waiting.message == third
+    assert harness.store.request_answered(answer(third)) is None  # only once
+
+
+def test_nobody_else_can_answer_a_request() -> None:
+    harness = StoreHarness()
+    (sent,) = harness.send(call(0))
+    harness.store.redeliver(lane := harness.queue.lane((APP, METHOD)), harness.clock.s)
+    harness.refill(lane)
+    forged = replace(answer(sent), source=UUri("evil", 0xA, 1, 7))
+    assert harness.store.request_answered(forged) is None
+    assert harness.store.request_answered(answer(sent)) is not None
+
+
+def test_of_many_requests_the_latest_can_be_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unconfirmed_module, "_MAX_REQUESTS", 2)
+    harness = StoreHarness()
+    first, *others = harness.send(*(call(number) for number in range(3)))
+    harness.store.redeliver(lane := harness.queue.lane((APP, METHOD)), harness.clock.s)
+    harness.refill(lane)
+    assert harness.store.request_answered(answer(first)) is None
+    assert all(harness.store.request_answered(answer(each)) is not None for each in others)
 
 
 def test_a_flow_that_nobody_listens_to_is_redelivered_from_what_is_set_aside_as_well() -> None:

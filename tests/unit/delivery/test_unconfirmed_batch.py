@@ -37,8 +37,8 @@ def test_the_deadline_of_a_share_is_the_earliest_of_those_that_have_one() -> Non
 def test_what_is_added_is_counted_in_bytes_and_per_lane() -> None:
     first, second, third = sent(message(0, payload=b"abc", ttl=50), message(0, ttl=20), message(1))
     batch = OpenBatch()
-    assert batch.add([first], MADE_S, None) == first.size
-    assert batch.add([second, third], MADE_S, None) == second.size + third.size
+    assert batch.add([first], MADE_S, None, {}) == first.size
+    assert batch.add([second, third], MADE_S, None, {}) == second.size + third.size
     assert batch.bytes == first.size + second.size + third.size
     shares = {lane: (share.count, share.bytes, share.first, share.deadline_ms) for lane, share in batch.shares.items()}
     assert shares == {
@@ -51,7 +51,7 @@ def test_what_is_added_is_counted_in_bytes_and_per_lane() -> None:
 def test_the_traces_of_each_lane_are_kept_with_its_share() -> None:
     first, second, third = sent(message(0), message(1), message(0))
     batch = OpenBatch()
-    batch.add([first, second, third], MADE_S, FakeTracer())
+    batch.add([first, second, third], MADE_S, FakeTracer(), {})
     assert batch.shares[first.lane].traces == first.message.id + third.message.id
     assert batch.shares[second.lane].traces == second.message.id
 
@@ -59,7 +59,7 @@ def test_the_traces_of_each_lane_are_kept_with_its_share() -> None:
 def test_a_closed_batch_is_read_back_as_it_was_sent() -> None:
     deliveries = sent(message(0, payload=b"a"), message(1, ttl=5), message(0, payload=b""))
     batch = OpenBatch()
-    batch.add(deliveries, MADE_S, None)
+    batch.add(deliveries, MADE_S, None, {})
     closed = batch.closed("cloud", 42, MADE_S)
     assert (closed.target, closed.number, closed.made_s, closed.is_stored) == ("cloud", 42, MADE_S, False)
     assert closed.body is not None
@@ -79,7 +79,7 @@ def test_a_closed_batch_is_read_back_as_it_was_sent() -> None:
 def test_messages_of_a_lane_with_other_attributes_are_a_flow_of_their_own() -> None:
     deliveries = sent(message(0, level=1), message(0, level=2), message(0, level=1))
     batch = OpenBatch()
-    batch.add(deliveries, MADE_S, None)
+    batch.add(deliveries, MADE_S, None, {})
     flows = batch.closed("cloud", 1, MADE_S).flows
     assert [(flow.index, flow.lane, flow.incoming.priority_class) for flow in flows] == [
         (0, deliveries[0].lane, 1),
@@ -92,7 +92,7 @@ def test_a_flow_that_left_with_another_sink_says_how_it_left_and_how_it_came() -
     left = replace(came, attributes=replace(came.attributes, sink=everything_at("fleet")))
     lane = queue.lane((left.attributes.source, left.attributes.sink))
     batch = OpenBatch()
-    batch.add([queue.push(MemoryReceived(came), left, lane, MADE_S, NOW_MS)], MADE_S, None)
+    batch.add([queue.push(MemoryReceived(came), left, lane, MADE_S, NOW_MS)], MADE_S, None, {})
     closed = batch.closed("cloud", 1, MADE_S)
     ((packed,), _) = codec.unpack_flows(closed.body or b"")
     assert (packed.attributes, packed.outgoing) == (came.attributes, "fleet")

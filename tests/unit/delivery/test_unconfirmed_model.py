@@ -1,7 +1,7 @@
 """The store against a model: whatever happens, every message ends once, and what may be lost does not count as delivered.
 
-A message is *sent*, and may then be *aside* (a node was lost) or *suspect* (it has to be sent again). It ends as confirmed
-or lost, or is in its lane again.
+A message is *sent*, and may then be *aside* (a node was lost) or *suspect* (it has to be sent again). It ends as confirmed,
+ended (it was sent often enough) or lost, or is in its lane again.
 """
 
 from enum import Enum
@@ -30,6 +30,7 @@ class Is(Enum):
     ASIDE = "aside"
     SUSPECT = "suspect"
     CONFIRMED = "confirmed"
+    ENDED = "ended"
     LOST = "lost"
 
 
@@ -46,7 +47,7 @@ class Network(RuleBasedStateMachine):
         self.flow: dict[bytes, int] = {}
         self.order: list[bytes] = []  # of acceptance
         self.since_s: dict[bytes, float] = {}  # when it was sent, or set aside
-        self.returns: dict[bytes, int] = {}  # because of a node
+        self.returns: dict[bytes, int] = {}
         self.being_stored: list[UnconfirmedBatch] = []
 
     def of(self, *states: Is, flow: int | None = None) -> list[bytes]:
@@ -80,13 +81,19 @@ class Network(RuleBasedStateMachine):
 
     @rule(flow=flows)
     def nobody_listens(self, flow: int) -> None:
-        self.harness.store.redeliver(self.harness.lane(flow), self.harness.clock.s)
-        for uuid in self.of(*UNCONFIRMED, flow=flow):
+        lane = self.harness.lane(flow)
+        for share in self.harness.store.redeliver(lane, self.harness.clock.s):
+            for uuid in self.ids_of(lane, share):
+                assert (self.known[uuid], self.returns[uuid]) == (Is.SENT, MAX_RETURNS)
+                self.known[uuid] = Is.ENDED
+        for uuid in self.of(Is.SENT, Is.ASIDE, flow=flow):
             self.known[uuid] = Is.SUSPECT
+            self.returns[uuid] += 1
+            assert self.returns[uuid] <= MAX_RETURNS
 
     @rule(flow=flows)
     def interrupted(self, flow: int) -> None:
-        self.harness.store.redeliver(self.harness.lane(flow), self.harness.clock.s, is_return=True)
+        assert self.harness.store.redeliver(self.harness.lane(flow), self.harness.clock.s, has_listener=True) == []
         for uuid in self.of(Is.SENT, Is.ASIDE, flow=flow):
             if self.returns[uuid] < MAX_RETURNS:
                 self.known[uuid] = Is.SUSPECT
@@ -113,6 +120,17 @@ class Network(RuleBasedStateMachine):
                 wait_s = {Is.SENT: UNCONFIRMED_S, Is.ASIDE: ABSENT_S}[self.known[uuid]]
                 assert self.harness.clock.s - self.since_s[uuid] >= wait_s - 1e-6
                 self.known[uuid] = Is.CONFIRMED
+
+    @rule(seconds=st.sampled_from((0.0, UNCONFIRMED_S / 2)))
+    def the_network_says_what_has_arrived(self, seconds: float) -> None:
+        until_s = self.harness.clock.s - seconds
+        for lane, share in self.harness.confirmed(0, until_s):
+            for uuid in self.ids_of(lane, share):
+                assert self.known[uuid] is Is.SENT
+                assert self.since_s[uuid] <= until_s
+                self.known[uuid] = Is.CONFIRMED
+        if not seconds:
+            assert self.of(Is.SENT) == []
 
     @rule(flow=flows, is_readable=st.booleans(), whole=st.booleans())
     def refill(self, flow: int, is_readable: bool, whole: bool) -> None:

@@ -12,6 +12,7 @@ NO_FAILURES = {
     Outcome.UNWANTED,
     Outcome.UNHEARD,
     Outcome.SAMPLED_OUT,
+    Outcome.UNCONFIRMED,
 }
 
 

@@ -1,0 +1,258 @@
+"""The TCP sockets of a session's links: whether a put can block, and what was put has arrived at the other end.
+
+Zenoh puts into a queue of its own for each link (two batches of 64 KiB for a priority), which one of its threads empties
+into the link's socket. A put blocks once that queue is full, so only some time after the socket has stopped taking bytes. As
+long as the socket holds far less than it may, that thread does not wait, and Zenoh's queue empties.
+
+What a socket says of its other end is in `arrival`. It counts only where the receivers are at the other ends: behind a
+router, and over links that are not TCP (with or without TLS, on Linux), nothing is known, and there is never room: messages
+go through the sender's thread then.
+
+Zenoh owns its descriptors, which it may close and use again at any time. Here are duplicates of them. They keep no
+connection open, because Zenoh shuts it down before it closes it, and they still say what came last.
+"""
+
+import asyncio
+import fcntl
+import math
+import os
+import socket
+import stat
+import sys
+import termios
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+import zenoh
+
+from streamer.transports.zenoh.arrival import Arrival, Reading
+from streamer.transports.zenoh.control import ControlThread, tell_loop
+
+_MOST_ASKED = 8  # links that are asked for room, for every batch: 1 to 2 µs each
+_MOST_LINKS = 256  # 5 µs each for every tick
+_PART = 4  # of its buffer a socket may hold
+_EARLIER_S = 0.5  # a link may have been open for so long when its event comes
+_DESCRIPTORS = "/proc/self/fd"
+_STREAMS = ("tcp", "tls")
+_ZERO = bytes(4)
+
+_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)  # struct tcp_info of Linux 4.1 or newer
+_ESTABLISHED = 1
+_ACKNOWLEDGED_AT = 120  # tcpi_bytes_acked and tcpi_bytes_received
+_INFO_BYTES = 136
+
+Ends = tuple[str, str]
+"""Our address and the other's, each as ``host:port``, with brackets around a host that is an IPv6 address."""
+
+
+class LinkSocket:
+    """A duplicate of one connection's socket, to the node ``zid``. ``inode`` tells connections apart."""
+
+    __slots__ = ("_connection", "_limit", "arrival", "inode", "zid")
+
+    def __init__(self, connection: socket.socket, zid: str, inode: int, opened_s: float) -> None:
+        self._connection = connection
+        self._limit = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _PART
+        self.zid = zid
+        self.inode = inode
+        self.arrival = Arrival(opened_s)
+
+    def has_room(self) -> bool:
+        """Whether the connection holds no more than the limit."""
+        try:
+            return self._unacknowledged() <= self._limit
+        except OSError:
+            return False
+
+    def look(self, now_s: float) -> None:
+        """Find out what has arrived."""
+        if _TCP_INFO is None or self.arrival.is_over:
+            return
+        try:
+            unacknowledged = self._unacknowledged()
+            info = self._connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO_BYTES)
+        except OSError:
+            return
+        if len(info) >= _INFO_BYTES:
+            acknowledged = int.from_bytes(info[_ACKNOWLEDGED_AT : _ACKNOWLEDGED_AT + 8], sys.byteorder)
+            received = int.from_bytes(info[_ACKNOWLEDGED_AT + 8 : _INFO_BYTES], sys.byteorder)
+            has_room = unacknowledged <= self._limit
+            self.arrival.look(Reading(info[0] == _ESTABLISHED, has_room, unacknowledged, acknowledged, received), now_s)
+
+    def close(self) -> None:
+        """Close the duplicate."""
+        self._connection.close()
+
+    def _unacknowledged(self) -> int:
+        held = fcntl.ioctl(self._connection, termios.TIOCOUTQ, _ZERO)
+        return int.from_bytes(held, sys.byteorder)
+
+
+class _Found(NamedTuple):
+    """The session's links. ``are_all``: each is a connection in ``by_inode``. ``are_direct``: no node is a router."""
+
+    are_all: bool
+    are_direct: bool
+    by_inode: dict[int, tuple[socket.socket, str]]
+
+    def close(self) -> None:
+        """Nobody takes the connections over."""
+        for connection, _ in self.by_inode.values():
+            connection.close()
+
+
+class LinkSockets:
+    """The connections of one session. All but `watch` is for the event loop, `watch` for the control thread."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, forget_s: float, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``forget_s``: how long a link that was closed has a say, if its node stays."""
+        self._loop = loop
+        self._forget_s = forget_s
+        self._now_s = now_s
+        self._open: tuple[LinkSocket, ...] = ()
+        self._closed: list[tuple[float, LinkSocket]] = []  # with the time at which that was known
+        self._are_all = self._are_direct = self._are_few = False
+        self._events = 0  # how many have come
+        self._events_used = -1
+        self._unused: deque[tuple[int, float]] = deque()  # of these, links that were opened: number and time
+        self._is_over = False
+        self._listener: zenoh.LinkEventsListener[None] | None = None
+
+    def has_room(self) -> bool:
+        """Whether some kilobytes can be put without waiting."""
+        if not self._are_few or self._events_used != self._events:
+            return False
+        for each in self._open:  # noqa: SIM110 - for every batch, and a generator costs more
+            if not each.has_room():
+                return False
+        return True
+
+    def arrived_until_s(self, now_s: float) -> float:
+        """Everything that was put before this moment has arrived at the nodes that were there; minus infinity: unknown."""
+        if not self._are_all or not self._are_direct or not (self._open or self._closed):
+            return -math.inf
+        while self._closed and self._closed[0][0] + self._forget_s <= now_s:
+            self._closed.pop(0)[1].close()
+        until_s = self._unused[0][1] if self._unused else math.inf
+        for each in (*self._open, *(closed for _, closed in self._closed)):
+            each.look(now_s)
+            until_s = min(until_s, each.arrival.until_s)
+        return until_s
+
+    def forget_lost(self, present: Collection[str]) -> None:
+        """What the nodes that are not ``present`` have missed is taken care of."""
+        for each in self._open:
+            if each.zid not in present:
+                each.close()
+        self._open = tuple(each for each in self._open if each.zid in present)
+        for _, closed in self._closed:
+            if closed.zid not in present:
+                closed.close()
+        self._closed = [entry for entry in self._closed if entry[1].zid in present]
+
+    def close(self) -> None:
+        """Keep no connection open."""
+        self._is_over = True
+        self._are_all = self._are_few = False
+        self.forget_lost(())
+
+    def watch(self, session: zenoh.Session, control: ControlThread) -> None:
+        """Follow the session's links, beginning with those that are open already."""
+
+        def look() -> None:
+            events = self._events
+            found = None if session.is_closed() else _find(session)
+            if not tell_loop(self._loop, self._use, found, events) and found is not None:
+                found.close()
+
+        def on_event(event: zenoh.LinkEvent) -> None:  # on a thread of Zenoh, one after the other
+            if event.kind == zenoh.SampleKind.PUT:
+                self._unused.append((self._events + 1, self._now_s() - _EARLIER_S))
+            self._events += 1
+            control.post(look)
+
+        self._listener = session.info.declare_link_events_listener(on_event, history=False)
+        look()
+
+    def _use(self, found: _Found | None, events: int) -> None:
+        """On the loop: these are the links, after so many events."""
+        now_s = self._now_s()
+        opened_s = now_s - _EARLIER_S
+        while self._unused and self._unused[0][0] <= events:
+            opened_s = min(opened_s, self._unused.popleft()[1])
+        if found is None or self._is_over:
+            if found is not None:
+                found.close()
+            return
+        known = {each.inode: each for each in self._open}
+        for inode, each in known.items():
+            if inode not in found.by_inode:
+                each.look(now_s)
+                self._closed.append((now_s, each))
+        sockets = []
+        for inode, (connection, zid) in found.by_inode.items():
+            if inode in known:
+                connection.close()
+                sockets.append(known[inode])
+            else:
+                sockets.append(LinkSocket(connection, zid, inode, opened_s))
+        self._open = tuple(sockets)
+        self._are_all, self._are_direct = found.are_all, found.are_direct
+        self._are_few = found.are_all and len(sockets) <= _MOST_ASKED
+        self._events_used = events
+
+
+def _find(session: zenoh.Session) -> _Found:
+    links = session.info.links()
+    are_direct = not any(str(transport.whatami) == "router" for transport in session.info.transports())
+    wanted: dict[Ends, str] = {}
+    for link in links:
+        (our_protocol, ours), (protocol, others) = _place(link.src), _place(link.dst)
+        if our_protocol not in _STREAMS or protocol not in _STREAMS:
+            return _Found(False, are_direct, {})
+        wanted[ours, others] = str(link.zid)
+    if len(wanted) > _MOST_LINKS:
+        return _Found(False, are_direct, {})
+    by_inode = {inode: (connection, wanted[ends]) for ends, inode, connection in _connections(wanted)}
+    return _Found(len(by_inode) == len(wanted), are_direct, by_inode)
+
+
+def _place(locator: str) -> tuple[str, str]:
+    protocol, _, rest = locator.partition("/")
+    return protocol, rest.partition("?")[0].partition("#")[0]
+
+
+def _connections(wanted: Collection[Ends]) -> Iterator[tuple[Ends, int, socket.socket]]:
+    """Duplicates of those TCP connections of this process that are ``wanted``, each with its inode."""
+    try:
+        names = os.listdir(_DESCRIPTORS) if wanted else []
+    except OSError:  # not Linux
+        return
+    found: set[Ends] = set()
+    for name in names:
+        descriptor = int(name)
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            connection = socket.socket(fileno=os.dup(descriptor))
+        except OSError:  # closed meanwhile
+            continue
+        try:
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+                ends = (_text(connection.getsockname()), _text(connection.getpeername()))
+                if ends in wanted and ends not in found:  # not a duplicate of ours
+                    found.add(ends)
+                    yield ends, os.fstat(connection.fileno()).st_ino, connection
+                    continue
+        except OSError:  # not connected
+            pass
+        connection.close()
+
+
+def _text(address: tuple[str, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
