@@ -1,8 +1,8 @@
 """Tells how many connections wait to be accepted where a session listens, by asking the kernel.
 
-Zenoh accepts one after the other. After each that fails in the TLS handshake it waits for 0.1 s, and it accepts none while
-`accept_pending` others have not said who they are. So whoever opens many connections keeps honest nodes out, and Zenoh says
-nothing about it. But they all wait here.
+Zenoh accepts one after the other, and after each that fails in the TLS handshake it waits for 0.1 s. So whoever opens many
+connections keeps honest nodes out, and Zenoh says nothing about it. But they all wait here. (Without TLS it accepts and
+closes what is too much, and nothing shows it.)
 
 Only TCP, with or without TLS, on Linux can be asked, and only ports that are named.
 """
