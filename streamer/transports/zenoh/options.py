@@ -228,12 +228,6 @@ def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:
     return [item for item in each if isinstance(item, str)]
 
 
-def listen_ports(config: zenoh.Config, mode: str) -> set[int]:
-    """The TCP ports that a session listens on, as far as they are named."""
-    matches = map(_LISTEN.fullmatch, endpoints_of(config, "listen", mode))
-    return {port for match in matches if match is not None and (port := int(match["port"]))}
-
-
 def session_config(options: ZenohOptions) -> zenoh.Config:
     """Zenoh's configuration. Raises `ConfigurationError` with the option that Zenoh does not accept."""
     if options.config_file is None:

@@ -28,12 +28,10 @@ from streamer.transports.probe import Probe
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.link_sockets import LinkSockets
-from streamer.transports.zenoh.listen_queues import ListenQueues
 from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import (
     DEFAULT_UNCERTAIN_S,
     ZenohOptions,
-    listen_ports,
     session_config,
     wait_before_close_s,
     without_settings,
@@ -88,7 +86,6 @@ class ZenohTransport(ListeningTransport):
         self._ledger = self._receipts.ledger
         self._session_config: zenoh.Config
         self._receipt_key: ReceiptKey | None = None
-        self._listen_queues = ListenQueues(())
         self._was_up = False
         self._stopped = False
         self._problem = "Zenoh is opening the session"
@@ -117,8 +114,8 @@ class ZenohTransport(ListeningTransport):
         return [self._problem] if self._problem else []
 
     def figures(self) -> Mapping[str, float]:
-        """What `Intake.figures` says, and how many connections wait to be accepted where we listen."""
-        return {**self._intake.figures(), "waiting_connections": self._listen_queues.waiting()}
+        """How many subscriptions there are in Zenoh, how many of them are wide, and how many keys they have had so far."""
+        return self._intake.figures()
 
     @property
     def is_stalled(self) -> bool:
@@ -212,8 +209,6 @@ class ZenohTransport(ListeningTransport):
             heard=self._update_link,
         )
         self._intake.open(self._loop, control, session)
-        self._listen_queues = listen_queues = ListenQueues(listen_ports(config, self._mode))
-        await control.ask(listen_queues.find)
         # All this after the subscriptions: the link is not called up before we listen.
         await control.ask(lambda: nodes.watch(session))
         await control.ask(lambda: sockets.watch(session, control))
