@@ -5,15 +5,15 @@ import contextlib
 import gc
 import logging
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from streamer import __version__, systemd
 from streamer.admin.metrics import Exposition
-from streamer.admin.port import AdminPort
+from streamer.admin.port import AdminPort, PortFiles
 from streamer.admin.pushing import Pushing
 from streamer.admin.server import unready
 from streamer.admin.status_message import StatusView
@@ -26,11 +26,12 @@ from streamer.config.stores import TraceConfig
 from streamer.delivery.arrivals import Arrivals
 from streamer.delivery.leaving import stop_all
 from streamer.delivery.router import TICK_S, Router
+from streamer.files import Files
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
-from streamer.logs.output import check_audit_file, set_up, write_left_out
+from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
@@ -47,6 +48,9 @@ logger = logging.getLogger("ustreamer.daemon")
 
 _OPEN_JOURNAL_S = 30.0
 _CLOSE_JOURNAL_S = 5.0
+_FILES_S = 30.0
+"""How long a reload waits for the files that it needs."""
+
 _STALLED_S = 3.0  # between two ticks, which are a second apart at most
 
 
@@ -63,7 +67,8 @@ class Daemon:
         self._clock = clock or SystemClock()
         self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
-        self.transports, problems = self._prepared(config, config.endpoints)
+        self.transports, problems = self._built(config, config.endpoints)
+        problems += self._unprepared(self.transports)
         if problems:
             raise self._unusable(problems)
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config))
@@ -83,25 +88,25 @@ class Daemon:
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
+        self._files = Files(_FILES_S)
+        self._providing: asyncio.Task[None] | None = None
         self._reload_turn = asyncio.Lock()
         self._has_started = False
         self._stopping = asyncio.Event()
 
-    def _prepared(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
-        """Transports that are ready to start, by endpoint, and what is wrong with the options of others."""
+    def _built(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
+        """Transports that are not prepared yet, by endpoint, and what is wrong with the options of others."""
         transports: dict[str, UTransport] = {}
-        problems = []
-        for name in names:
+
+        def build(name: str) -> None:
             endpoint = config.endpoints[name]
-            try:
-                transports[name] = load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
-                transports[name].prepare()
-            except ConfigurationError as exc:
-                problems.append(f"endpoints.{name}.options.{exc.key}: {exc}")
-            except Exception as exc:  # a bug in a plugin
-                logger.exception("prepare_failed endpoint=%s", name)
-                problems.append(f"endpoints.{name}: its transport failed: {type(exc).__name__}")
-        return transports, problems
+            transports[name] = load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
+
+        return transports, [problem for name in names if (problem := _tried(name, partial(build, name)))]
+
+    def _unprepared(self, transports: Mapping[str, UTransport]) -> list[str]:
+        """Prepare transports to start; returns what is wrong. Files are read, which may hang."""
+        return [problem for name, each in transports.items() if (problem := _tried(name, each.prepare))]
 
     def _unusable(self, problems: list[str]) -> ConfigError:
         return ConfigError([Problem(str(self._path or "the configuration"), 0, 0, "", text) for text in problems])
@@ -183,11 +188,11 @@ class Daemon:
 
     async def _open_journal(self, journal: Journal) -> None:
         """Recover what an earlier process has left. A file that cannot be used now is retried in the background."""
-        opened = asyncio.Event()
+        opened, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def on_opened() -> None:
             opened.set()
-            self._admin.provide_token(self.config)
+            self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
             self.router.recover()
             told = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=told)
@@ -198,6 +203,8 @@ class Daemon:
             raise JournalError(journal.problem, is_newer=True)
         if journal.state is JournalState.OK:
             await opened.wait()
+            if self._providing is not None:
+                await self._providing
         else:
             logger.error(
                 "journal_unavailable file=%s reason=%s consequence=%s",
@@ -258,7 +265,11 @@ class Daemon:
     async def reload(self, who: str, where: str) -> list[str]:
         """Use the file as it is now, unless something is wrong; returns what is. ``who``, ``where``: for the audit log."""
         async with self._reload_turn:
-            problems = await self._reload()
+            try:
+                problems = await self._reload()
+            except Exception as exc:  # a bug: the daemon goes on
+                logger.exception("reload_failed")
+                problems = [f"the reload failed: {type(exc).__name__}; the log has its traceback"]
         self._exposition.count_reload("refused" if problems else "ok")
         for problem in problems:
             logger.error("reload_refused problem=%s", problem)
@@ -271,53 +282,67 @@ class Daemon:
         if self._path is None:
             return ["this daemon was not started from a file"]
         try:
-            config = await asyncio.to_thread(load, self._path)
+            config = await self._files.run(partial(load, self._path, may_wait=False))
         except ConfigError as exc:
             return [str(problem) for problem in exc.problems]
+        except OSError as exc:
+            return [f"{self._path}: {exc.strerror}"]
         is_stopping = not self._has_started or self._stopping.is_set()  # maybe since we began to read
         problems = ["the daemon is starting or stopping"] if is_stopping else beyond_reload(self.config, config)
         if problems:
             return problems
         systemd.notify("RELOADING=1")
-        problems = await self._use(config)
-        systemd.notify("READY=1")
-        return problems
+        try:
+            return await self._use(config)
+        finally:
+            systemd.notify("READY=1")
 
     async def _use(self, config: Config) -> list[str]:
         """Use another configuration, which needs no restart; returns what is wrong with it, and nothing has changed then."""
         before = self.config
-        transports, problems = self._prepared(config, rebuilt_endpoints(before, config))
+        transports, problems = self._built(config, rebuilt_endpoints(before, config))
         try:
-            check_audit_file(config.log.audit)
+            files, wrong = await self._files.run(partial(self._files_of, config, transports))
         except OSError as exc:
-            problems.append(f"log.audit: {config.log.audit}: {exc.strerror or type(exc).__name__}")
-        tls, wrong = self._admin.prepare(config)
+            return [*problems, f"files: {exc.strerror}"]
         problems += wrong + await self.pushing.prepare(config.otel)
         if problems:
+            files.close()
             return problems
         self._kinds.update({name: transport.kind for name, transport in transports.items()})
         try:
-            await self.router.reload(config, transports, partial(self._allow, config, tls))
+            await self.router.reload(config, transports, partial(self._allow, config, files))
         except UStatusError as exc:  # the router still has what it had
             self._kinds.update({name: transport.kind for name, transport in self.transports.items()})
+            files.close()
             return [f"listeners: {exc}"]
+        self.config = config
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
         if await self.pushing.use(config.otel):
             self.router.use_tracer(self.pushing.tracer(self.tracing))
         await self._use_traces(before.trace, config)
-        self.config = config
         return []
 
-    def _allow(self, config: Config, tls: SSLContext | None) -> None:
+    def _files_of(self, config: Config, transports: Mapping[str, UTransport]) -> "tuple[_ReloadFiles, list[str]]":
+        """Read and open the files of a reload, which may hang; and what is wrong with them."""
+        problems = self._unprepared(transports)
+        port, wrong = self._admin.prepare(config)
+        audit_file: AuditThread | None = None
+        try:
+            audit_file = open_audit_log(config.log.audit)
+        except OSError as exc:
+            problems.append(f"log.audit: {config.log.audit}: {exc.strerror or type(exc).__name__}")
+        return _ReloadFiles(port, audit_file), problems + wrong
+
+    def _allow(self, config: Config, files: "_ReloadFiles") -> None:
         """Apply who may do what here, and what is noted of it: at once, however long a reload takes."""
         self.service_host.use(config)
-        self._admin.use(config, tls)
-        if config.log != self.config.log:
-            try:
-                set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
-            except OSError as exc:  # it was fine a moment ago
-                logger.error("log_not_changed reason=%s", exc.strerror or exc)
+        self._admin.use(config, files.port)
+        if config.log == self.config.log:
+            files.close()
+        else:
+            set_up(config.log.level, config.log.format, config.log.repeat_s, files.audit)
         if self.journal is not None:
             self.journal.use(LetterBounds(*config.dead_letter.store.bounds(self.journal.max_bytes)))
 
@@ -329,7 +354,7 @@ class Daemon:
         if old is not None and config.trace is not None and before is not None and config.trace.path == before.path:
             old.use(config.trace)
             return
-        self.tracing = await asyncio.to_thread(_tracing, config, self._kinds)  # the first one loads pyarrow
+        self.tracing = await self._files.run(partial(_tracing, config, self._kinds))  # the first one loads pyarrow
         if self.tracing is not None:
             self.tracing.start()
         self.router.use_tracer(self.pushing.tracer(self.tracing))
@@ -374,6 +399,31 @@ class _EndpointEvents(Arrivals):
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReloadFiles:
+    """What a reload has read and opened before it was accepted."""
+
+    port: PortFiles
+    audit: AuditThread | None
+
+    def close(self) -> None:
+        """Nothing is to be written to what was opened."""
+        if self.audit is not None:
+            self.audit.close()
+
+
+def _tried(name: str, work: Callable[[], None]) -> str:
+    """Do something with the transport of an endpoint; returns what is wrong, empty if nothing is."""
+    try:
+        work()
+    except ConfigurationError as exc:
+        return f"endpoints.{name}.options.{exc.key}: {exc}"
+    except Exception as exc:  # a bug in a plugin
+        logger.exception("prepare_failed endpoint=%s", name)
+        return f"endpoints.{name}: its transport failed: {type(exc).__name__}"
+    return ""
 
 
 def _journal(config: Config) -> Journal | None:

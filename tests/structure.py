@@ -18,7 +18,7 @@ import grimp
 
 PACKAGE = "streamer"
 MAX_FLOORS = 10
-MAX_ARROWS = 70
+MAX_ARROWS = 80
 MAX_CIRCLES = 0
 
 Arrow = tuple[str, str]

@@ -14,7 +14,8 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,13 +27,14 @@ from aiohttp.typedefs import Handler, Middleware
 from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import read_token
+from streamer.files import Files
 from streamer.logs.audit import DENIED, audit
 from streamer.services.access import Caller
 
 USER_HEADER = "Ustreamer-User"
 """The user of the command line, which says so itself. It counts from this machine only, and only for the audit log."""
 
-PROVEN: web.AppKey[Callable[[web.Request], bool]] = web.AppKey("proven")
+PROVEN: web.AppKey[Callable[[web.Request], Awaitable[bool]]] = web.AppKey("proven")
 """Says of a request whether it has the token that counts now, or a certificate."""
 
 _READING = ("GET", "HEAD")
@@ -60,10 +62,11 @@ def for_this_machine(page: _Page) -> _Page:
     return page
 
 
-def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]]) -> Middleware:
+def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]], files: Files) -> Middleware:
     """A middleware that refuses what does not come to a known Host, and changes by those who may not make them.
 
     ``options`` returns what holds now. The token is in ``control.http_token_file``, also if the streamer has made it.
+    ``files`` reads it.
     """
 
     @web.middleware
@@ -76,7 +79,8 @@ def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]]) -> Middle
         if refusal := _of_stranger(request, metrics, is_open):
             raise refused(refusal, web.HTTPForbidden) if is_open else denied(request, refusal)
         if is_page and not is_open:
-            _check_permission(request, metrics, control, getattr(page, "for_this_machine", None) is True)
+            is_for_here = getattr(page, "for_this_machine", None) is True
+            await _check_permission(request, metrics, control, files, is_for_here)
             if request.method not in _READING and request.content_type != "application/json":
                 raise refused("expected Content-Type: application/json", web.HTTPUnsupportedMediaType)
             if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -104,12 +108,14 @@ def _of_stranger(request: web.Request, metrics: MetricsConfig, is_open: bool) ->
     return ""
 
 
-def _check_permission(request: web.Request, metrics: MetricsConfig, control: ControlConfig, is_for_here: bool) -> None:
+async def _check_permission(
+    request: web.Request, metrics: MetricsConfig, control: ControlConfig, files: Files, is_for_here: bool
+) -> None:
     if is_for_here and not is_near(*_ends(request)):
         raise denied(request, "accepted only from this machine")
     if control.http != "any" and not is_near(*_ends(request)):
         raise denied(request, "accepted only from this machine, unless control.http is any")
-    if is_proven(request, metrics, control):
+    if await is_proven(request, metrics, control, files):
         return
     if control.http_token_file is None and not _trusts_clients(metrics):
         raise denied(request, _NO_WAY_IN)
@@ -119,10 +125,10 @@ def _check_permission(request: web.Request, metrics: MetricsConfig, control: Con
     raise denied(request, text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"})
 
 
-def is_proven(request: web.Request, metrics: MetricsConfig, control: ControlConfig) -> bool:
+async def is_proven(request: web.Request, metrics: MetricsConfig, control: ControlConfig, files: Files) -> bool:
     """Whether a request has the token that counts now, or a certificate."""
     has_certificate = _trusts_clients(metrics) and certificate_of(request) != ""
-    return has_certificate or _has_token(request, control.http_token_file)
+    return has_certificate or await _has_token(request, control.http_token_file, files)
 
 
 def _trusts_clients(metrics: MetricsConfig) -> bool:
@@ -188,12 +194,12 @@ def _origin(text: str) -> str:
     return text.removesuffix(_PORTS.get(text.partition("://")[0], "\0"))
 
 
-def _has_token(request: web.Request, file: Path | None) -> bool:
+async def _has_token(request: web.Request, file: Path | None, files: Files) -> bool:
     """The file is read each time, so that the token can be changed. Without a usable one nobody has it."""
     if file is None:
         return False
     try:
-        token = read_token(file, may_wait=False)
+        token = await files.run(partial(read_token, file, may_wait=False))
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         logger.error("http_token_unusable file=%s reason=%s", file, reason)

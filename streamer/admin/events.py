@@ -136,7 +136,7 @@ class Events:
         kinds = request.query.get("kinds", ",".join(KINDS)).split(",")
         if unknown := [kind for kind in kinds if kind not in KINDS]:
             raise refused(f"kinds: {unknown[0]!r}: expected {', '.join(KINDS)}", web.HTTPBadRequest)
-        self._streams.check(request)
+        await self._streams.check(request)
         listener = Listener(kinds)
         if not self._listeners:
             self._begin()

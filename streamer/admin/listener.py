@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
+from streamer.admin.certificate import PortCertificate
 from streamer.logs.audit import DENIED, audit
 
 MAX_CONNECTIONS = 32
@@ -37,7 +38,7 @@ class AdminListener:
     """Creates a protocol with ``factory`` for every connection that it accepts. ``tls``: None: without."""
 
     def __init__(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: ssl.SSLContext | None = None
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: PortCertificate | None = None
     ) -> None:
         self.tls = tls
         self._factory = factory
@@ -125,8 +126,9 @@ class AdminListener:
         loop = asyncio.get_running_loop()
         patience_s = None if self.tls is None else CONNECTION_TIMEOUT_S
         try:
+            tls = None if self.tls is None else await self.tls.context()
             transport, _ = await loop.connect_accepted_socket(
-                lambda: _Bounded(self._factory()), accepted, ssl=self.tls, ssl_handshake_timeout=patience_s
+                lambda: _Bounded(self._factory()), accepted, ssl=tls, ssl_handshake_timeout=patience_s
             )
         except BaseException as exc:
             accepted.close()

@@ -10,6 +10,7 @@ a thread, because that takes 30 µs a line. Series that never changed are left o
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
@@ -67,7 +68,7 @@ class RouterCollector:
 
     def _others(self, routes: list[RouteAccount]) -> Iterable[Metric]:
         router = self._router.account()
-        yield from self._dead_letters(router)
+        yield from self._dead_letters(routes, router)
         yield from self._endpoints(self._router.endpoint_accounts())
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
@@ -82,6 +83,12 @@ class RouterCollector:
         lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the ticks of the event loop were.")
         _add(lag, (), self.lag)
         yield lag
+        if router.token_problem is not None:
+            yield GaugeMetricFamily(
+                "ustreamer_token_verifier_up",
+                "1 while what the token verifier needs to know, such as public keys, can be read.",
+                int(not router.token_problem),
+            )
         if self._router.journal is not None:
             yield from self._journal(self._router.journal, router)
         if self.tracing is not None:
@@ -152,12 +159,15 @@ class RouterCollector:
                 limited.add_metric(labels, account.stats.limited)
         yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited)
 
-    def _dead_letters(self, router: RouterAccount) -> Iterable[Metric]:
+    def _dead_letters(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
         letters = CounterMetricFamily(
             "ustreamer_dead_letters", "Failures that became dead letters, reported or not.", labels=("route", "code")
         )
-        for (route, code), number in router.dead_letters.items():
-            letters.add_metric((route or "none", code.name), number)
+        made: Counter[tuple[str, str]] = Counter()  # several ways may have a name: that of what no route takes, for one
+        for account in routes:
+            made.update({(account.name, code.name): number for code, number in account.stats.dead_letters.items()})
+        for labels, number in made.items():
+            letters.add_metric(labels, number)
         yield letters
         suppressed = CounterMetricFamily(
             "ustreamer_reports_suppressed",

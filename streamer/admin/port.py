@@ -4,10 +4,11 @@ Each group of pages is an object with ``routes()``, in a module of its own.
 """
 
 import logging
-from ssl import SSLContext
+from dataclasses import dataclass
 
 from aiohttp import web
 
+from streamer.admin.certificate import PortCertificate
 from streamer.admin.config import ConfigPages
 from streamer.admin.console import ConsolePages
 from streamer.admin.explain import ExplainPages
@@ -23,10 +24,19 @@ from streamer.admin.status import StatusPages
 from streamer.admin.subscriptions import SubscriptionPages
 from streamer.config.models import Config
 from streamer.config.services import ControlConfig
-from streamer.config.tls import TlsError, server_context
+from streamer.config.tls import TlsError
 from streamer.config.token import made_token_file, make_token, with_token_file
+from streamer.files import Files
 
 logger = logging.getLogger("ustreamer.admin")
+
+
+@dataclass(frozen=True, slots=True)
+class PortFiles:
+    """What the port needs of the files that a configuration names. ``certificate``: None: no TLS."""
+
+    certificate: PortCertificate | None
+    control: ControlConfig
 
 
 class AdminPort:
@@ -36,6 +46,7 @@ class AdminPort:
         config = running.config
         self._live = LivePages(running.router, lambda: running.config)
         self._server: AdminServer | None = None
+        self._files = Files()
         if config.metrics is not None:
             self._server = AdminServer(
                 running.router,
@@ -43,7 +54,7 @@ class AdminPort:
                 config.metrics,
                 config.control,
                 [*pages(running), *self._live.routes(), *ConsolePages(lambda: _has_console(running.config)).routes()],
-                server_context(config.metrics.tls),
+                None if config.metrics.tls is None else PortCertificate(config.metrics.tls),
             )
 
     async def start(self) -> None:
@@ -58,22 +69,26 @@ class AdminPort:
         """The clock's work, at ``now_s`` on the monotonic clock."""
         self._live.tick(now_s)
 
-    def prepare(self, config: Config) -> tuple[SSLContext | None, list[str]]:
-        """Read what another configuration needs, for `use`; and what is wrong with it."""
+    def prepare(self, config: Config) -> tuple[PortFiles, list[str]]:
+        """Read what another configuration needs, for `use`; and what is wrong with it. It may hang: on a thread."""
+        tls = None if config.metrics is None else config.metrics.tls
         try:
-            return (None if config.metrics is None else server_context(config.metrics.tls)), []
+            return PortFiles(None if tls is None else PortCertificate(tls), _control(config)), []
         except TlsError as exc:
-            return None, [str(exc)]
+            return PortFiles(None, config.control), [str(exc)]
 
-    def use(self, config: Config, tls: SSLContext | None) -> None:
+    def use(self, config: Config, files: PortFiles) -> None:
         """Others may ask from now on, with or without TLS. The port stays the same."""
         if self._server is not None and config.metrics is not None:
-            self._server.use(config.metrics, _control(config), tls)
+            self._server.use(config.metrics, files.control, files.certificate)
 
-    def provide_token(self, config: Config) -> None:
+    async def provide_token(self, config: Config) -> None:
         """Make the file with the token beside the journal if it is to be there and is not. The folder has to be there."""
         if self._server is not None:
-            self._server.permit(_control(config))
+            try:
+                self._server.permit(await self._files.run(lambda: _control(config)))
+            except OSError as exc:
+                logger.error("http_token_not_made reason=%s", exc.strerror)
 
     def close(self) -> None:
         """End every stream: nothing happens any more."""

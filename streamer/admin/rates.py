@@ -89,7 +89,7 @@ class Rates:
         return {
             "routes": await self._read_routes(span_s, now_s, is_first=not span_s),
             "endpoints": self._read_endpoints(span_s),
-            "dead_letters": sum(self._router.notices.dead_letters.values()),
+            "dead_letters": self._router.notices.made,
         }
 
     async def _read_routes(self, span_s: float, now_s: float, is_first: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from ssl import SSLContext
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -10,17 +9,22 @@ from aiohttp.typedefs import Handler
 
 from streamer.admin.access import PROVEN, access, is_proven
 from streamer.admin.answers import PROLONG, errors_in_json
+from streamer.admin.certificate import PortCertificate
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.admin.turns import is_gone
 from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.delivery.router import Router
+from streamer.files import Files
 from streamer.journal.journal import JournalState
 from streamer.transports.base import LinkState
 
 BODY_BYTES = 65_536
 """The most that a request may bring."""
+
+_TOKEN_S = 5.0
+"""How long a request waits for its token to be compared, if the file system of the token hangs."""
 
 _PAGES_END_S = 2.0
 """How long a stop waits for pages that are at work."""
@@ -50,13 +54,14 @@ class AdminServer:
         options: MetricsConfig,
         control: ControlConfig | None = None,
         pages: Iterable[web.RouteDef] = (),
-        tls: SSLContext | None = None,
+        tls: PortCertificate | None = None,
     ) -> None:
         """``control``: who may change something; its token file may be one that the streamer has made."""
         self._pages = list(pages)
         self._options = options
         self._control = control or ControlConfig()
         self._tls = tls
+        self._files = Files(_TOKEN_S)
         self._router = router
         self._exposition = exposition
         self._runner: web.AppRunner | None = None
@@ -70,7 +75,7 @@ class AdminServer:
             web.get("/readyz", self._readyz),
         ]
 
-    def use(self, options: MetricsConfig, control: ControlConfig, tls: SSLContext | None = None) -> None:
+    def use(self, options: MetricsConfig, control: ControlConfig, tls: PortCertificate | None = None) -> None:
         """Others may ask from now on, with or without TLS. The port stays the same."""
         self._options, self._control, self._tls = options, control, tls
         if self._listener is not None:
@@ -82,11 +87,11 @@ class AdminServer:
 
     async def start(self) -> None:
         """Start listening. Raises OSError, for example if the port is taken."""
-        checks = access(lambda: (self._options, self._control))
+        checks = access(lambda: (self._options, self._control), self._files)
         app = web.Application(middlewares=[_close_connection, errors_in_json, checks], client_max_size=BODY_BYTES)
         app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong
-        app[PROVEN] = lambda request: is_proven(request, self._options, self._control)
+        app[PROVEN] = lambda request: is_proven(request, self._options, self._control, self._files)
         app.on_response_prepare.append(_set_headers)
         self._runner = web.AppRunner(
             app,

@@ -67,7 +67,7 @@ class StatusView:
                 pb.EndpointStatus(name=each.name[:TEXT], transport=each.transport[:TEXT], state=each.state.value)
                 for each in endpoints[:ENDPOINTS]
             ],
-            dead_letters=sum(router.account().dead_letters.values()),
+            dead_letters=router.account().dead_letters,
             config_fingerprint=self._hash(),
         )
         status.started.FromMilliseconds(self._started_ms)

@@ -67,11 +67,11 @@ class Streams:
         """End every stream, and begin no other."""
         self._closing.set()
 
-    def check(self, request: web.Request) -> bool:
+    async def check(self, request: web.Request) -> bool:
         """Raise the refusal of a stream that would be one too many. Returns whether its reader has proven who they are."""
+        is_proven = await request.app[PROVEN](request)
         if self._closing.is_set():
             raise refused("the daemon is stopping", web.HTTPServiceUnavailable)
-        is_proven = request.app[PROVEN](request)
         count = sum(self._count.values())
         if count >= self._most or (not is_proven and self._count[False] >= self._strangers):
             raise refused(f"there are {count} {self._kind} already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
@@ -79,7 +79,7 @@ class Streams:
 
     async def serve(self, request: web.Request, source: Source) -> web.StreamResponse:
         """Write what a source has until either side ends it."""
-        is_proven = self.check(request)
+        is_proven = await self.check(request)  # and counted before anything else happens
         answer = web.StreamResponse(headers=_HEADERS)
         self._count[is_proven] += 1
         try:
@@ -97,7 +97,7 @@ class Streams:
         proven_s = now_s() + _PROVEN_S
         while not self._closing.is_set() and request.transport is not None and not request.transport.is_closing():
             if is_proven and now_s() >= proven_s:
-                if not request.app[PROVEN](request):
+                if not await request.app[PROVEN](request):
                     denied(request, "the token was changed, or certificates of clients are not trusted any more")
                     return
                 proven_s = now_s() + _PROVEN_S

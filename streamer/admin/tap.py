@@ -111,7 +111,7 @@ class TapPages:
             wish = Wish.of(dict(request.query))
         except ValueError as exc:
             raise refused(str(exc), web.HTTPBadRequest) from exc
-        self._streams.check(request)
+        await self._streams.check(request)
         stream = TapStream(wish, self._router)
         who: dict[str, Any] = caller_of(request)._asdict()
         audit("tap_began", **who, filters=_shown(wish))

@@ -28,7 +28,7 @@ from streamer.config.models import Config
 from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
 from streamer.journal.sqlite import FileError
-from streamer.logs.output import set_up
+from streamer.logs.output import flush_audit_log, open_audit_log, set_up
 from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.well_known import USTREAMER
 
@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it would end the process; the daemon obeys it when it can
     config = load(arguments.config)
     try:
-        set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
+        set_up(config.log.level, config.log.format, config.log.repeat_s, open_audit_log(config.log.audit))
     except OSError as exc:
         return complain(f"{arguments.config}: log.audit: {reason_of(exc)}", EX_CONFIG)
     for warning in warnings(config):
@@ -128,6 +128,8 @@ def _run(arguments: argparse.Namespace) -> int:
         uvloop.run(_serve(config, arguments.config))
     except* (ConfigError, TlsError, OtelError, FileError, OSError) as group:
         problems = _flat(group)
+    finally:
+        flush_audit_log()
     for problem in problems:
         text = reason_of(problem) if isinstance(problem, OSError) else str(problem)
         if _is_in_use(problem):

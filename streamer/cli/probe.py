@@ -17,6 +17,7 @@ from streamer.cli.text import lines_out
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
 from streamer.config.stores import JournalConfig
+from streamer.files import in_thread
 from streamer.transports.installed import load_transport
 from streamer.transports.probe import (
     Answer,
@@ -25,7 +26,6 @@ from streamer.transports.probe import (
     blocking,
     can_listen,
     cannot_tell,
-    in_thread,
     ok,
     problem,
 )

@@ -30,6 +30,11 @@ API = "/api/v1"
 _ANSWER_BYTES = 32 << 20  # a thousand dead letters with the longest texts take a part of that
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
+_ANOTHER_CERTIFICATE = (
+    "it shows another certificate than metrics.tls.cert_file. It uses what is renewed there from the next connection on, "
+    "unless it cannot be read or key_file does not belong to it: its log says so (http_certificate_unusable). A streamer "
+    "that was started with another cert_file needs SIGHUP to read this file"
+)
 _EARLIER = "another authority or journal.path"
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
@@ -205,6 +210,8 @@ def opened(
         reason = reason_of(reason) if isinstance(reason, OSError) else reason
         if isinstance(exc, RemoteDisconnected) and daemon.tls is None:
             reason = f"{reason}; does it speak TLS, https://?"
+        if isinstance(getattr(exc, "reason", None), ssl.SSLCertVerificationError) and daemon.is_configured:
+            reason = f"{reason}; {_ANOTHER_CERTIFICATE}"
         text = f"{daemon.named}: no streamer answers there ({reason})"
         raise NobodyThereError(text + _about_restart(daemon.is_configured, "another metrics.listen")) from exc
     except HTTPException as exc:

@@ -4,6 +4,7 @@ It never prints a secret; see `streamer.config.secrets`.
 """
 
 import os
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from streamer.config.secrets import (
     without_settings,
 )
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
+from streamer.files import read_file
 from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
@@ -52,13 +54,32 @@ class ConfigError(ValueError):
         self.problems = problems
 
 
-def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read and check ``path``; ``${NAME}`` comes from ``environ``. Raises `ConfigError`."""
-    return load_text(_text(path), path, environ)
+def load(path: Path, environ: Mapping[str, str] = os.environ, may_wait: bool = True) -> Config:
+    """Read and check ``path``; ``${NAME}`` comes from ``environ``. Raises `ConfigError`, and nothing else.
+
+    ``may_wait``: a pipe will do, too.
+    """
+    return load_text(_text(path, may_wait), path, environ)
 
 
 def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The same for a text that is, or will be, in ``path``."""
+    try:
+        return _loaded(text, path, environ)
+    except ConfigError:
+        raise
+    except Exception as exc:  # noqa: BLE001  # a bug, here or in a plugin, must not end a daemon. Its text may hold a secret
+        at = _raised_at(exc)
+        raise _unusable(path, Position(0, 0), f"cannot be checked: {type(exc).__name__} at {at}; please report it") from None
+
+
+def _raised_at(exc: Exception) -> str:
+    """Where in the code it was raised."""
+    last = traceback.extract_tb(exc.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
+
+
+def _loaded(text: str, path: Path, environ: Mapping[str, str]) -> Config:
     document = read(text, environ)
     if document.data is None and not document.mistakes:
         raise _unusable(path, Position(1, 1), "the file is empty; expected the keys authority, endpoints and routes")
@@ -77,9 +98,9 @@ def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ) ->
     return config
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, may_wait: bool) -> str:
     try:
-        content = path.read_bytes()
+        content = path.read_bytes() if may_wait else read_file(path)
     except OSError as exc:
         raise _unusable(path, Position(0, 0), f"cannot be read: {exc.strerror or type(exc).__name__}") from exc
     if len(content) > MAX_BYTES:

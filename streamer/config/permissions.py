@@ -192,7 +192,7 @@ def hints(section: PermissionsConfig | None, endpoints: Mapping[str, bool]) -> I
 
 def _half_named(named: list[UUri]) -> Iterator[tuple[int, UUri]]:
     """Patterns for one version of uSubscription whose other version none for that service matches, each with that."""
-    of_service = [to for to in named if to.ue_id == USUBSCRIPTIONS[0].ue_id]
+    of_service = [to for to in named if to.type_id == USUBSCRIPTIONS[0].ue_id]
     for index, to in enumerate(named):
         for entity in USUBSCRIPTIONS if to[1:3] in USUBSCRIPTIONS else ():
             other = to._replace(version=entity.version)

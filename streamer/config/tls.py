@@ -3,6 +3,7 @@
 import ssl
 
 from streamer.config.types import FilePath, Section
+from streamer.files import read_file
 
 
 class TlsConfig(Section):
@@ -25,13 +26,11 @@ class TlsError(ValueError):
     """The files cannot be used; the text begins with the key of the one that is wrong."""
 
 
-def server_context(options: TlsConfig | None) -> ssl.SSLContext | None:
-    """What a TLS server needs, read from the files; None: no TLS. Raises `TlsError`."""
-    if options is None:
-        return None
+def server_context(options: TlsConfig) -> ssl.SSLContext:
+    """What a TLS server needs, read from the files. Raises `TlsError`."""
     for key, path in options.files():
         try:
-            path.read_bytes()
+            read_file(path)
         except OSError as exc:
             raise TlsError(f"metrics.tls.{key}: {path}: {exc.strerror or type(exc).__name__}") from exc
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

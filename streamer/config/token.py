@@ -13,6 +13,7 @@ from pathlib import Path
 
 from streamer.config.models import Config
 from streamer.config.services import ControlConfig
+from streamer.files import open_regular
 
 SHORTEST_TOKEN = 16
 _MADE_BYTES = 32
@@ -43,10 +44,7 @@ def read_token(path: Path, may_wait: bool = True) -> bytes:
 
     ``may_wait``: a pipe will do, too.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if may_wait else os.O_NONBLOCK))
-    with os.fdopen(descriptor, "rb") as file:
-        if not may_wait and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("not a file")
+    with open(path if may_wait else open_regular(path, os.O_RDONLY), "rb") as file:
         token = file.read(_LONGEST_FILE + 1).strip()
     if len(token) > _LONGEST_FILE:
         raise ValueError(f"expected a token of at most {_LONGEST_FILE} bytes")

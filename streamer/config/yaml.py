@@ -1,14 +1,15 @@
 """Reads YAML into plain values, and remembers the position of each.
 
 It reads only what a configuration needs: mappings, lists and scalars, anchors and merge keys; no tags; one document, bounded
-in size and depth (aliases count at each use). Environment variables are inserted into scalar values after parsing, so that
-they cannot change the structure of the file.
+in size and depth (aliases and merge keys count at each use, and nothing may contain itself). Environment variables are
+inserted into scalar values after parsing, so that they cannot change the structure of the file.
 """
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import yaml
 
@@ -17,6 +18,8 @@ from streamer.config.secrets import WITHHELD, is_secret_line, is_secret_name
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 100_000
+
+_MOST_BITS = 64
 
 _LONG = 8
 """A value of the environment that is at least so long may be a secret, whatever its variable is called."""
@@ -29,6 +32,7 @@ _TEXT = _TAG + "str"
 _MERGE = _TAG + "merge"
 _KNOWN_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")}
 _QUOTED = re.compile(r"""'([^'\n]*)'|"([^"\n]*)\"""")
+_NOT_UTF8 = "text that UTF-8 cannot hold; expected whole characters"
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)\}?")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
@@ -75,16 +79,23 @@ class Document:
 def read(text: str, environ: Mapping[str, str]) -> Document:
     """Read one document. Mistakes in the text are not raised: see ``Document.mistakes``."""
     document = Document()
+    loader: _Composer | None = None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = _Composer(text)
+        node = loader.get_single_node()
     except yaml.reader.ReaderError as exc:
         before = text[: exc.position]
         position = Position(before.count("\n") + 1, exc.position - before.rfind("\n"))
         document.mistakes.append(Mistake(position, (), "a control character; expected printable text"))
     except yaml.MarkedYAMLError as exc:
         document.mistakes.append(_syntax(text, exc))
-    except RecursionError:
-        document.mistakes.append(Mistake(Position(1, 1), (), _too_deep()))
+    except _TooMuchError as exc:
+        document.mistakes.append(Mistake(exc.position, (), str(exc)))
+    except (ValueError, OverflowError):  # PyYAML looks up neither the character of an escape nor a long number beforehand
+        assert loader is not None
+        mark = loader.get_mark()
+        message = "not valid YAML: an escape of no character, or a number that is too long"
+        document.mistakes.append(Mistake(Position(mark.line + 1, mark.column + 1), (), message))
     else:
         if node is not None:
             _Walk(document, environ).start(node)
@@ -143,6 +154,23 @@ def _of_the_parser(quoted: re.Match[str]) -> str:
     return quoted[0] if len(text) <= 1 or re.fullmatch(r"<[a-z ]+>", text) else WITHHELD
 
 
+class _Composer(yaml.SafeLoader):
+    """Makes nodes of a text, to a bounded depth: it calls itself for each level."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth > MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # no stub
+            raise _TooMuchError(Position(mark.line + 1, mark.column + 1), _too_deep())
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
 class _Walk:
     """Turns nodes into values."""
 
@@ -151,6 +179,7 @@ class _Walk:
         self._environ = environ
         self._loader = yaml.SafeLoader("")
         self._nodes = 0
+        self._open: set[int] = set()  # the mappings and lists that it is inside of, aliases and merge keys included
 
     def start(self, node: yaml.Node) -> None:
         try:
@@ -159,15 +188,28 @@ class _Walk:
             self._document.data = None
             self._document.mistakes.append(Mistake(exc.position, (), str(exc)))
 
-    def _value(self, node: yaml.Node, location: Location) -> Any:
+    @contextlib.contextmanager
+    def _inside(self, node: yaml.Node) -> Iterator[None]:
+        """Count a node, and look at what is in it."""
         self._nodes += 1
-        position = _position(node)
-        if len(location) > MAX_DEPTH:
-            raise _TooMuchError(position, _too_deep())
+        if id(node) in self._open:
+            raise _TooMuchError(_position(node), "it contains itself, by an alias (*) or a merge key (<<)")
+        if len(self._open) > MAX_DEPTH:
+            raise _TooMuchError(_position(node), _too_deep())
         if self._nodes > MAX_NODES:
-            raise _TooMuchError(position, f"too many values; expected at most {MAX_NODES}, aliases counted")
+            raise _TooMuchError(_position(node), f"too many values; expected at most {MAX_NODES}, aliases counted")
+        self._open.add(id(node))
+        yield
+        self._open.remove(id(node))
+
+    def _value(self, node: yaml.Node, location: Location) -> Any:
+        with self._inside(node):
+            return self._of_kind(node, location)
+
+    def _of_kind(self, node: yaml.Node, location: Location) -> Any:
+        position = _position(node)
         self._document.values[location] = position
-        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+        if _is_mapping(node):
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
             return [self._value(child, (*location, index)) for index, child in enumerate(node.value)]
@@ -190,6 +232,9 @@ class _Walk:
                 self._wrong(position, location, "a key that is not text; expected text, in quotes if it looks like a number")
                 continue
             key = str(key_node.value)
+            if not _is_utf8(key):
+                self._wrong(position, location, _NOT_UTF8)
+                continue
             if key in first_line:
                 self._wrong(
                     position,
@@ -204,12 +249,10 @@ class _Walk:
 
     def _merge(self, node: yaml.Node, location: Location) -> dict[str, Any]:
         """The value of ``<<``: a mapping, or a list of mappings. If several have a key, the first counts."""
-        if isinstance(node, yaml.MappingNode):
-            self._nodes += 1
-            if self._nodes > MAX_NODES or len(location) > MAX_DEPTH:
-                raise _TooMuchError(_position(node), _too_deep())
-            return self._mapping(node, location)
-        if isinstance(node, yaml.SequenceNode) and all(isinstance(child, yaml.MappingNode) for child in node.value):
+        if _is_mapping(node):
+            with self._inside(node):
+                return self._mapping(node, location)
+        if isinstance(node, yaml.SequenceNode) and all(map(_is_mapping, node.value)):
             merged: dict[str, Any] = {}
             for child in reversed(node.value):
                 merged |= self._merge(child, location)
@@ -228,13 +271,26 @@ class _Walk:
         if node.style is None and (unusual := _unusual_number(tag, text)):
             self._wrong(_position(node), location, unusual)
             return None
+        if not _is_utf8(text):
+            self._wrong(_position(node), location, _NOT_UTF8)
+            return None
         if tag not in _KNOWN_TAGS or tag in (_MERGE, _TAG + "value"):
             tag = _TEXT
         try:
-            return self._loader.construct_object(yaml.ScalarNode(tag, text), deep=True)
-        except (ValueError, KeyError, OverflowError, yaml.YAMLError):
+            value = self._loader.construct_object(yaml.ScalarNode(tag, text), deep=True)
+        except (
+            ValueError,
+            LookupError,
+            OverflowError,
+            AttributeError,
+            yaml.YAMLError,
+        ):  # a tag may be on any text
             self._wrong(_position(node), location, "not what its form or tag promises; expected quotes around text")
             return None
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:  # Python would refuse to show it
+            self._wrong(_position(node), location, f"a number of more than {_MOST_BITS} bits; expected a smaller one")
+            return None
+        return value
 
     def _implied_tag(self, text: str) -> str:
         return str(self._loader.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]  # no stub
@@ -278,6 +334,19 @@ def _unusual_number(tag: str, text: str) -> str:
     if tag in (_TAG + "int", _TAG + "float") and ":" in text:
         return "a number in base 60, because of its colon; expected a number without it, or quotes around text"
     return ""
+
+
+def _is_mapping(node: yaml.Node) -> TypeGuard[yaml.MappingNode]:
+    return isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map"
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether text can be written: neither ``"\\ud800"`` nor bytes of the environment in another encoding can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _TooMuchError(Exception):

@@ -418,17 +418,18 @@ class Egress:
         self._absent.tick(now_s)
         if self.store is not None:
             self.confirm_arrived()
+            absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
+            for lane, share in self.store.take_confirmed(now_s, absent_s):
+                self._settler.confirmed(lane, share)
+            for lane, share in self.store.take_evicted():
+                self._settler.unconfirmed_for_good(lane, share)
             self._refill_some(now_ms)
         self._pump.settled(self)
         self.pump(now_ms)
 
     def confirm_arrived(self) -> None:
-        """Settle what was sent unconfirmed, and has arrived by what the network says, or by the time that has passed."""
-        if self.store is None:
-            return
-        now_s = self._clock.monotonic_s()
-        absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
-        for lane, share in self.store.take_confirmed(now_s, absent_s, self.transport.arrived_until_s(now_s)):
-            self._settler.confirmed(lane, share)
-        for lane, share in self.store.take_evicted():
-            self._settler.unconfirmed_for_good(lane, share)
+        """Settle what was sent without a confirmation, and has arrived by what the network says now."""
+        if self.store is not None:
+            now_s = self._clock.monotonic_s()
+            for lane, share in self.store.take_arrived(now_s, self.transport.arrived_until_s(now_s)):
+                self._settler.confirmed(lane, share)

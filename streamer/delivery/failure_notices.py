@@ -83,13 +83,13 @@ class NoticePath:
 
 
 class FailureNotices:
-    """Turns failures into dead letters and answers. ``dead_letters`` counts them by route and code, ``suppressed`` counts
-    by ingress the failures that were reported to nobody because there were too many.
+    """Turns failures into dead letters and answers. ``made`` counts them since the start, ``suppressed`` counts by ingress
+    the failures that were reported to nobody because there were too many.
     """
 
     def __init__(self, options: NoticeOptions, custody: Custody, clock: Clock) -> None:
         self.options = options
-        self.dead_letters: dict[tuple[str, UCode], int] = {}
+        self.made = 0
         self.suppressed: dict[str, int] = {}
         self._rates = _rates(options.report_rate)
         self._custody = custody
@@ -146,12 +146,13 @@ class FailureNotices:
         self,
         received: Received,
         ingress: str,
+        stats: RouteStats,
         failure: Failure,
         where: Where = NOWHERE,
         delivery: Delivery | None = None,
     ) -> list[tuple[RouteQueue, UMessage]]:
         """Make the dead letters of a message that came in through ``ingress``, and the answer if it was a Request, each with
-        the queue to send it from. The journal stores the dead letter as well.
+        the queue to send it from. It counts on the account ``stats``, and the journal stores the dead letter as well.
 
         If that endpoint was removed by a restart, nothing can be sent there, but the letter is stored.
 
@@ -171,8 +172,8 @@ class FailureNotices:
             attempts=0 if delivery is None else delivery.attempts,
             sink=where.sink,
         )
-        counted = (failed.route, failure.code)
-        self.dead_letters[counted] = self.dead_letters.get(counted, 0) + 1
+        self.made += 1
+        stats.count_dead_letter(failure.code)
         number = None if self._custody.journal is None else self._custody.number()
         if number is not None:
             self._custody.letter(letter_of(failed, ingress, number), received)
@@ -219,7 +220,8 @@ class FailureNotices:
         now_s = self._clock.monotonic_s()
         pace = self._rates.of((authority, ingress), now_s)
         if pace.ready_in(now_s):
-            self.suppressed[ingress] = self.suppressed.get(ingress, 0) + 1
+            if ingress in self.suppressed:  # else it was removed, and what is counted there with it
+                self.suppressed[ingress] += 1
             return []
         notices = self._notices_of(failed, ingress, elsewhere)
         pace.spend(1, sum(notice.size for _, notice in notices))

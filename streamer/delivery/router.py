@@ -43,7 +43,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
-_UNCONFIRMED_REST_S = 0.25  # a tick between two messages costs more than a message
+_UNCONFIRMED_REST_S = 0.1  # a tick between two messages costs more than a message
 _IDLE_REST_S = 1.0
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024  # without a journal
 _FEW = 2000
@@ -238,6 +238,7 @@ class Router:
 
     async def start(self) -> None:
         """Authenticate with the transports, register the listeners, connect."""
+        await self._tokens.read()
         for transport in self.transports.values():
             await transport.authenticate(USTREAMER.at(self.table.authority))
         await self.subscriber.use(self.table)
@@ -259,6 +260,10 @@ class Router:
         routes need; then nothing has changed. ``on_accepted``: it will not be refused any more.
         """
         await Reload(self, config, transports or {}, on_accepted).run()
+
+    async def prepare(self, config: Config) -> None:
+        """Have what `use` needs of a configuration's files read."""
+        await self._tokens.prepare(config.permissions)
 
     def use(self, config: Config, table: RoutingTable) -> None:
         """Use another table and configuration. The endpoints are those of the table, or about to be removed."""
@@ -345,7 +350,7 @@ class Router:
             self._retired.remove(queue)
             self.egresses[queue.target].remove_queue(queue)
         if is_seldom:
-            self._tokens.refresh()
+            self._tokens.refresh(now_s)
             self._recover()
             self.redrive.go_on()
 
@@ -389,8 +394,9 @@ class Router:
             len(self.pause_rules),
             self.custody.payloads.spilled,
             self.redrive.count,
-            self.notices.dead_letters,
+            self.notices.made,
             self.notices.suppressed,
+            self._tokens.problem,
         )
 
     def unsettled(self) -> int:

@@ -159,7 +159,7 @@ class Settler:
         self._custody.settled(delivery)
         if queue.source and failure.is_reported:
             where = Where(queue.name, queue.target, delivery.message.attributes.sink)
-            self._notify(delivery.received, queue.source, failure, where, delivery)
+            self._notify(delivery.received, queue.source, queue.stats, failure, where, delivery)
         self._seen.release(delivery.received)
         delivery.forget()
 
@@ -184,7 +184,7 @@ class Settler:
         self._record(received, names, failure)
         if failure.is_reported:
             self.log.failed(received.message, failure, names)
-            self._notify(received, ingress, failure, where)
+            self._notify(received, ingress, stats, failure, where)
         self._seen.release(received)
 
     def duplicate(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
@@ -208,7 +208,7 @@ class Settler:
         self._record(received, names, failure)
         self.log.failed(received.message, failure, names)
         if queue.source:  # failure notices cause none
-            self._notify(received, queue.source, failure, Where(queue.name, queue.target, sink))
+            self._notify(received, queue.source, queue.stats, failure, Where(queue.name, queue.target, sink))
         self._seen.release(received)
 
     def evict_for(self, queue: RouteQueue, size: int, priority_class: int, failure: Failure) -> bool:
@@ -230,12 +230,13 @@ class Settler:
         self,
         received: Received,
         ingress: str,
+        stats: RouteStats,
         failure: Failure,
         where: Where,
         delivery: Delivery | None = None,
     ) -> None:
-        """Put a failure's dead letters and its answer into their queues."""
-        for notice_queue, message in self._notices.of(received, ingress, failure, where, delivery):
+        """Put a failure's dead letters and its answer into their queues, and count it on the account ``stats``."""
+        for notice_queue, message in self._notices.of(received, ingress, stats, failure, where, delivery):
             self._send_notice(notice_queue, message)
 
     def _send_notice(self, queue: RouteQueue, message: UMessage) -> None:

@@ -52,13 +52,17 @@ class Histogram:
 
 
 class RouteStats:
-    """One route's account. At any time: accepted = sum of outcomes + what its queue holds."""
+    """One route's account. At any time: accepted = sum of outcomes + what its queue holds.
 
-    __slots__ = ("accepted", "end_to_end", "in_daemon", "limited", "outcomes", "retries")
+    It is all that is counted of a route: so it begins and goes with it, and under another name it begins anew.
+    """
+
+    __slots__ = ("accepted", "dead_letters", "end_to_end", "in_daemon", "limited", "outcomes", "retries")
 
     def __init__(self) -> None:
         self.accepted = 0
         self.outcomes: dict[tuple[Outcome, UCode], int] = {}
+        self.dead_letters: dict[UCode, int] = {}  # that were made of its messages, reported or not
         self.retries = 0
         self.limited = 0  # how often the route, or a source authority on it, had to wait for its rate
         self.in_daemon = Histogram()
@@ -69,6 +73,10 @@ class RouteStats:
         key = (outcome, code)
         self.outcomes[key] = self.outcomes.get(key, 0) + number
 
+    def count_dead_letter(self, code: UCode) -> None:
+        """A failure has become a dead letter."""
+        self.dead_letters[code] = self.dead_letters.get(code, 0) + 1
+
     @property
     def settled(self) -> int:
         """Messages that have reached an outcome."""
@@ -78,7 +86,7 @@ class RouteStats:
         """The account as it is now."""
         copy = RouteStats()
         copy.accepted, copy.retries, copy.limited = self.accepted, self.retries, self.limited
-        copy.outcomes = self.outcomes.copy()
+        copy.outcomes, copy.dead_letters = self.outcomes.copy(), self.dead_letters.copy()
         copy.in_daemon, copy.end_to_end = self.in_daemon.copy(), self.end_to_end.copy()
         return copy
 
@@ -158,7 +166,9 @@ class RouterAccount:
     pause_rules: int
     spilled: int
     redriven: int
-    dead_letters: Mapping[tuple[str, UCode], int]
-    """Dead letters that were made, by route and code."""
+    dead_letters: int
+    """Dead letters that were made since the start."""
     reports_suppressed: Mapping[str, int] = field(default_factory=dict)
     """Failures that were not reported because there were too many, by the endpoint where they came in."""
+    token_problem: str | None = None
+    """Why the token verifier may not know what counts now; empty if nothing is wrong, None if there is none."""

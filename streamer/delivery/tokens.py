@@ -1,9 +1,11 @@
 """Checks whether the token of a Request is valid for its method, and remembers the answers.
 
 An answer is remembered by the digest of the token, never with the token. Nothing that is logged or returned contains a
-token.
+token. A verifier reads its files on a thread. One that does not come back from there, or fails there, is not believed for
+more than `GRACE_S`.
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +13,8 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from streamer.config.permissions import PermissionsConfig, TapConfig
-from streamer.tokens.base import TokenRefusedError, TokenVerifier
+from streamer.files import Files
+from streamer.tokens.base import GRACE_S, TokenRefusedError, TokenVerifier
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
@@ -49,23 +52,79 @@ class Tokens:
 
     def __init__(self, verifier: TokenVerifier | None = None) -> None:
         self._verifier = verifier
-        self._tap: TapConfig | None = None
+        self._files = Files()
+        self._prepared: tuple[TapConfig, TokenVerifier, Files] | None = None
+        self._reading: asyncio.Task[bool | None] | None = None
+        self._answered_s: float | None = None  # when the verifier came back from reading for the last time
+        self._is_silent = False  # for longer than what it has read last counts
         self._good: dict[bytes, _Good] = {}
         self._bad: dict[bytes, _Bad] = {}
 
-    def use(self, section: PermissionsConfig | None) -> None:
-        """Ask the verifier that is configured from now on."""
-        tap = None if section is None else section.tap
-        if tap != self._tap:
-            self._tap = tap
-            self._verifier = None if tap is None else tap.new_verifier()
-            self._forget()
-            self.refresh()
+    @property
+    def problem(self) -> str | None:
+        """Why the verifier may not know what counts now; empty if nothing is wrong, None if there is no verifier."""
+        if self._verifier is None:
+            return None
+        return "it does not come back from reading" if self._is_silent else self._verifier.problem
 
-    def refresh(self) -> None:
-        """Have the verifier read what may have changed. To be called about once a second."""
-        if self._verifier is not None and self._guarded(self._verifier.refresh):
+    async def prepare(self, section: PermissionsConfig | None) -> None:
+        """Have the verifier of a configuration read what it needs, for `use`. One that takes too long knows nothing yet."""
+        self._prepared = None
+        if section is not None and section.tap is not None:
+            verifier, files = section.tap.new_verifier(), Files()
+            await self._read(verifier, files)
+            self._prepared = section.tap, verifier, files
+
+    def use(self, section: PermissionsConfig | None) -> None:
+        """Ask the verifier that is configured from now on: one that knows only what it has read since `prepare`, if that was
+        called, and nothing otherwise.
+        """
+        prepared, self._prepared = self._prepared, None
+        tap = None if section is None else section.tap
+        if prepared is not None and prepared[0] == tap:
+            _, self._verifier, self._files = prepared
+        else:
+            self._verifier, self._files = None if tap is None else tap.new_verifier(), Files()
+        self._reading, self._answered_s, self._is_silent = None, None, False
+        self._forget()
+
+    async def read(self) -> None:
+        """Have the verifier read what it needs, before the first token."""
+        if self._verifier is not None and await self._read(self._verifier, self._files):
             self._forget()
+
+    def refresh(self, now_s: float) -> None:
+        """Have the verifier read what may have changed, on a thread. To be called about once a second."""
+        if self._verifier is None:
+            return
+        if self._reading is None or self._reading.done():
+            answer = None if self._reading is None or self._reading.cancelled() else self._reading.result()
+            if answer is not None:
+                self._answered_s = now_s
+            if answer:
+                self._forget()
+            self._reading = asyncio.create_task(self._read(self._verifier, self._files), name="tokens")
+        if self._answered_s is None:
+            self._answered_s = now_s
+        is_silent = now_s - self._answered_s > GRACE_S
+        if is_silent != self._is_silent:
+            self._is_silent = is_silent
+            self._forget()
+            state = {"state": ("token verifier", is_silent)}
+            if is_silent:
+                text = "token_verifier_silent seconds=%.0f consequence=%s"
+                logger.error(text, now_s - self._answered_s, "every token is refused", extra=state)
+            else:
+                logger.info("token_verifier_answers", extra=state)
+
+    async def _read(self, verifier: TokenVerifier, files: Files) -> bool | None:
+        """Whether something has changed; None if it failed, or takes too long."""
+        try:
+            return await files.run(lambda: self._guarded(verifier.refresh))
+        except OSError as exc:
+            state = ("token verifier reading", exc.strerror)
+            logger.error("token_verifier_not_read reason=%s", exc.strerror, extra={"state": state})
+            return None
 
     def refusal(self, attributes: Attributes, now_s: float) -> Refusal | None:
         """Why this Request may not call its method with its token; None if it may. ``now_s`` is Unix time."""
@@ -98,6 +157,8 @@ class Tokens:
     def _asked(self, token: str, now_s: float) -> _Good | _Bad:
         if self._verifier is None:
             return _Bad(now_s, "permissions.tap is not configured")
+        if self._is_silent:
+            return _Bad(now_s, "what verifies it cannot tell whether it is still good")
         verifier = self._verifier
         try:
             grant = self._guarded(lambda: verifier.verify(token, now_s))

@@ -230,15 +230,21 @@ class UnconfirmedStore:
 
     # -- time
 
-    def take_confirmed(self, now_s: float, absent_s: float, arrived_until_s: float) -> list[tuple[Lane, LaneShare]]:
-        """Take out what counts as delivered now, by lane. What was sent up to ``arrived_until_s`` has arrived."""
-        # The journal may be busy, and close none.
-        if any(current.sent_s <= arrived_until_s or current.made_s + _OPEN_S <= now_s for current in self._opened()):
+    def take_arrived(self, now_s: float, until_s: float) -> list[tuple[Lane, LaneShare]]:
+        """Take out what was sent up to ``until_s``, which has arrived, by lane."""
+        if any(current.sent_s <= until_s for current in self._opened()):
             self.close(now_s)
         found: list[tuple[Lane, LaneShare]] = []
-        while self._batches and (
-            self._batches[0].sent_s <= arrived_until_s or self._batches[0].made_s + self.unconfirmed_s <= now_s
-        ):
+        while self._batches and self._batches[0].sent_s <= until_s:
+            self._settle(self._batches.popleft(), found)
+        return found
+
+    def take_confirmed(self, now_s: float, absent_s: float) -> list[tuple[Lane, LaneShare]]:
+        """Take out what counts as delivered now because of the time that has passed, by lane. Called by the clock's tick."""
+        if any(current.made_s + _OPEN_S <= now_s for current in self._opened()):  # the journal is busy, and closes none
+            self.close(now_s)
+        found: list[tuple[Lane, LaneShare]] = []
+        while self._batches and self._batches[0].made_s + self.unconfirmed_s <= now_s:
             self._settle(self._batches.popleft(), found)
         while self._aside and self._aside[0][0] + absent_s <= now_s:
             self._settle(self._aside.popleft()[1], found)

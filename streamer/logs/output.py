@@ -10,12 +10,16 @@ The law of this file:
   before them (``extra={"left_out": n}``), which have been limited elsewhere.
 - No line is long: its values, and the lines of its traceback, are cut before anything else is done with them.
 - What is kept of a suppressed line is bounded: its text, not the objects that it was made of.
+- A file of the audit log is a regular one. The daemon writes to it on a thread, so that a file system that hangs holds up no
+  message; the lines that wait are bounded.
 """
 
+import contextlib
 import copy
 import logging
 import logging.handlers
 import os
+import queue
 import sys
 import threading
 import time
@@ -24,6 +28,7 @@ from io import FileIO, TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from streamer.files import open_regular
 from streamer.logs.audit import NAME, write_denied_again
 from streamer.logs.limit import Limit
 from streamer.logs.lines import HumanFormatter, JsonFormatter, shortened
@@ -40,6 +45,11 @@ subjects the state is. The further kinds share one. That holds for lines about s
 """
 
 _MAX_TEXT = 500
+
+_AUDIT_LINES = 10_000
+"""The most lines of the audit log that wait for its file."""
+
+_FLUSH_S = 2.0
 
 logger = logging.getLogger("ustreamer.logs")
 
@@ -154,7 +164,7 @@ class AuditFile(logging.handlers.WatchedFileHandler):
         self.setFormatter(JsonFormatter())
 
     def _open(self) -> TextIOWrapper:
-        number = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _AUDIT_MODE)
+        number = open_regular(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _AUDIT_MODE)
         return TextIOWrapper(FileIO(number, "a"), encoding="utf-8", write_through=True)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -171,13 +181,52 @@ class AuditFile(logging.handlers.WatchedFileHandler):
         return exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
 
 
-def set_up(level: str = "info", form: str = "auto", repeat_s: float = 10, audit: Path | None = None) -> None:
-    """Send the process's log lines to standard error, and those of the audit log to a file as well.
+class AuditThread(logging.Handler):
+    """Has an `AuditFile` write on a thread of its own. What it has no room for is said, and missing in the file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError. It may hang: not for the event loop."""
+        super().__init__()
+        self._path = path
+        self._file = AuditFile(path)
+        self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(_AUDIT_LINES)
+        threading.Thread(target=self._write, name="audit", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            logger.error("audit_not_written file=%s error=%s", self._path, f"{_AUDIT_LINES} lines wait for it already")
+
+    def _write(self) -> None:
+        while (record := self._waiting.get()) is not None:
+            self._file.handle(record)
+            self._waiting.task_done()
+        self._file.close()
+        self._waiting.task_done()
+
+    def flush(self) -> None:
+        """Wait until the lines until now are in the file, for some seconds at most."""
+        with self._waiting.all_tasks_done:
+            self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, _FLUSH_S)
+
+    def close(self) -> None:
+        """Close the file once the lines until now are in it. Nobody waits for that."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(None)
+        super().close()
+
+
+def set_up(
+    level: str = "info", form: str = "auto", repeat_s: float = 10, audit: Path | logging.Handler | None = None
+) -> None:
+    """Send the process's log lines to standard error, and those of the audit log to a file or a handler as well.
 
     ``form`` is human, json or auto (human on a terminal). Of each kind of line, one appears in ``repeat_s`` seconds. Raises
     OSError if the file cannot be opened; nothing has changed then. The file's folder is made if only that is missing.
     """
-    _make_folder(audit)
+    if isinstance(audit, Path):
+        _make_folder(audit)
     audit_log(audit)
     human = form == "human" or (form == "auto" and sys.stderr.isatty())
     root = logging.getLogger()
@@ -197,21 +246,33 @@ def write_left_out(is_end: bool = False) -> None:
             handler.write_left_out(is_end)
 
 
-def check_audit_file(path: Path | None) -> None:
-    """Raise OSError if the audit log could not be appended to this file, which is made, as its folder is."""
+def open_audit_log(path: Path | None) -> AuditThread | None:
+    """What `set_up` needs to write the audit log to this file on a thread; the file is made, as its folder is.
+
+    Raises OSError. It may hang: not for the event loop.
+    """
+    if path is None:
+        return None
     _make_folder(path)
-    if path is not None:
-        AuditFile(path).close()
+    return AuditThread(path)
 
 
-def _make_folder(path: Path | None) -> None:
-    if path is not None and path.parent.parent.is_dir() and not path.parent.exists():
+def _make_folder(path: Path) -> None:
+    if path.parent.parent.is_dir() and not path.parent.exists():
         path.parent.mkdir(mode=_AUDIT_FOLDER_MODE, exist_ok=True)
 
 
-def audit_log(path: Path | None) -> None:
-    """Append the audit log to this file from now on; None: to none. Raises OSError."""
-    handlers = [] if path is None else [AuditFile(path)]
+def flush_audit_log() -> None:
+    """Wait until the lines of the audit log are in its file, for some seconds at most. Blocks."""
+    for handler in logging.getLogger(NAME).handlers:
+        handler.flush()
+
+
+def audit_log(to: Path | logging.Handler | None) -> None:
+    """Append the audit log to this file from now on, or pass it to this handler; None: to none. Raises OSError."""
+    handlers: list[logging.Handler] = []
+    if to is not None:
+        handlers.append(to if isinstance(to, logging.Handler) else AuditFile(to))
     audit = logging.getLogger(NAME)
     for handler in audit.handlers:
         handler.close()

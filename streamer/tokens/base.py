@@ -2,7 +2,7 @@
 
 A verifier is a class in any installed package, with a name in the entry point group `ustreamer.token_verifiers`. It is
 called once for each new token, on the event loop, so it must not block. What it needs (keys, lists of revoked tokens) it
-reads in `TokenVerifier.refresh`.
+reads in `TokenVerifier.refresh`, which is called on a thread.
 """
 
 from abc import ABC, abstractmethod
@@ -11,6 +11,9 @@ from typing import ClassVar, NamedTuple
 from pydantic import ConfigDict
 
 from streamer.described import Described
+
+GRACE_S = 60.0
+"""How long what was read last counts while it cannot be read again. After that no token is good until it can."""
 
 
 class TokenRefusedError(Exception):
@@ -44,6 +47,9 @@ class TokenVerifier(ABC):
     Options: ClassVar[type[VerifierOptions]]
     """The model of the verifier's options in the configuration file."""
 
+    problem: str = ""
+    """Why it may not know what counts now; empty if nothing is wrong. It may be read on any thread, and holds no secret."""
+
     @abstractmethod
     def __init__(self, options: VerifierOptions) -> None:
         """``options`` is an instance of the class's own ``Options``. What is missing now may come with `refresh`."""
@@ -55,6 +61,7 @@ class TokenVerifier(ABC):
     def refresh(self) -> bool:
         """Read again what may have changed. Called once before the first token, and then about once a second.
 
-        True if it did: then everything that was said of tokens before is forgotten.
+        True if it did: then everything that was said of tokens before is forgotten. It runs on a thread, beside `verify` and
+        never twice at a time, and may block. If it does not return or raises for `GRACE_S`, no token is good any more.
         """
         return False

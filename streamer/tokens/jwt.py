@@ -4,7 +4,10 @@ The law of this file:
 - Only signatures with a public key count. There is no `none` and no HS256: who can verify those can make them as well.
 - The key decides which algorithms it is for, and the configuration which of them count; what the token says has to agree.
 - Issuer, audience and expiry have to be there, and to be right. The time is passed in.
-- A new file of keys that cannot be used changes nothing: the old keys stay, and the log says so.
+- A set that can be read is the set, also an empty one: a key that is not in it is withdrawn. An entry that cannot be used is
+  left out, and the log says so.
+- A file that is missing or cannot be read says nothing: it may be about to be replaced. The keys from before count for
+  `GRACE_S` more, then none does. A new verifier, as after a start or a reload, has no keys from before.
 - No text that leaves this file contains a part of a token.
 """
 
@@ -12,15 +15,17 @@ import base64
 import json
 import logging
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jwt
 from jwt.types import Options
 from pydantic import Field
 
-from streamer.tokens.base import Grant, TokenRefusedError, TokenVerifier, VerifierOptions
+from streamer.files import open_regular
+from streamer.tokens.base import GRACE_S, Grant, TokenRefusedError, TokenVerifier, VerifierOptions
 
 logger = logging.getLogger("ustreamer.tokens")
 
@@ -48,8 +53,15 @@ _RULES: Options = {
     "verify_jti": False,
 }
 
-_Keys = Mapping[tuple[str | None, str], jwt.PyJWK]
-"""By key id and algorithm."""
+_now_s = time.monotonic
+
+
+class _Key(NamedTuple):
+    """A public key, for one algorithm."""
+
+    kid: str | None
+    algorithm: str
+    key: jwt.PyJWK
 
 
 class JwtOptions(VerifierOptions):
@@ -81,43 +93,59 @@ class JwtVerifier(TokenVerifier):
     def __init__(self, options: VerifierOptions) -> None:
         assert isinstance(options, JwtOptions)
         self._options = options
-        self._keys: _Keys = {}
+        self._keys: list[_Key] = []
         self._seen: tuple[int, ...] | None = None  # the file that was read last, whether it could be used or not
-        self._problem = ""
+        self._until_s = 0.0  # if there is a problem: how long the keys from before count
 
     def refresh(self) -> bool:
         path = self._options.jwks_file
         try:
-            found = _identity(os.stat(path))
-            if found == self._seen:
-                return False
-            with path.open("rb") as file:
+            if _identity(os.stat(path)) == self._seen:
+                return self._is_over()
+            with open(open_regular(path, os.O_RDONLY), "rb") as file:
                 self._seen = _identity(os.fstat(file.fileno()))
                 content = file.read(_MAX_FILE_BYTES + 1)
-            self._keys = _read(content, self._options.algorithms)
+            self._keys, left_out = _read(content, self._options.algorithms)
         except OSError as exc:
             self._seen = None
             self._complain(exc.strerror or type(exc).__name__)
-            return False
+            return self._is_over()
         except ValueError as exc:
             self._complain(str(exc))
+            return self._is_over()
+        self.problem = ""
+        keys = len({each.kid for each in self._keys})
+        state = {"state": (f"token keys {path}", self._seen)}
+        if keys:
+            logger.info("token_keys_read file=%s keys=%d", path, keys, extra=state)
+        else:
+            text = "token_keys_read file=%s keys=%d consequence=%s"
+            logger.warning(text, path, keys, "every token is refused", extra=state)
+        if left_out:
+            logger.error("token_keys_left_out file=%s number=%d problems=%s", path, len(left_out), "; ".join(left_out))
+        return True
+
+    def _is_over(self) -> bool:
+        """Whether the keys from before have just ceased to count."""
+        if not self.problem or not self._keys or _now_s() < self._until_s:
             return False
-        self._problem = ""
-        keys = len({kid for kid, _ in self._keys})
-        logger.info("token_keys_read file=%s keys=%d", path, keys, extra={"state": (f"token keys {path}", self._seen)})
+        self._keys = []
+        self._say("token_keys_dropped", "every token is refused")
         return True
 
     def _complain(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            consequence = "the keys from before are used" if self._keys else "every token is refused"
-            logger.error(
-                "token_keys_unusable file=%s problem=%s consequence=%s",
-                self._options.jwks_file,
-                problem,
-                consequence,
-                extra={"state": (f"token keys {self._options.jwks_file}", problem)},
-            )
+        if not self.problem:
+            self._until_s = _now_s() + GRACE_S
+        if problem != self.problem:
+            self.problem = problem
+            left_s = self._until_s - _now_s()
+            kept = f"the keys from before are used for {max(0.0, left_s):.0f} s more, then every token is refused"
+            self._say("token_keys_unusable", kept if self._keys else "every token is refused")
+
+    def _say(self, event: str, consequence: str) -> None:
+        file = self._options.jwks_file
+        state = {"state": (f"token keys {file}", f"{event} {self.problem}")}
+        logger.error(event + " file=%s problem=%s consequence=%s", file, self.problem, consequence, extra=state)
 
     def verify(self, token: str, now_s: float) -> Grant:
         options = self._options
@@ -153,10 +181,7 @@ class JwtVerifier(TokenVerifier):
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self._options.algorithms:
             raise TokenRefusedError("its algorithm is not among permissions.tap.options.algorithms")
-        if kid is not None:
-            found = [key for (each, kind), key in self._keys.items() if (each, kind) == (kid, algorithm)]
-        else:
-            found = [key for (_, kind), key in self._keys.items() if kind == algorithm]
+        found = [each.key for each in self._keys if each.algorithm == algorithm and kid in (None, each.kid)]
         if not found:
             raise TokenRefusedError("no key that we know is for it")
         if len(found) > 1:
@@ -222,8 +247,11 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _read(content: bytes, algorithms: list[Algorithm]) -> _Keys:
-    """The keys of a set, each for the algorithms that it fits. Raises ValueError, with a text that repeats nothing of it."""
+def _read(content: bytes, algorithms: list[Algorithm]) -> tuple[list[_Key], list[str]]:
+    """The keys of a set, each for the algorithms that it fits, and why entries are left out.
+
+    Raises ValueError for what is no set. No text repeats anything of it.
+    """
     if len(content) > _MAX_FILE_BYTES:
         raise ValueError(f"larger than {_MAX_FILE_BYTES} bytes")
     try:
@@ -231,31 +259,36 @@ def _read(content: bytes, algorithms: list[Algorithm]) -> _Keys:
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
     listed = data.get("keys") if isinstance(data, dict) else None
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+    if not isinstance(listed, list):
         raise ValueError('expected {"keys": [...]}')
+    found: list[_Key] = []
+    left_out: list[str] = []
+    for number, each in enumerate(listed[:_MAX_KEYS]):
+        try:
+            found += _usable(each, algorithms)
+        except ValueError as exc:
+            left_out.append(f"keys[{number}]: {exc}")
     if len(listed) > _MAX_KEYS:
-        raise ValueError(f"more than {_MAX_KEYS} keys")
-    found: dict[tuple[str | None, str], jwt.PyJWK] = {}
-    for number, each in enumerate(listed):
-        if each.get("use", "sig") != "sig":
-            continue
-        kid = each.get("kid")
-        if not isinstance(kid, str | None):
-            raise ValueError(f"keys[{number}]: its kid is not a text")
-        if "d" in each or each.get("kty") == "oct":
-            raise ValueError(f"keys[{number}]: a secret key; expected public ones only")
-        for algorithm in _fitting(each):
-            if algorithm not in algorithms:
-                continue
-            if (kid, algorithm) in found:
-                raise ValueError(f"keys[{number}]: another key has the same kid")
-            try:
-                found[kid, algorithm] = jwt.PyJWK.from_dict(each, algorithm)
-            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-                raise ValueError(f"keys[{number}]: not a public key") from None
-    if not found:
-        raise ValueError(f"no key for {', '.join(algorithms)}")
-    return found
+        left_out.append(f"keys[{_MAX_KEYS}] and later ones: more than {_MAX_KEYS} keys")
+    return found, left_out
+
+
+def _usable(entry: Any, algorithms: list[Algorithm]) -> list[_Key]:
+    """A public key for each algorithm that it fits and that counts; none if it is of another kind. Raises ValueError."""
+    if not isinstance(entry, dict):
+        raise ValueError("not a key")
+    if "d" in entry or entry.get("kty") == "oct":
+        raise ValueError("a secret key; expected public ones only")
+    if entry.get("use", "sig") != "sig":
+        return []
+    kid = entry.get("kid")
+    if not isinstance(kid, str | None):
+        raise ValueError("its kid is not a text")
+    try:
+        fitting = [name for name in _fitting(entry) if name in algorithms]
+        return [_Key(kid, name, jwt.PyJWK.from_dict(entry, name)) for name in fitting]
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        raise ValueError("not a public key") from None
 
 
 def _fitting(key: Mapping[str, Any]) -> tuple[str, ...]:

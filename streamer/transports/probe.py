@@ -5,19 +5,16 @@ text repeats no secret. Whoever runs it gives it only so much time, so it can be
 runs in a thread that nobody waits for: a dead file server or resolver would hold up the end of the command for minutes.
 """
 
-import asyncio
 import errno
 import os
 import socket
-import threading
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from streamer.files import in_thread
 from streamer.transports.errors import ConfigurationError
-
-T = TypeVar("T")
 
 CONNECT_S = 4.0
 """How long a connection may take. Shorter than what a probe has, so that it can say what it waited for."""
@@ -74,37 +71,6 @@ def reason(exc: OSError) -> str:
 def address_of(host: str, port: int) -> str:
     """Host and port as one text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-async def in_thread(work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
-    """The result of what may block. ``discard`` gets a result that comes when nobody waits any more."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def finish(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            if error is None:
-                discard(result)  # type: ignore[arg-type]  # a result that is None is one, too
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result: T | None = None
-        error: BaseException | None = None
-        try:
-            result = work()
-        except BaseException as exc:  # noqa: BLE001  # it is raised where the result is awaited
-            error = exc
-        try:
-            loop.call_soon_threadsafe(finish, result, error)
-        except RuntimeError:  # the loop is closed
-            if error is None:
-                discard(result)  # type: ignore[arg-type]
-
-    threading.Thread(target=run, name="probe", daemon=True).start()
-    return await future
 
 
 def can_listen(host: str, port: int, is_only_v6: bool = True) -> Answer:

@@ -113,7 +113,7 @@ class Mesh:
         return found
 
     def dead_letters(self) -> int:
-        return sum(sum(router.notices.dead_letters.values()) for router in self.routers)
+        return sum(router.notices.made for router in self.routers)
 
 
 class Parcel:

@@ -130,12 +130,29 @@ async def test_stranger_gets_no_topic_by_observing_it(devices: Devices, device: 
     assert evil.notifications == []
 
 
-async def test_nobody_makes_us_subscribe_at_a_third_device(devices: Devices, device: Device) -> None:
+async def test_no_stranger_makes_us_subscribe_at_a_third_device(devices: Devices, device: Device) -> None:
     evil = await stranger(devices)
     victim = await devices.remote("victim")
     status = await evil.refused(SUBSCRIBE, subscribing(UUri("victim", 0x10, 1, 0x8001)))
     assert status.code == v1.UCode.PERMISSION_DENIED
     assert victim.asked == []
+
+
+@pytest.mark.parametrize("permitted", [None, []], ids=["no list", "a list without it"])
+async def test_a_named_authority_makes_us_subscribe_at_a_third_device_unless_a_list_leaves_it_out(
+    devices: Devices, permitted: list[str] | None
+) -> None:
+    """`usubscription.subscribe` of null permits everything to everybody at an authority that the configuration names."""
+    devices.changes = dict(NETWORKS)
+    await devices.device(1, subscribe=permitted)
+    third, named = await devices.remote("victim"), await stranger(devices, "cloud")
+    answer = await named.ask(SUBSCRIBE, subscribing(UUri("victim", 0x10, 1, 0x8001)))
+    if permitted is None:
+        assert answer.attributes.commstatus in (None, UCode.OK)
+        await until(lambda: third.asked)
+    else:
+        assert answer.attributes.commstatus == UCode.PERMISSION_DENIED
+        assert third.asked == []
 
 
 async def test_victim_named_in_the_payload_is_neither_subscribed_nor_unsubscribed(

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamer.admin.metrics import Exposition
 from streamer.logs import audit
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import Provenance, UMessage, UPriority, response
@@ -297,6 +299,14 @@ def tap(tmp_path: Path) -> dict[str, Any]:
     return {"verifier": "jwt", "options": options}
 
 
+async def a_second(h: RouterHarness) -> None:
+    """Let a second pass, in which the file of keys is read on its thread."""
+    h.pass_time(500)
+    assert h.router._tokens._reading is not None
+    await h.router._tokens._reading
+    h.pass_time(500)
+
+
 async def test_a_method_that_wants_a_token_is_called_only_with_a_good_one_for_it(tap: dict[str, Any]) -> None:
     async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
         now_s = h.clock.ms / 1000
@@ -345,15 +355,51 @@ async def test_a_token_is_good_until_it_expires_and_not_longer(tap: dict[str, An
         assert h.sent("vehicle") == [first]
 
 
-async def test_a_token_withdrawn_by_a_change_of_keys_is_refused_within_a_second(tap: dict[str, Any]) -> None:
+async def test_a_token_withdrawn_by_a_change_of_keys_is_refused_within_a_second(
+    tap: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
         text = token(h.clock.ms / 1000, scope=[str(CLIMATE)])
         h.arrive("cloud", first := h.ask(token=text))
         write_keys(Path(tap["options"]["jwks_file"]), jwk(OTHER_KEY, kid="new"))
-        for _ in range(20):
-            h.pass_time(50)
+        await a_second(h)
         h.arrive("cloud", h.ask(token=text))
         assert h.sent("vehicle") == [first]
+        assert set(answers(h).values()) == {UCode.UNAUTHENTICATED}
+        assert "its token: no key that we know is for it" in caplog.text
+
+
+WITHDRAWN: dict[str, Callable[[Path], object]] = {
+    "the set is empty": lambda keys: keys.write_text('{"keys": []}'),
+    "a symmetric key alone": lambda keys: keys.write_text('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}'),
+    "no set": lambda keys: keys.write_text("nothing"),
+    "the file is gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("withdraw", WITHDRAWN.values(), ids=WITHDRAWN)
+async def test_a_reload_leaves_no_key_that_the_file_does_not_have(
+    tap: dict[str, Any], withdraw: Callable[[Path], object]
+) -> None:
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        text = token(h.clock.ms / 1000, scope=[str(CLIMATE)])
+        h.arrive("cloud", first := h.ask(token=text))
+        withdraw(Path(tap["options"]["jwks_file"]))
+        await h.router.reload(h.config)
+        h.arrive("cloud", again := h.ask(token=text))
+        assert h.sent("vehicle") == [first]
+        assert answers(h)[again.id] == UCode.UNAUTHENTICATED
+
+
+async def test_the_metrics_say_whether_the_keys_can_be_read_and_nothing_where_there_are_none(tap: dict[str, Any]) -> None:
+    name = b"\nustreamer_token_verifier_up "
+    async with guarded({"allow": {}}) as h:
+        assert name not in Exposition(h.router).text()
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        assert name + b"1.0" in Exposition(h.router).text()
+        write_keys(Path(tap["options"]["jwks_file"])).unlink()
+        await a_second(h)
+        assert name + b"0.0" in Exposition(h.router).text()
 
 
 async def test_no_token_is_in_the_audit_log(tap: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:

@@ -38,7 +38,7 @@ async def test_what_waits_for_room_is_no_copy_of_itself_when_its_source_lives_el
         harness.pass_time(50)
         assert harness.sent("cloud") == sent[:1]
         assert harness.outcomes("none") == {"rejected": 1}
-        assert harness.router.notices.dead_letters == {("", UCode.UNAUTHENTICATED): 1}
+        assert harness.router.ingresses["vehicle"].unrouted.dead_letters == {UCode.UNAUTHENTICATED: 1}
         assert all(received.acknowledged for received in batch)
 
 

@@ -117,6 +117,16 @@ class Process:
         with urlopen(request, timeout=DEADLINE_S) as answer:
             return int(answer.status)
 
+    def refused_post(self) -> int:
+        """Ask for a change without the token; the status of the answer."""
+        request = Request(f"http://127.0.0.1:{self.port}/api/v1/reload", b"{}", {"Content-Type": "application/json"})
+        try:
+            with urlopen(request, timeout=DEADLINE_S) as answer:
+                return int(answer.status)
+        except HTTPError as exc:
+            with exc:
+                return exc.code
+
     def samples(self, name: str) -> dict[tuple[str, ...], float]:
         """The values of a metric by the values of its labels, in the labels' order by name."""
         return {

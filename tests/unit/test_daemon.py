@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
+from tests import preloaded
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 from tests.waiting import until
 
@@ -110,6 +112,116 @@ async def test_the_last_words_tell_what_is_in_the_journal_from_what_its_source_k
     assert await running == 3
     assert f"left_in_journal {said} drain_s=0" in caplog.text
     assert [each.acknowledged for each in received] == [is_writable] * 3
+
+
+HOSTILE = {
+    "a merge of itself": "x: &a {<<: *a}\n",
+    "deep": "[" * 100_000,
+    "an escape of no character": 'authority: "\\UFFFFFFFF"\n',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+async def test_hangup_with_a_hostile_file_changes_nothing(daemon: Process, text: str) -> None:
+    await daemon.ready()
+    good = daemon.file.read_text()
+    daemon.file.write_text(text)
+    daemon.signal(signal.SIGHUP)
+    await daemon.until(lambda: daemon.samples("ustreamer_reloads_total") == {("ok",): 0, ("refused",): 1})
+    assert str(daemon.events("reload_refused")[0]["problem"]).startswith(f"{daemon.file}:1:")
+    daemon.file.write_text(good.replace("routes:\n", SECOND_ROUTE))
+    daemon.signal(signal.SIGHUP)
+    await daemon.until(lambda: len(daemon.events("reloaded")) == 1)
+    daemon.signal(signal.SIGTERM)
+    assert await daemon.end() == 0
+
+
+async def test_hangup_with_a_pipe_in_place_of_the_file_changes_nothing(daemon: Process) -> None:
+    await daemon.ready()
+    daemon.file.unlink()
+    os.mkfifo(daemon.file)
+    daemon.signal(signal.SIGHUP)
+    await daemon.until(lambda: len(daemon.events("reload_refused")) == 1)
+    (line,) = daemon.events("reload_refused")
+    assert line["problem"] == f"{daemon.file}: cannot be read: not a regular file"
+    daemon.signal(signal.SIGTERM)
+    assert await daemon.end() == 0
+
+
+@pytest.mark.parametrize(
+    "where", ["streamer.daemon.load", "streamer.daemon.beyond_reload", "streamer.daemon.Daemon._use_traces"]
+)
+async def test_a_reload_that_fails_as_nobody_has_foreseen_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    process = Process(tmp_path)
+    process.systemd.close()
+    daemon = Daemon(load(process.file), process.file)
+    running = asyncio.create_task(daemon.run())
+    await until(lambda: daemon._has_started, "the start")
+    with monkeypatch.context() as context:
+
+        def fail(*arguments: object, **named: object) -> None:
+            raise LookupError("a bug")
+
+        context.setattr(where, fail)
+        problems = await daemon.reload("test", "here")
+    assert problems == ["the reload failed: LookupError; the log has its traceback"]
+    assert "reload_failed" in caplog.text
+    assert b'ustreamer_reloads_total{result="refused"} 1.0' in daemon._exposition.text()
+    assert await daemon.reload("test", "here") == []
+    daemon.stop()
+    assert await running == 0
+
+
+async def test_a_file_system_that_hangs_costs_a_reload_its_time_and_holds_up_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(tmp_path)
+    process.systemd.close()
+    monkeypatch.setattr("streamer.daemon._FILES_S", 0.1)
+    daemon = Daemon(load(process.file), process.file)
+    running = asyncio.create_task(daemon.run())
+    await until(lambda: daemon._has_started, "the start")
+    released = threading.Event()
+    monkeypatch.setattr("streamer.daemon.load", lambda *arguments, **named: released.wait())
+    for _ in range(2):  # the second one waits for the first one's thread, and begins none
+        assert await daemon.reload("test", "here") == [f"{process.file}: no answer within 0.1 s: does its file system hang?"]
+    assert [thread.name for thread in threading.enumerate()].count("files") == 1
+    daemon.stop()
+    assert await running == 0
+    released.set()
+
+
+async def test_a_pipe_in_place_of_the_audit_log_holds_up_nothing(daemon: Process, tmp_path: Path) -> None:
+    """Whoever is refused at the HTTP port causes a line, for which the file is looked at."""
+    path = tmp_path / "audit.log"
+    await daemon.ready()
+    daemon.file.write_text(daemon.file.read_text().replace("log: {", f"log: {{audit: {path}, "))
+    assert await asyncio.to_thread(daemon.reload) == 200
+    await daemon.until(lambda: "reloaded" in path.read_text())
+    path.unlink()
+    os.mkfifo(path)
+    assert await asyncio.to_thread(daemon.refused_post) == 401
+    await daemon.until(lambda: len(daemon.events("audit_not_written")) == 1)
+    assert daemon.events("audit_not_written")[0]["error"] == "not a regular file"
+    assert len(daemon.events("denied")) == 1
+    path.unlink()
+    assert await asyncio.to_thread(daemon.refused_post) == 401
+    await daemon.until(lambda: path.exists() and "denied" in path.read_text())
+    daemon.signal(signal.SIGTERM)
+    assert await daemon.end() == 0
+
+
+async def test_an_audit_log_that_is_no_file_is_refused(daemon: Process, tmp_path: Path) -> None:
+    await daemon.ready()
+    os.mkfifo(tmp_path / "pipe")
+    good = daemon.file.read_text()
+    for path, problem in ((tmp_path / "pipe", "not a regular file"), (Path("/dev/null"), "not a regular file")):
+        daemon.file.write_text(good.replace("log: {", f"log: {{audit: {path}, "))
+        answer = await preloaded.command("reload", "--config", daemon.file)
+        assert answer.returncode == 78
+        assert f"log.audit: {path}: {problem}" in answer.stderr
 
 
 async def test_a_plugin_that_fails_at_a_reload_is_a_reason_and_ends_nothing(

@@ -25,6 +25,7 @@ from streamer.admin.otel.convert import metrics_data, resource_of, spans_of
 from streamer.admin.otel.session import CollectorAnswer, CollectorSession
 from streamer.admin.otel.spans import SpanRecord, Spans
 from streamer.config.push import OtelConfig
+from streamer.files import read_file
 
 logger = logging.getLogger("ustreamer.otel")
 logging.getLogger("opentelemetry").propagate = False  # what fails is said here, once
@@ -226,7 +227,7 @@ class Push:
 def read_headers(path: Path) -> dict[str, str]:
     """The headers in a file, a line ``Name: value`` each. Raises OSError and ValueError, whose text has none of them."""
     headers = {}
-    for number, line in enumerate(path.read_text(encoding="ascii", errors="replace").splitlines(), 1):
+    for number, line in enumerate(read_file(path).decode("ascii", "replace").splitlines(), 1):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not line.strip() or line.startswith("#"):
             continue

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from streamer.described import Described
+from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions, WireOptions
 from streamer.transports.claims import Claim
@@ -108,6 +109,8 @@ class Mqtt5Options(WireOptions):
     """The waits between attempts to connect."""
     listeners: ListenerOptions = ListenerOptions()
     """Limits on listeners."""
+    _contents: tuple[bytes, ...] = PrivateAttr(())
+    """Digests of the files that are read at each connection: options are equal only if these are, too."""
 
     @field_validator("broker")
     @classmethod
@@ -146,6 +149,12 @@ class Mqtt5Options(WireOptions):
             raise ValueError("username_file: expected either username or username_file")
         if not self.uses_tls and self.tls != TlsOptions():
             raise ValueError("tls: expected a broker with mqtts://")
+        return self
+
+    @model_validator(mode="after")
+    def _look_into_files(self) -> "Mqtt5Options":
+        files = (self.username_file, self.password_file, self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
+        self._contents = tuple(digest(file) for file in files if file is not None)
         return self
 
     @property
@@ -261,7 +270,7 @@ class Mqtt5Options(WireOptions):
 
 def _read(option: str, path: Path) -> bytes:
     try:
-        return path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+        return read_file(path).removesuffix(b"\n").removesuffix(b"\r")
     except OSError as exc:
         raise ConfigurationError(option, f"{path}: {_reason(exc)}") from None
 

@@ -13,13 +13,14 @@ from typing import Any
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
+from streamer.files import in_thread
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.frames import named, read
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.subscriptions import NO_SHARING, NO_WILDCARDS
-from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, connect, in_thread, ok, problem, reason
+from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, connect, ok, problem, reason
 
 _ID_NOT_VALID = 0x85
 _NOT_AUTHORIZED = 0x87

@@ -14,6 +14,7 @@ import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.backoff import RECONNECT_STEPS, wait_s
+from streamer.files import Files
 from streamer.transports.base import Done, LinkState, Parcel, TransportContext, TransportEvents, UTransport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
@@ -76,6 +77,7 @@ class Mqtt5Transport(ListeningTransport):
             self._on_control,
         )
         self.subscribing = Subscribing(context.name, self._session, self._traffic.write)
+        self._files = Files()
         self._task: asyncio.Task[None] | None = None
         self._ending = Ending(self._session, self._traffic, self.subscribing)
         self._is_at_its_end = False  # of the session, too
@@ -115,7 +117,8 @@ class Mqtt5Transport(ListeningTransport):
     async def start(self) -> None:
         """Begin to connect. Raises `ConfigurationError` as `prepare` does."""
         if self._task is None:
-            self.prepare()
+            await self._files.run(self.prepare)
+        if self._task is None:
             self._task = asyncio.create_task(self._keep_connected(), name=f"mqtt5-{self.context.name}")
 
     async def stop_receiving(self) -> None:
@@ -219,10 +222,11 @@ class Mqtt5Transport(ListeningTransport):
         """Connect, to another address each ``turn``, stay until the connection ends, and return the reason."""
         options = self.options
         try:
-            username, password = options.credentials()
-            tls = options.tls_context()
+            username, password, tls = await self._files.run(lambda: (*options.credentials(), options.tls_context()))
         except ConfigurationError as exc:
             return f"{exc.key}: {exc}"
+        except OSError as exc:  # they take too long
+            return f"files: {exc.strerror}"
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)

@@ -29,6 +29,7 @@ import zenoh
 
 from streamer.transports.zenoh.arrival import Arrival, Reading
 from streamer.transports.zenoh.control import ControlThread, tell_loop
+from streamer.transports.zenoh.presence import GRACE_S
 
 _MOST_ASKED = 8  # links that are asked for room, for every batch: 1 to 2 µs each
 _MOST_LINKS = 256  # 5 µs each for every tick
@@ -119,6 +120,7 @@ class LinkSockets:
         self._events = 0  # how many have come
         self._events_used = -1
         self._unused: deque[tuple[int, float]] = deque()  # of these, links that were opened: number and time
+        self._silent_until_s = -math.inf
         self._is_over = False
         self._listener: zenoh.LinkEventsListener[None] | None = None
 
@@ -133,32 +135,42 @@ class LinkSockets:
 
     def arrived_until_s(self, now_s: float) -> float:
         """Everything that was put before this moment has arrived at the nodes that were there; minus infinity: unknown."""
-        if not self._are_all or not self._are_direct or not (self._open or self._closed):
+        if not self._are_all or not self._are_direct or not (self._open or self._closed) or now_s < self._silent_until_s:
             return -math.inf
         while self._closed and self._closed[0][0] + self._forget_s <= now_s:
             self._closed.pop(0)[1].close()
         until_s = self._unused[0][1] if self._unused else math.inf
-        for each in (*self._open, *(closed for _, closed in self._closed)):
+        for each in self._all():
             each.look(now_s)
             until_s = min(until_s, each.arrival.until_s)
         return until_s
 
-    def forget_lost(self, present: Collection[str]) -> None:
-        """What the nodes that are not ``present`` have missed is taken care of."""
+    def forget_lost(self, zid: str) -> None:
+        """Forget the links of a node that Zenoh has given up: what the node has missed is taken care of.
+
+        As long as Zenoh has not, the node counts as a receiver: what is put goes nowhere, and its link says so.
+        """
+        now_s = self._now_s()
         for each in self._open:
-            if each.zid not in present:
-                each.close()
-        self._open = tuple(each for each in self._open if each.zid in present)
-        for _, closed in self._closed:
-            if closed.zid not in present:
-                closed.close()
-        self._closed = [entry for entry in self._closed if entry[1].zid in present]
+            if each.zid == zid:
+                each.look(now_s)
+        lost = [each for each in self._all() if each.zid == zid and each.arrival.is_over]
+        for each in lost:
+            each.close()
+        self._open = tuple(each for each in self._open if each not in lost)
+        self._closed = [entry for entry in self._closed if entry[1] not in lost]
+        self._silent_until_s = now_s + GRACE_S  # until it is known who else listens
 
     def close(self) -> None:
         """Keep no connection open."""
         self._is_over = True
         self._are_all = self._are_few = False
-        self.forget_lost(())
+        for each in self._all():
+            each.close()
+        self._open, self._closed = (), []
+
+    def _all(self) -> list[LinkSocket]:
+        return [*self._open, *(closed for _, closed in self._closed)]
 
     def watch(self, session: zenoh.Session, control: ControlThread) -> None:
         """Follow the session's links, beginning with those that are open already."""
@@ -192,6 +204,7 @@ class LinkSockets:
         for inode, each in known.items():
             if inode not in found.by_inode:
                 each.look(now_s)
+                each.arrival.is_over = True
                 self._closed.append((now_s, each))
         sockets = []
         for inode, (connection, zid) in found.by_inode.items():

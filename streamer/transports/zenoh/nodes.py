@@ -37,8 +37,8 @@ class Nodes:
     """The nodes that we have a link to. ``changed`` is called on the loop when one is lost or comes.
 
     ``settled`` is called when a node has been there for the grace: all its subscriptions are known. ``lost_now`` is called
-    on another thread at every sign of a loss, since the node can be back before the loop gets to it, and ``heard`` on the
-    loop after that.
+    on another thread at every sign of a loss, since the node can be back before the loop gets to it. ``heard`` is called on
+    the loop after every event: whether the node is there, and its id.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Nodes:
         changed: Callable[[bool], None],
         settled: Callable[[], None],
         lost_now: Callable[[], None],
-        heard: Callable[[], None],
+        heard: Callable[[bool, str], None],
     ) -> None:
         self.present: set[Node] = set()
         self._loop = loop
@@ -116,7 +116,7 @@ class Nodes:
 
     def _on_event(self, is_there: bool, node: Node) -> None:
         self._set(node, is_there)
-        self._heard()
+        self._heard(is_there, node[0])
         if self._survey is None and self._session is not None:
             self._survey = self._loop.call_later(GRACE_S, self._take_survey)
 

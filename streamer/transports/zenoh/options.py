@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ import zenoh
 from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from streamer.described import Described
+from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LONGEST_S, ListenerOptions, WireOptions
 from streamer.transports.claims import Claim, tcp
@@ -48,6 +48,10 @@ _WITH_PORT = ("tcp", "tls", "ws")
 _OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
 _MULTICAST = "scouting/multicast/enabled"
 _GOSSIP = "scouting/gossip/enabled"
+_WITH_FILES = "transport/link/tls", "transport/auth"
+_WITH_ENDPOINTS = "listen/endpoints", "connect/endpoints"
+_SETTING = re.compile(r"[#;][^=;#]*=([^;#\0]+)")
+"""The value of a setting of a Zenoh endpoint."""
 _MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -96,7 +100,7 @@ class ReceiptOptions(Described):
     def key(self) -> ReceiptKey:
         """The key, read now. Raises `ConfigurationError` with the option, never with the content."""
         try:
-            secret = self.key_file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+            secret = read_file(self.key_file).removesuffix(b"\n").removesuffix(b"\r")
         except OSError as exc:
             text = f"{self.key_file}: {exc.strerror or type(exc).__name__}"
             raise ConfigurationError("receipts.key_file", text) from None
@@ -152,7 +156,7 @@ class ZenohOptions(WireOptions):
     listeners: ListenerOptions = ListenerOptions()
     """Limits on listeners."""
     _contents: tuple[bytes, ...] = PrivateAttr(())
-    """Digests of the files that are read when the session is opened: options are equal only if these are, too."""
+    """Digests of the files that are read when the session is opened, also by Zenoh. Options are equal only if these are."""
 
     @model_validator(mode="after")
     def _client_needs_a_router(self) -> "ZenohOptions":
@@ -162,8 +166,8 @@ class ZenohOptions(WireOptions):
 
     @model_validator(mode="after")
     def _look_into_files(self) -> "ZenohOptions":
-        files = (self.config_file, None if self.receipts is None else self.receipts.key_file)
-        self._contents = tuple(_digest(file) for file in files if file is not None)
+        files = [self.config_file, None if self.receipts is None else self.receipts.key_file, *_named_to_zenoh(self)]
+        self._contents = tuple(digest(file) for file in files if file is not None)
         return self
 
     def exposures(self) -> Sequence[str]:
@@ -273,17 +277,32 @@ def without_settings(exc: Exception) -> str:
     return text if kept == text else f"{kept}… (the rest is withheld)"
 
 
-def _digest(path: Path) -> bytes:
-    """The digest of a file's content; empty if it cannot be read, which is reported when it is needed."""
-    try:
-        return blake2b(path.read_bytes(), digest_size=16).digest()
-    except OSError:
-        return b""
+def _named_to_zenoh(options: ZenohOptions) -> Iterator[Path]:
+    """What Zenoh may read itself: every text among its settings of TLS and of authentication, and in those of endpoints."""
+    endpoints = [*options.listen, *options.connect]
+    if options.config_file is not None:
+        try:
+            config = _read(options.config_file)
+        except ConfigurationError:  # which is reported when it is needed
+            return
+        yield from map(Path, _texts([json.loads(config.get_json(key)) for key in _WITH_FILES]))
+        endpoints += _texts([json.loads(config.get_json(key)) for key in _WITH_ENDPOINTS])
+    for endpoint in endpoints:
+        yield from map(Path, _SETTING.findall(endpoint))
+
+
+def _texts(part: Any) -> Iterator[str]:
+    """Every text in a part of Zenoh's configuration that can be a path."""
+    if isinstance(part, str) and part and "\0" not in part:
+        yield part
+    elif isinstance(part, dict | list):
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from _texts(inner)
 
 
 def _read(path: Path) -> zenoh.Config:
     try:
-        path.read_bytes()
+        read_file(path)
         return zenoh.Config.from_file(path)
     except OSError as exc:
         raise ConfigurationError("config_file", f"{path}: {exc.strerror or type(exc).__name__}") from None
@@ -296,7 +315,7 @@ def _read(path: Path) -> zenoh.Config:
 
 def _check_endpoints_of_file(config: zenoh.Config) -> None:
     """Refuse endpoints of ``config_file`` over UDP at the start; Zenoh would refuse them at every attempt to open."""
-    for key in ("listen/endpoints", "connect/endpoints"):
+    for key in _WITH_ENDPOINTS:
         if _OVER_UDP.search(config.get_json(key)):
             raise ConfigurationError("config_file", f"{key}: expected reliable protocols, for instance tcp, not over UDP")
 

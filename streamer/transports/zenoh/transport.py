@@ -21,6 +21,7 @@ from functools import partial
 import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
+from streamer.files import Files
 from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
@@ -86,6 +87,7 @@ class ZenohTransport(ListeningTransport):
         self._ledger = self._receipts.ledger
         self._session_config: zenoh.Config
         self._receipt_key: ReceiptKey | None = None
+        self._files = Files()
         self._was_up = False
         self._stopped = False
         self._problem = "Zenoh is opening the session"
@@ -137,7 +139,7 @@ class ZenohTransport(ListeningTransport):
 
     async def start(self) -> None:
         """Begin to open the session. It is tried until it succeeds. Raises `ConfigurationError` as `prepare` does."""
-        self.prepare()
+        await self._files.run(self.prepare)
         config = self._session_config
         self._loop = asyncio.get_running_loop()
         zenoh.try_init_log_from_env()  # type: ignore[no-untyped-call]  # incomplete stubs; silent unless RUST_LOG is set
@@ -206,7 +208,7 @@ class ZenohTransport(ListeningTransport):
             self._node_changed,
             self._node_settled,
             lost_now=self._sender.break_off,
-            heard=self._update_link,
+            heard=self._node_heard,
         )
         self._intake.open(self._loop, control, session)
         # All this after the subscriptions: the link is not called up before we listen.
@@ -300,8 +302,12 @@ class ZenohTransport(ListeningTransport):
         self._update_link()
         if not is_there and self.options.uncertain_s:
             self.context.events.node_changed(False)
+
+    def _node_heard(self, is_there: bool, zid: str) -> None:
+        """Zenoh has told of a node. Only with that does it cease to count as a receiver of what is put."""
+        self._update_link()
         if not is_there and self._sockets is not None:
-            self._sockets.forget_lost({zid for zid, _ in self._nodes.present})
+            self._sockets.forget_lost(zid)
 
     def _node_settled(self) -> None:
         self._presence_watch.node_settled()

@@ -19,6 +19,7 @@ from streamer.cli.main import main
 from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import SHORTEST_TOKEN, read_token
+from streamer.files import Files
 from streamer.logs import audit
 from streamer.services.access import Access, Caller
 from streamer.services.pause import PauseService
@@ -101,7 +102,7 @@ async def test_addresses_and_configured_names_are_answered(make_port: Callable[.
 
 
 async def test_the_name_that_the_port_listens_on_is_known() -> None:
-    check = access(lambda: (MetricsConfig(listen="Gateway.veh1.example:9464"), ControlConfig()))
+    check = access(lambda: (MetricsConfig(listen="Gateway.veh1.example:9464"), ControlConfig()), Files())
 
     async def page(request: web.Request) -> web.StreamResponse:
         return web.Response()

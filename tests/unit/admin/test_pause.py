@@ -17,6 +17,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer
 from streamer.config.metrics import MetricsConfig
+from streamer.files import Files
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import RouterHarness, configuration
@@ -180,7 +181,7 @@ async def posted(admin: AdminHarness, request: web.Request) -> tuple[int, str]:
     """Status and body of the page's answer."""
     (page,) = (each for each in PausePages(admin.control).routes() if each.path == request.path)
     try:
-        answer = await access(lambda: (MetricsConfig(), admin.options))(request, page.handler)
+        answer = await access(lambda: (MetricsConfig(), admin.options), Files())(request, page.handler)
     except web.HTTPException as exc:
         return exc.status, exc.text or ""
     assert isinstance(answer, web.Response)

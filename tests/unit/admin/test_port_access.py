@@ -90,7 +90,7 @@ def test_only_a_file_is_read_by_the_daemon_and_not_more_than_a_token_takes(tmp_p
     """A pipe that nobody writes to would hold it up for ever, a device would fill its memory."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(ValueError, match="not a file"):
+    with pytest.raises(OSError, match="not a regular file"):
         read_token(pipe, may_wait=False)
     with pytest.raises(ValueError, match="at most 4096"):
         read_token(Path("/dev/zero"))

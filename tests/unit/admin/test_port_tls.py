@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import uvloop
 
 from streamer.admin import listener
+from streamer.admin.certificate import PortCertificate
 from streamer.cli.main import main
 from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.logs import audit
@@ -178,6 +180,63 @@ async def test_a_reload_takes_other_certificates_or_says_what_is_wrong_with_them
         assert (await served.ask("/api/v1/reload", {})).status == 200
         assert await post(served, client(certificates, "client"), {}) == 200
         assert await asyncio.to_thread(main, ["reload", "--config", str(served.file)]) == 0
+
+
+def renew(folder: Path, *names: str) -> None:
+    """New certificates of a new CA in place of those that are there, or of some of their files."""
+    (folder / "new").mkdir(exist_ok=True)
+    write_certificates(folder / "new")
+    for name in names or ("server.pem", "server.key", "ca.pem", "client.pem", "client.key"):
+        (folder / "new" / name).replace(folder / name)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_commands_work_between_a_renewal_of_the_certificate_and_the_reload_and_after_it(
+    tmp_path: Path, is_replaced: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_certificates(tmp_path)
+    async with running(tmp_path, tls=tls(tmp_path)) as served:
+        assert await post(served, client(tmp_path, "client"), {}) == 200
+        if is_replaced:
+            renew(tmp_path)
+        else:
+            write_certificates(tmp_path)  # into the same files
+        config = ["--config", str(served.file)]
+        for command in (["resume", *config, "--topic", str(SPEED)], ["reload", *config], ["config", *config, "--running"]):
+            assert await asyncio.to_thread(main, command) == 0, capsys.readouterr().err
+        assert await post(served, client(tmp_path, "client"), {}) == 200
+
+
+async def test_a_key_that_does_not_belong_to_the_renewed_certificate_changes_nothing_and_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_certificates(tmp_path)
+    before = client(tmp_path, "client")
+    async with running(tmp_path, tls=tls(tmp_path)) as served:
+        renew(tmp_path, "server.pem")
+        assert await post(served, before, {}) == 200  # with the certificate from before
+        assert await post(served, before, {}) == 200
+        told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("http_certificate_")]
+        assert len(told) == 1
+        assert "expected a certificate and the key that belongs to it" in told[0]
+        assert await asyncio.to_thread(main, ["reload", "--config", str(served.file)]) == 1
+        assert "it shows another certificate than metrics.tls.cert_file" in capsys.readouterr().err
+        (tmp_path / "new" / "server.key").replace(tmp_path / "server.key")  # the other half
+        assert await asyncio.to_thread(main, ["reload", "--config", str(served.file)]) == 0
+
+
+async def test_a_file_system_that_hangs_keeps_the_port_open_with_the_certificate_from_before(
+    tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("streamer.admin.certificate._LOOK_S", 0.1)
+    released = threading.Event()
+    async with running(tmp_path, tls=tls(certificates)) as served:
+        monkeypatch.setattr(PortCertificate, "_look", lambda self: released.wait())
+        assert await post(served, client(certificates, "client"), {}) == 200
+        assert await post(served, client(certificates, "client"), {}) == 200
+        assert "http_certificate_unusable" in caplog.text
+        monkeypatch.undo()
+        released.set()
 
 
 @pytest.mark.parametrize(

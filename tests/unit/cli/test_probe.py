@@ -17,6 +17,7 @@ import yaml
 from streamer.cli import machine, probe
 from streamer.cli.main import main
 from streamer.config.models import Config
+from streamer.files import in_thread
 from streamer.journal.file import DatabaseFile
 from streamer.journal.lock import FileLock
 from streamer.journal.schema import JOURNAL
@@ -25,7 +26,7 @@ from streamer.services.host import TABLES
 from streamer.services.state import form_of
 from streamer.transports.base import UTransport
 from streamer.transports.memory import MemoryTransport
-from streamer.transports.probe import Answer, Probe, Verdict, in_thread, ok
+from streamer.transports.probe import Answer, Probe, Verdict, ok
 from tests.certificates import write_certificates
 from tests.unit.cli.probes import answers, of_stores, raw
 

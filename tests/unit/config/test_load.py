@@ -1,6 +1,8 @@
 """Reading the file: every mistake with its position, no secret in any message, and the files that we ship."""
 
 import json
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,7 @@ def test_anchors_and_merge_keys_work(path: Path) -> None:
     [
         ("[" * 5000, 1, None, "nested too deeply; expected at most 32 levels"),
         ("a: " + "{a: " * 40 + "1" + "}" * 40, 1, None, "nested too deeply; expected at most 32 levels"),
-        ("&a [*a]", 1, None, "nested too deeply; expected at most 32 levels"),
+        ("&a [*a]", 1, 1, "it contains itself, by an alias (*) or a merge key (<<)"),
         (
             "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
             1,
@@ -153,6 +155,26 @@ def test_a_file_that_cannot_be_read_has_no_line(tmp_path: Path, path: Path) -> N
     path.write_bytes(b"#" * (1 << 21))
     with pytest.raises(ConfigError, match="2097152 bytes long; expected at most 1048576"):
         load(path, {})
+
+
+def test_a_pipe_is_read_by_commands_and_refused_to_who_may_not_wait(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="cannot be read: not a regular file"):
+        load(path, {}, may_wait=False)
+    writing = threading.Thread(target=path.write_text, args=(PLAIN,))
+    writing.start()
+    assert load(path, {}).authority == "gateway.veh1"
+    writing.join()
+
+
+def test_what_nobody_has_foreseen_is_a_problem_that_repeats_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(text: str, environ: object) -> None:
+        raise RecursionError(SECRET)
+
+    monkeypatch.setattr("streamer.config.load.read", fail)
+    (problem,) = problems(path, PLAIN)
+    assert problem.message.startswith("cannot be checked: RecursionError at test_load.py:")
+    assert SECRET not in str(problem)
 
 
 def test_a_byte_order_mark_is_accepted(path: Path) -> None:

@@ -178,6 +178,51 @@ def test_aliases_count_at_each_use() -> None:
     assert said == f"too many values; expected at most {MAX_NODES}, aliases counted"
 
 
+@pytest.mark.parametrize(
+    "text", ["x: &a {<<: *a}", "x: &a {<<: [*a]}", "x: &a {y: *a}", "x: &a [*a]", "x: &a {y: {<<: *a}}"]
+)
+def test_what_contains_itself_is_a_mistake_where_it_begins(text: str) -> None:
+    assert mistakes("b: 1\n" + text) == [((2, 4), "it contains itself, by an alias (*) or a merge key (<<)")]
+
+
+def test_merge_keys_count_as_levels() -> None:
+    text = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: *m{n - 1}}}\n" for n in range(1, 1000))
+    ((position, said),) = mistakes(text)
+    assert said == f"nested too deeply; expected at most {MAX_DEPTH} levels"
+    assert position > (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ('"\\UFFFFFFFF"', "not valid YAML: an escape of no character, or a number that is too long"),
+        ('"\\U00110000"', "not valid YAML: an escape of no character, or a number that is too long"),
+        ('"\\uD800"', "text that UTF-8 cannot hold; expected whole characters"),
+        ("${LATIN}", "text that UTF-8 cannot hold; expected whole characters"),
+        ('!!int ""', "not what its form or tag promises; expected quotes around text"),
+        ('!!float "-"', "not what its form or tag promises; expected quotes around text"),
+        ("!!timestamp x", "not what its form or tag promises; expected quotes around text"),
+        ("2001-99-99", "not what its form or tag promises; expected quotes around text"),
+        ("2001-01-01 00:00:00 +99:99", "not what its form or tag promises; expected quotes around text"),
+        ("9" * 5000, "not what its form or tag promises; expected quotes around text"),
+        ("0x" + "f" * 5000, "a number of more than 64 bits; expected a smaller one"),
+        ("!!binary x", "a YAML tag; expected plain text, numbers, lists and mappings only"),
+        ("{<<: !!set {b: c}}", "expected a mapping, or a list of mappings, behind <<"),
+        ("{? [b] : c}", "a key that is not text; expected text, in quotes if it looks like a number"),
+        ("{? {b: c} : d}", "a key that is not text; expected text, in quotes if it looks like a number"),
+        ('{"\\uD800": 1}', "text that UTF-8 cannot hold; expected whole characters"),
+    ],
+)
+def test_what_cannot_be_made_a_value_is_a_mistake_in_its_line(value: str, said: str) -> None:
+    ((position, found),) = mistakes(f"b: 1\na: {value}\n", LATIN="\udce4")
+    assert (position.line, found) == (2, said)
+
+
+def test_a_version_that_is_too_long_is_a_mistake() -> None:
+    ((position, _),) = mistakes(f"%YAML {'9' * 5000}.1\n---\na: 1\n")
+    assert position.line == 1
+
+
 @given(
     st.text(st.sampled_from("ab: -,[]{}&*!'\"\n\t$#|>%?<0x\x00ü"), max_size=60),
     st.dictionaries(st.sampled_from(("A", "B")), st.text(max_size=10)),

@@ -127,7 +127,8 @@ class StoreHarness:
     def confirmed(self, after_s: float = 0, arrived_until_s: float = -math.inf) -> list[tuple[Lane, LaneShare]]:
         """What counts as delivered after so long."""
         self.clock.advance(round(after_s * 1000))
-        return self.store.take_confirmed(self.clock.s, ABSENT_S, arrived_until_s)
+        arrived = self.store.take_arrived(self.clock.s, arrived_until_s)
+        return arrived + self.store.take_confirmed(self.clock.s, ABSENT_S)
 
     def confirmed_messages(self, after_s: float = 0) -> int:
         return sum(share.count for _, share in self.confirmed(after_s))

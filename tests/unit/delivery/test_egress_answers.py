@@ -329,3 +329,15 @@ def test_late_word_about_what_a_faulty_transport_had_taken_is_not_counted_twice(
     assert all(d.received.acknowledged for d in held)
     assert harness.queue.messages == harness.egress.in_flight == 0
     assert harness.outcomes() == {"delivered": 105}
+
+
+def test_a_loss_that_is_heard_of_after_the_process_stood_still_comes_before_the_time_that_has_passed() -> None:
+    harness = EgressHarness(FakeTransport(), unconfirmed_s=10)
+    harness.transport.verdict = lambda message: UNCONFIRMED  # type: ignore[return-value, assignment]
+    (first,) = harness.load(message())
+    harness.pump()
+    harness.clock.advance(60_000)  # stopped: no tick knows of it yet
+    harness.egress.node_changed(False)
+    harness.egress.node_changed(True)
+    harness.pump()
+    assert [sent.id for sent in harness.transport.submitted] == [first.message.id] * 2

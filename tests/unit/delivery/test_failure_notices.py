@@ -11,6 +11,7 @@ from streamer.delivery.dead_letter import NOWHERE, Where
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.lane import Delivery
+from streamer.delivery.stats import RouteStats
 from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
@@ -39,6 +40,7 @@ class NoticesHarness:
         options = NoticeOptions("gateway", 0x8001, endpoints, QueueBounds(messages=3), queue_policy())
         self.notices = FailureNotices(options, self.custody, self.clock)
         self.owner = FakeOwner()
+        self.stats = RouteStats()
 
     @property
     def letters(self) -> list[Letter]:
@@ -58,7 +60,7 @@ class NoticesHarness:
         """The notices of a failure, each with the name of its queue."""
         queue = None if delivery is None else delivery.lane.queue
         where = NOWHERE if queue is None else Where(queue.name, queue.target)
-        found = self.notices.of(Received(sent), ingress, EXPIRED, where, delivery)
+        found = self.notices.of(Received(sent), ingress, self.stats, EXPIRED, where, delivery)
         return [(queue.name, notice.check()) for queue, notice in found]
 
 
@@ -113,7 +115,7 @@ def test_what_a_streamer_says_itself_causes_no_dead_letter(streamer: str, topic:
     """Where another one publishes its dead letters, only its own configuration says."""
     harness = NoticesHarness(("origin", "cloud")).add_all()
     assert harness.of(publish(START_MS, UUri(streamer, 4, 1, topic), b"letter")) == []
-    assert harness.notices.dead_letters == {}
+    assert harness.notices.made == 0
     assert len(harness.of(publish(START_MS, UUri(streamer, 5, 1, topic)))) == 1
     assert len(harness.of(publish(START_MS, UUri(streamer, 4, 2, topic)))) == 1
 
@@ -153,13 +155,12 @@ def test_the_access_token_is_told_to_nobody() -> None:
     assert message_from_proto(content(found["dead-letter/cloud"]).message) == plain
 
 
-def test_failures_are_counted_by_route_and_code() -> None:
+def test_failures_are_counted_by_code_on_the_account_of_their_route() -> None:
     harness = NoticesHarness().add_all()
     delivery = push(route_queue("up"), message())
     harness.of(message())
-    for _ in range(2):
-        harness.of(delivery.message, delivery=delivery)
-    assert harness.notices.dead_letters == {("", UCode.DEADLINE_EXCEEDED): 1, ("up", UCode.DEADLINE_EXCEEDED): 2}
+    harness.of(delivery.message, delivery=delivery)
+    assert (harness.stats.dead_letters, harness.notices.made) == ({UCode.DEADLINE_EXCEEDED: 2}, 2)
 
 
 # to whom they are addressed, on a network that wants an authority

@@ -1,16 +1,21 @@
 """The token of a Request: the verifier is asked once for each, and no answer outlives its token."""
 
+import asyncio
 import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from streamer.config.permissions import PermissionsConfig
 from streamer.delivery import tokens as tokens_module
 from streamer.delivery.tokens import Tokens
-from streamer.tokens.base import Grant, TokenRefusedError, TokenVerifier, VerifierOptions
+from streamer.tokens.base import GRACE_S, Grant, TokenRefusedError, TokenVerifier, VerifierOptions
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from tests.tokens import AUDIENCE, ISSUER, token, write_keys
 
 NOW_S = 1_700_000_000.0
 DRIVER = UUri("phone1", 0xA, 1, 0)
@@ -28,6 +33,8 @@ class FakeVerifier(TokenVerifier):
         self.asked: list[str] = []
         self.is_new = False
         self.error: Exception | None = None
+        self.error_of_refresh: Exception | None = None
+        self.wait: Callable[[], object] | None = None
 
     def verify(self, token: str, now_s: float) -> Grant:
         self.asked.append(token)
@@ -38,8 +45,10 @@ class FakeVerifier(TokenVerifier):
         return self.grants[token]
 
     def refresh(self) -> bool:
-        if self.error is not None:
-            raise self.error
+        if self.wait is not None:
+            self.wait()
+        if error := self.error or self.error_of_refresh:
+            raise error
         return self.is_new
 
 
@@ -49,6 +58,15 @@ def request(token: str | None = SECRET, source: UUri = DRIVER, sink: UUri = DOOR
 
 def granted(scope: tuple[str, ...] | None = None, authority: str | None = None, until_s: float = NOW_S + 60) -> FakeVerifier:
     return FakeVerifier({SECRET: Grant(until_s, scope, authority)})
+
+
+async def refreshed(tokens: Tokens, now_s: float) -> None:
+    """Have the verifier read, and what it answered be used."""
+    tokens.refresh(now_s)
+    assert tokens._reading is not None
+    await tokens._reading
+    tokens.refresh(now_s)
+    await tokens._reading
 
 
 def code(tokens: Tokens, attributes: Attributes, now_s: float = NOW_S) -> UCode | None:
@@ -150,15 +168,15 @@ def test_no_token_is_kept() -> None:
     assert "secret" not in repr(vars(tokens))
 
 
-def test_after_a_change_of_keys_every_token_is_asked_for_again() -> None:
+async def test_after_a_change_of_keys_every_token_is_asked_for_again() -> None:
     verifier = granted()
     tokens = Tokens(verifier)
     tokens.refusal(request(), NOW_S)
-    tokens.refresh()
+    await refreshed(tokens, 1.0)
     tokens.refusal(request(), NOW_S)
     assert len(verifier.asked) == 1
     verifier.is_new = True
-    tokens.refresh()
+    await refreshed(tokens, 2.0)
     tokens.refusal(request(), NOW_S)
     assert len(verifier.asked) == 2
 
@@ -166,12 +184,12 @@ def test_after_a_change_of_keys_every_token_is_asked_for_again() -> None:
 # verifiers that fail
 
 
-def test_a_verifier_that_fails_lets_nobody_in_and_its_text_goes_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_verifier_that_fails_lets_nobody_in_and_its_text_goes_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     verifier = granted()
     verifier.error = RuntimeError(SECRET)
     caplog.set_level(logging.DEBUG)
     tokens = Tokens(verifier)
-    tokens.refresh()
+    await tokens.read()
     refused = tokens.refusal(request(), NOW_S)
     assert refused == (UCode.UNAUTHENTICATED, "its token: its verifier failed")
     assert SECRET not in caplog.text
@@ -186,7 +204,7 @@ def test_a_verifier_that_takes_an_expired_token_for_good_is_not_believed() -> No
 # configuration
 
 
-def test_the_configured_verifier_is_kept_while_its_section_is_the_same(tmp_path: object) -> None:
+def test_every_use_of_a_section_begins_with_a_verifier_that_has_no_keys_from_before(tmp_path: Path) -> None:
     def section(issuer: str) -> PermissionsConfig:
         options = {"jwks_file": f"{tmp_path}/none.json", "issuer": issuer, "audience": "gateway"}
         return PermissionsConfig.model_validate({"tap": {"verifier": "jwt", "options": options}})
@@ -196,8 +214,54 @@ def test_the_configured_verifier_is_kept_while_its_section_is_the_same(tmp_path:
     first = tokens._verifier
     assert first is not None
     tokens.use(section("a"))
-    assert tokens._verifier is first
-    tokens.use(section("b"))
     assert tokens._verifier not in (None, first)
     tokens.use(None)
-    assert tokens._verifier is None
+    assert (tokens._verifier, tokens.problem) == (None, None)
+
+
+async def test_what_was_prepared_for_a_section_is_used_for_it_and_for_no_other(tmp_path: Path) -> None:
+    write_keys(tmp_path / "jwks.json")
+    options = {"jwks_file": str(tmp_path / "jwks.json"), "issuer": ISSUER, "audience": AUDIENCE}
+    prepared = PermissionsConfig.model_validate({"tap": {"verifier": "jwt", "options": options}})
+    other = PermissionsConfig.model_validate({"tap": {"verifier": "jwt", "options": options | {"issuer": "another"}}})
+    good = request(token(NOW_S, scope=[str(DOORS)]))
+    tokens = Tokens()
+    await tokens.prepare(prepared)
+    assert code(tokens, good) is UCode.UNAUTHENTICATED  # it is not in use yet
+    tokens.use(prepared)
+    assert code(tokens, good) is None
+    await tokens.prepare(prepared)
+    tokens.use(other)
+    assert code(tokens, good) is UCode.UNAUTHENTICATED
+
+
+# reading that hangs or fails
+
+
+@pytest.mark.parametrize("how", ["hangs", "fails"])
+async def test_what_was_read_last_counts_for_a_while_if_it_cannot_be_read_again(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    released = threading.Event()
+    verifier = granted()
+    tokens = Tokens(verifier)
+    await refreshed(tokens, 0.0)
+    verifier.wait = released.wait if how == "hangs" else None
+    verifier.error_of_refresh = RuntimeError(SECRET) if how == "fails" else None
+    tokens.refresh(1.0)
+    await asyncio.sleep(0)
+    tokens.refresh(1.0 + GRACE_S)
+    assert (code(tokens, request()), tokens.problem) == (None, "")
+    tokens.refresh(1.1 + GRACE_S)
+    assert tokens.refusal(request(), NOW_S) == (
+        UCode.UNAUTHENTICATED,
+        "its token: what verifies it cannot tell whether it is still good",
+    )
+    assert tokens.problem == "it does not come back from reading"
+    assert "token_verifier_silent" in caplog.text
+    assert SECRET not in caplog.text
+    verifier.wait = verifier.error_of_refresh = None
+    released.set()
+    await refreshed(tokens, 2.0 + GRACE_S)
+    await refreshed(tokens, 3.0 + GRACE_S)
+    assert (code(tokens, request()), tokens.problem) == (None, "")

@@ -4,13 +4,14 @@ import io
 import json
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from streamer.logs.audit import audit
-from streamer.logs.output import audit_log, set_up
+from streamer.logs.output import AuditFile, audit_log, flush_audit_log, open_audit_log, set_up
 
 # set up
 
@@ -121,6 +122,41 @@ def test_audit_log_has_its_folder_made_if_only_that_is_missing(root: logging.Log
     audit("paused", who="http", where="127.0.0.1")
     assert json.loads(path.read_text())["event"] == "paused"
     assert path.parent.stat().st_mode & 0o777 == 0o750
+
+
+def test_what_is_no_file_is_not_opened_as_audit_log_and_nobody_waits_for_its_other_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(OSError, match="not a regular file"):
+            open_audit_log(path)
+
+
+def test_a_file_system_that_hangs_holds_up_no_line_and_lines_beyond_a_bound_are_told(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.logs.output._AUDIT_LINES", 3)
+    released, begun = threading.Event(), threading.Event()
+    emit = AuditFile.emit
+
+    def hang(self: AuditFile, record: logging.LogRecord) -> None:
+        begun.set()
+        released.wait()
+        emit(self, record)
+
+    monkeypatch.setattr(AuditFile, "emit", hang)
+    set_up(form="human", repeat_s=0, audit=open_audit_log(tmp_path / "audit.log"))
+    audit("first", who="http", where="127.0.0.1")
+    assert begun.wait(60)
+    for name in ("second", "third", "fourth", "fifth"):
+        audit(name, who="http", where="127.0.0.1")
+    printed = capsys.readouterr().err
+    assert printed.count("audit_not_written") == 1
+    assert "3 lines wait for it already" in printed
+    assert "fifth who=http" in printed
+    released.set()
+    flush_audit_log()
+    lines = (tmp_path / "audit.log").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["first", "second", "third", "fourth"]
 
 
 def test_audit_log_that_cannot_be_opened_changes_nothing(root: logging.Logger, tmp_path: Path) -> None:

@@ -32,6 +32,20 @@ def test_broker_url(broker: str, expected: tuple[str, int, bool]) -> None:
     assert (read.host, read.port, read.uses_tls) == expected
 
 
+@pytest.mark.parametrize("name", ["ca.pem", "client.pem", "client.key", "password", "user"])
+def test_options_differ_once_the_content_of_one_of_their_files_does(tmp_path: Path, name: str) -> None:
+    write_certificates(tmp_path)
+    (tmp_path / "password").write_text("one")
+    (tmp_path / "user").write_text("somebody")
+    files = {"ca_file": tmp_path / "ca.pem", "cert_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
+    given = {"username_file": tmp_path / "user", "password_file": tmp_path / "password", "tls": files}
+    before = options(broker="mqtts://127.0.0.1", **given)
+    (tmp_path / name).touch()
+    assert options(broker="mqtts://127.0.0.1", **given) == before
+    (tmp_path / name).write_text("another")
+    assert options(broker="mqtts://127.0.0.1", **given) != before
+
+
 @pytest.mark.parametrize(("topics", "expected"), [("off-vehicle", True), ("in-vehicle", False)])
 def test_only_off_vehicle_topics_need_an_address_for_a_publish(topics: str, expected: bool) -> None:
     assert options(topics=topics).addresses_publishes is expected

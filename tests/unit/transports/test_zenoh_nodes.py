@@ -38,7 +38,7 @@ async def test_a_loss_is_told_at_once_and_each_event_is_followed_by_a_turn_of_th
         lambda is_there: told.append("came" if is_there else "lost"),
         lambda: None,
         lost_now=lambda: told.append("lost now"),
-        heard=lambda: told.append("heard"),
+        heard=lambda is_there, zid: told.append("heard"),
     )
     nodes.watch(session)
     session.info.tell(zenoh.SampleKind.PUT)

@@ -244,3 +244,29 @@ def test_options_are_others_once_a_file_that_they_name_has_another_content(tmp_p
     assert before == same
     assert missing != before != after
     assert "kkk" not in repr(before)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"config_file": "{transport: {link: {tls: {root_ca_certificate: 'PEM'}}}}"},
+        {"config_file": "{transport: {link: {tls: {listen_private_key: 'PEM'}}}}"},
+        {"config_file": "{transport: {auth: {usrpwd: {dictionary_file: 'PEM'}}}}"},
+        {"config_file": "{connect: {endpoints: ['tls/h:7#root_ca_certificate_file=PEM']}}"},
+        {"listen": ["tls/127.0.0.1:7447#listen_certificate_file=/nothing;listen_private_key_file=PEM"]},
+    ],
+    ids=["ca", "key", "passwords", "endpoint in the file", "endpoint"],
+)
+def test_options_differ_once_a_file_that_zenoh_reads_itself_has_changed(tmp_path: Path, given: dict[str, Any]) -> None:
+    pem = tmp_path / "some.pem"
+    pem.write_text("before")
+    named: dict[str, Any] = {}
+    if "config_file" in given:
+        (tmp_path / "zenoh.json5").write_text(given["config_file"].replace("PEM", str(pem)))
+        named["config_file"] = str(tmp_path / "zenoh.json5")
+    else:
+        named["listen"] = [each.replace("PEM", str(pem)) for each in given["listen"]]
+    before = ZenohOptions.model_validate(named)
+    assert ZenohOptions.model_validate(named) == before
+    pem.write_text("after")
+    assert ZenohOptions.model_validate(named) != before

@@ -1,0 +1,124 @@
+"""Opens and reads the files that a configuration names, so that none of them can stop the daemon.
+
+The law of this file:
+- A file is a regular one. Pipes and devices are refused with an OSError, without waiting for anybody at their other end.
+- Reading may still hang, for instance on a network mount that does not answer. So the daemon does it on threads that nobody
+  has to wait for (`in_thread`), one at a time for each purpose, and for so long only (`Files`).
+"""
+
+import asyncio
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST_BYTES = 16 << 20
+PATIENCE_S = 10.0
+"""How long a file may take, unless said otherwise."""
+
+
+def open_regular(path: Path | str, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file; returns its descriptor. Raises OSError, also if it is another kind of file."""
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+            raise OSError(errno.EINVAL, "not a regular file", str(path)) from None
+        raise
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file of at most ``most`` bytes. Raises OSError."""
+    with open(open_regular(path, os.O_RDONLY), "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most} bytes", str(path))
+    return content
+
+
+def digest(path: Path) -> bytes:
+    """The digest of a file's content; empty if it cannot be read, which is reported when it is needed."""
+    try:
+        return blake2b(read_file(path), digest_size=16).digest()
+    except OSError:
+        return b""
+
+
+class Files:
+    """Runs what reads or writes files on a thread, one call at a time; so a file system that hangs costs one thread."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._running: asyncio.Future[Any] | None = None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of ``work``, after that of an earlier call. What it raises is raised here.
+
+        Raises OSError (ETIMEDOUT) if there is none in time; the thread goes on alone then.
+        """
+        try:
+            async with asyncio.timeout(self._patience_s) as limit:
+                while self._running is not None and not self._running.done():
+                    await asyncio.wait((self._running,))
+                running: asyncio.Future[T] = asyncio.ensure_future(in_thread(work))
+                running.add_done_callback(_retrieve)
+                self._running = running
+                return await asyncio.shield(running)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            text = f"no answer within {self._patience_s:g} s: does its file system hang?"
+            raise OSError(errno.ETIMEDOUT, text) from None
+
+
+def _retrieve(future: "asyncio.Future[T]") -> None:
+    """What nobody waits for any more may fail."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def in_thread(work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
+    """The result of what may block. ``discard`` gets a result that comes when nobody waits any more.
+
+    Nobody has to wait for the thread, not even the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            if error is None:
+                discard(result)  # type: ignore[arg-type]  # a result that is None is one, too
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as exc:  # noqa: BLE001  # it is raised where the result is awaited
+            error = exc
+        try:
+            loop.call_soon_threadsafe(finish, result, error)
+        except RuntimeError:  # the loop is closed
+            if error is None:
+                discard(result)  # type: ignore[arg-type]
+
+    threading.Thread(target=run, name="files", daemon=True).start()
+    return await future
