@@ -304,6 +304,9 @@ class RouterCollector:
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        figures = GaugeMetricFamily(
+            "ustreamer_transport_figure", "What the transport measures of itself, by name.", labels=(*labels, "figure")
+        )
         for account in endpoints:
             values = (account.name, account.transport)
             packets.add_metric(values, account.stats.packets)
@@ -317,7 +320,9 @@ class RouterCollector:
             up.add_metric(values, int(account.state is LinkState.UP))
             problems.add_metric(values, len(account.problems))
             reconnects.add_metric(values, account.stats.reconnects)
-        yield from (packets, received, malformed, unwanted, backlog, in_flight, up, problems, reconnects)
+            for figure, value in account.figures.items():
+                figures.add_metric((*values, figure), value)
+        yield from (packets, received, malformed, unwanted, backlog, in_flight, up, problems, reconnects, figures)
 
 
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:

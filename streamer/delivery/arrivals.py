@@ -43,7 +43,7 @@ class Arrivals(TransportEvents):
     def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
         if (ingress := self._ingress(self._name)) is not None:
             ingress.stats.count_unwanted(reason, number)
-        if reason is not Unwanted.COPY:  # that is how our own subscriptions overlap
+        if reason not in (Unwanted.COPY, Unwanted.OTHER_TOPIC):  # that is how our own subscriptions are
             self._log().unwanted(self._name, reason, number, attributes)
 
     def messages_refused(self, batch: Sequence[Refused]) -> None:

@@ -380,6 +380,7 @@ class Router:
                 self.egresses[name].in_flight,
                 transport.state,
                 transport.problems(),
+                transport.figures(),
             )
             for name, transport in self.transports.items()
         ]

@@ -152,6 +152,8 @@ class EndpointAccount:
     state: LinkState
     problems: Sequence[str]
     """What keeps it from working although its link is up."""
+    figures: Mapping[str, float]
+    """What its transport measures of itself."""
 
 
 @dataclass(frozen=True, slots=True)

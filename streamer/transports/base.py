@@ -239,6 +239,10 @@ class UTransport(ABC):
         """What keeps the endpoint from working, other than a lost link, one sentence each."""
         return []
 
+    def figures(self) -> Mapping[str, float]:
+        """What the transport measures of itself for the metrics, by name: a few names, the same every time."""
+        return {}
+
     def prepare(self) -> None:
         """Read what the options name, such as files, without connecting. By default there is nothing to read.
 

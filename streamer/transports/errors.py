@@ -42,6 +42,7 @@ class Malformed(StrEnum):
     """Why a packet is not a uProtocol message: the label of the counter."""
 
     PACKET = "packet"
+    KIND = "kind"
     MARKER = "marker"
     VERSION = "version"
     ID = "id"
@@ -65,6 +66,7 @@ class Unwanted(StrEnum):
 
     NO_LISTENER = "no_listener"  # it matches no filter for which somebody has registered
     COPY = "copy"  # the same message came through another one of our subscriptions
+    OTHER_TOPIC = "other_topic"  # it came through a subscription that is for many topics, and is on none of them
     EXCESS = "excess"  # beyond what we accept from a broker that exceeds our receive maximum; it sends it again
     STOPPED = "stopped"  # nothing more was taken when it came
 

@@ -10,12 +10,15 @@ import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import zenoh
 
 from streamer.transports.base import UNCONFIRMED, LinkState, TransportContext, Unconfirmed
 from streamer.transports.errors import ConfigurationError, LinkLostError, MayHaveArrivedError, SendError
+from streamer.transports.zenoh.nodes import Nodes, linked
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
@@ -150,6 +153,87 @@ async def test_refused_listen_endpoint_is_tried_again() -> None:
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
     finally:
         await transport_context.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        pytest.param({"listen": ["tcp/127.0.0.1:0", "tcp/192.0.2.1:7447"]}, "tcp/192.0.2.1:7447", id="an address missing"),
+        pytest.param({"listen": ["tls/127.0.0.1:0"]}, "TLS private key", id="no certificate"),
+        pytest.param({"mode": "client", "connect": ["tcp/127.0.0.1:1"]}, "tcp/127.0.0.1:1", id="no router"),
+        pytest.param({"listen": ["serial//dev/null"]}, "serial", id="a protocol that Zenoh was built without"),
+    ],
+)
+async def test_why_the_session_does_not_open_is_a_problem_of_the_endpoint(options: dict[str, Any], reason: str) -> None:
+    async with running(**options) as transport:
+        assert transport.problems() == ["Zenoh is opening the session"]
+        await until(lambda: "opens no session" in "".join(transport.problems()), "a failed attempt")
+        assert reason in transport.problems()[0]
+        assert ".rs:" not in transport.problems()[0]
+        assert transport.state is LinkState.DOWN
+
+
+async def test_a_session_that_cannot_be_used_is_a_problem_of_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(nodes: Nodes, session: zenoh.Session) -> None:
+        raise zenoh.ZError("no events")
+
+    monkeypatch.setattr(Nodes, "watch", refuse)
+    async with running(listen=[free_endpoint()]) as transport:
+        await until(lambda: "cannot be used" in "".join(transport.problems()), "the problem")
+        assert transport.state is LinkState.DOWN
+    assert "no events" in caplog.text  # with the traceback
+
+
+# -- who is connected to
+
+HUBS = [("peer", "peer"), ("peer", "router"), ("router", "peer"), ("router", "router"), ("client", "router")]
+
+
+@pytest.mark.parametrize(("mode", "hub_mode"), HUBS)
+async def test_a_node_that_another_one_names_is_not_connected_to(mode: str, hub_mode: str) -> None:
+    """The stranger listens, and connects to whom it hears of, but only the hub knows it."""
+    hub, stranger, ours = free_endpoint(), free_endpoint(), free_endpoint()
+    listen: dict[str, Any] = {} if mode == "client" else {"listen": [ours]}
+    with (
+        raw_peer(mode=hub_mode, listen=[hub]),
+        raw_peer(listen=[stranger], connect=[hub]) as other,
+    ):
+        async with running(mode=mode, connect=[hub], **listen) as transport:
+            await until_up(transport)
+            with raw_peer(listen=[free_endpoint()], connect=[hub]) as witness:  # gossip reaches it, and so is through
+                await until(lambda: str(other.zid()) in {str(link.zid) for link in witness.info.links()}, "gossip")
+            assert transport._session is not None
+            assert str(other.zid()) not in linked(transport._session)
+            assert str(transport._session.zid()) not in linked(other)
+
+
+async def test_with_gossip_a_node_that_another_one_names_is_connected_to() -> None:
+    hub, stranger = free_endpoint(), free_endpoint()
+    with raw_peer(listen=[hub]), raw_peer(listen=[stranger], connect=[hub]) as other:
+        async with running(connect=[hub], gossip=True) as transport:
+            await until_up(transport)
+            await until(lambda: str(other.zid()) in linked(transport._session), "the other one")  # type: ignore[arg-type]
+
+
+async def test_a_mesh_is_what_connect_names() -> None:
+    """Three that all name each other: each hears both others, and nobody was introduced."""
+    ours, second, third = free_endpoint(), free_endpoint(), free_endpoint()
+    off: dict[str, Any] = {"scouting__gossip__enabled": False}
+    with (
+        raw_peer(listen=[second], **off) as two,
+        raw_peer(listen=[third], connect=[second], **off) as three,
+    ):
+        async with running(listen=[ours], connect=[second, third]) as transport:
+            inbox = RecordingListener()
+            await transport.register_listener(TOPIC, None, inbox)
+            messages = [publish(now_ms(), TOPIC, b"%d" % number) for number in range(2)]
+            for peer, message in zip((two, three), messages, strict=True):
+                await until_matched(peer, key_for(message.attributes, ""))
+                put(peer, message)
+            await until(lambda: len(inbox.messages) == 2, "a message of each")
+    assert {message.id for message in inbox.messages} == {message.id for message in messages}
 
 
 # -- configuration

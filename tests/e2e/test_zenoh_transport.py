@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import zenoh
@@ -125,6 +126,54 @@ async def test_a_put_on_a_key_with_wildcards_is_malformed_as_often_as_it_arrives
             await until(lambda: inbox.messages, "a message")
     assert {error.reason for error in events.malformed} == {Malformed.ADDRESS}
     assert (inbox.messages, events.packets) == ([messages[-1]], len(topics) + 1)
+
+
+async def test_what_deletes_a_key_is_no_message_whatever_is_attached() -> None:
+    endpoint, events = free_endpoint(), EventLog()
+    messages = [
+        publish(now_ms(), TOPIC),
+        notification(now_ms(), TOPIC, ENTITY),
+        request(now_ms(), ENTITY, METHOD, 1000),
+        publish(now_ms(), TOPIC, b"", Options(token="t" * 2000)),  # too large: a part of it is read
+    ]
+    async with running(events, listen=[endpoint]) as transport:
+        inbox = RecordingListener()
+        await transport.register_listener(ANYTHING, None, inbox)
+        await transport.register_listener(ANYTHING, ANYTHING, inbox)
+        with raw_peer(connect=[endpoint]) as peer:
+            for message in messages:
+                key = key_for(message.attributes, "")
+                await until_matched(peer, key)
+                peer.delete(key, attachment=encode_attachment(message))
+            await until(lambda: events.packets == len(messages), "every sample")
+            put(peer, messages[0])
+            await until(lambda: inbox.messages, "a message")
+    assert [error.reason for error in events.malformed] == [Malformed.KIND] * len(messages)
+    assert (inbox.messages, events.turned_away) == ([messages[0]], [])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({"encoding": zenoh.Encoding.APPLICATION_JSON}, id="encoding"),
+        pytest.param({"express": True}, id="express"),
+        pytest.param({"congestion_control": zenoh.CongestionControl.DROP}, id="congestion control"),
+        pytest.param({"timestamp": "of the session"}, id="timestamp"),
+    ],
+)
+async def test_what_says_nothing_about_the_message_changes_nothing(how: dict[str, Any]) -> None:
+    endpoint = free_endpoint()
+    message = publish(now_ms(), TOPIC, b"x")
+    key = key_for(message.attributes, "")
+    async with running(listen=[endpoint]) as transport:
+        inbox = RecordingListener()
+        await transport.register_listener(TOPIC, None, inbox)
+        with raw_peer(connect=[endpoint]) as peer:
+            await until_matched(peer, key)
+            options = {"timestamp": peer.new_timestamp()} if "timestamp" in how else how
+            peer.put(key, b"x", attachment=encode_attachment(message), **options)
+            await until(lambda: inbox.messages, "the message")
+    assert inbox.messages == [message]
 
 
 async def test_more_topics_than_threads_are_received_alike_and_a_closed_one_makes_room() -> None:

@@ -18,7 +18,10 @@ from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.delivery.settle import NO_ROUTE
 from streamer.routing.outcome import Outcome
+from streamer.transports.base import TransportContext
 from streamer.transports.errors import Malformed
+from streamer.transports.zenoh.options import ZenohOptions
+from streamer.transports.zenoh.transport import ZenohTransport
 from tests.pages import DOCS, ROOT, named, rows
 from tests.programs import require
 from tests.unit.admin.test_metrics import Scrape, played
@@ -31,6 +34,7 @@ OF_TARGETS = {"job", "instance"}
 """The labels that Prometheus gives to all samples of a target."""
 
 VALUES = {
+    "figure": set(ZenohTransport(TransportContext("vehicle", "gateway"), ZenohOptions()).figures()),
     "outcome": {outcome.value for outcome in Outcome},
     "reason": {reason.value for reason in Malformed},
     "result": {"ok", "failed"},

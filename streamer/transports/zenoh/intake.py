@@ -1,11 +1,14 @@
 """Receiving from Zenoh: one subscription per filter, and for a message that several of them bring, the choice of one.
 
+Topics beyond a number have none of their own (`topics`): a wide subscription brings them, and what else it brings is dropped
+by its key, before anything of it is read. From when it is opened until it is closed, the same one brings a topic.
+
 Runs on the event loop, and declares on the control thread.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +24,7 @@ from streamer.transports.zenoh.frequent_keys import FrequentKeys
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import Gate, KeySubscription, OpenKeys
+from streamer.transports.zenoh.topics import Topics
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed, wildcards_in
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
@@ -33,7 +37,9 @@ _QUIET_S = 0.05
 _CATCH_UP_S = 1.0
 
 THREADS_AT_MOST = 32
-"""How many topics have a thread, which costs half as much per message as a callback, and 10 KiB."""
+"""How many topics have a thread, which costs half as much per message as a callback, and 10 KiB; and how many wide
+subscriptions have one.
+"""
 
 
 class Intake:
@@ -58,7 +64,12 @@ class Intake:
         self._is_ending = False
         self._batches = 0
         self._opened = 0
+        self._in_zenoh = 0  # subscriptions
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
+        self._topics: Topics  # with the session
+        self._wide: dict[UUri, KeySubscription] = {}  # by source
+        self._keys_declared: set[str] = set()  # of this session
+        self._left: set[UUri] = set()  # topics that are closed, see `_close_topic`
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
@@ -74,7 +85,9 @@ class Intake:
         self._session = session
         self._keys = OpenKeys(session)
         self._frequent = FrequentKeys(session, control)
-        for source, sink in self._registry.filters():
+        filters = self._registry.filters()
+        self._topics = Topics(of[0] for of in filters if is_topic(of))
+        for source, sink in filters:
             self.open_filter(source, sink)
 
     async def end(self) -> None:
@@ -114,14 +127,42 @@ class Intake:
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
         """Subscribe, unless that was done already or there is no session."""
         session = self._session
-        if session is None or (source, sink) in self._subscriptions:
+        if session is None:
             return
-        parts = tuple(self._declare(session, part) for part in narrowed(source, sink))
+        if (source, sink) in self._subscriptions:
+            if source in self._left:
+                self._left.discard(source)
+                self._topics.open(source)
+            return
+        parts: tuple[KeySubscription, ...]
+        if is_topic((source, sink)):
+            parts = (self._open_topic(session, source),)
+        else:
+            parts = tuple(self._declare(session, part) for part in narrowed(source, sink))
         self._subscriptions.add((source, sink), parts)
         forget(self._canonical, (source, sink))
 
-    def _declare(self, session: zenoh.Session, part: Filter) -> KeySubscription:
-        is_one_of_many = is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST
+    def _open_topic(self, session: zenoh.Session, topic: UUri) -> KeySubscription:
+        """The subscription that brings a topic, which is declared if it is not there yet."""
+        of = self._topics.open(topic)
+        if of == topic:
+            return self._declare(session, (topic, None))
+        wide = self._wide.get(of)
+        if wide is None:
+            wide = self._wide[of] = self._declare(session, (of, None), is_wide=True)
+            wide.topics = {}
+        self._opened += 1
+        assert wide.topics is not None
+        wide.topics[self._key(topic)] = self._opened
+        return wide
+
+    def _key(self, topic: UUri) -> str:
+        return key_filter(topic, None, self._context.authority)
+
+    def _declare(self, session: zenoh.Session, part: Filter, is_wide: bool = False) -> KeySubscription:
+        is_for_topics = is_wide or is_topic(part)
+        threads = 2 * THREADS_AT_MOST if is_wide else THREADS_AT_MOST
+        is_one_of_many = is_for_topics and len(self._with_thread) >= threads
         is_quiet = is_one_of_many or self._is_for_a_service(part)
         arguments = (self._loop, part, self._take, self._ended, self._gate)
         subscription: KeySubscription
@@ -129,11 +170,13 @@ class Intake:
             subscription = CallbackSubscription(*arguments, self._strays)
         else:
             subscription = FifoSubscription(*arguments, self._control.post)
-            if is_topic(part):
+            if is_for_topics:
                 self._with_thread.add(subscription)
         self._opened += 1
         subscription.opened = self._opened
         keys, key = self._keys, key_filter(*part, self._context.authority)
+        self._keys_declared.add(key)
+        self._in_zenoh += 1
 
         def declare_blocking() -> None:
             keys.opening(key)
@@ -149,12 +192,52 @@ class Intake:
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         """Unsubscribe; what has arrived is still delivered."""
-        parts = self._subscriptions.pop((source, sink)) or ()
+        parts = self._subscriptions.get((source, sink)) or ()
+        if parts and is_topic((source, sink)) and not self._close_topic(source, parts[0]):
+            return
+        self._subscriptions.pop((source, sink))
         forget(self._canonical, (source, sink))
         for subscription in parts:
             subscription.closing = True
             self._closing.add(subscription)
             self._control.post(partial(self._undeclare_blocking, subscription, self._keys))
+        for topic in [topic for topic in self._left if not self._is_brought_otherwise(topic)]:
+            self._forget_topic(topic)
+
+    def _close_topic(self, topic: UUri, subscription: KeySubscription) -> bool:
+        """A topic is closed; whether its subscription has to be closed with it.
+
+        If another filter matches the topic, its messages are taken from a wide subscription that stays as before: what has
+        come through the other one until now was dropped as a copy.
+        """
+        of = subscription.filter[0]
+        if topic in self._left:
+            return False
+        is_last = self._topics.close(topic, of)
+        if subscription.topics is None:
+            return True
+        if is_last:
+            del self._wide[of]
+            for left in [left for left in self._left if self._key(left) in subscription.topics]:
+                self._left.discard(left)
+                self._subscriptions.pop((left, None))
+                forget(self._canonical, (left, None))
+            return True
+        self._left.add(topic)
+        if not self._is_brought_otherwise(topic):
+            self._forget_topic(topic)
+        return False
+
+    def _is_brought_otherwise(self, topic: UUri) -> bool:
+        return len(self._subscriptions.matching(Attributes(UMessageType.PUBLISH, topic))) > 1
+
+    def _forget_topic(self, topic: UUri) -> None:
+        """Drop what a wide subscription brings of a topic that is closed."""
+        self._left.discard(topic)
+        (subscription,) = self._subscriptions.pop((topic, None)) or ()
+        forget(self._canonical, (topic, None))
+        assert subscription.topics is not None
+        del subscription.topics[self._key(topic)]
 
     def _undeclare_blocking(self, subscription: KeySubscription, keys: OpenKeys) -> None:
         """For the control thread."""
@@ -162,6 +245,10 @@ class Intake:
             keys.closing(key_filter(*subscription.filter, self._context.authority))
         finally:
             subscription.undeclare()
+
+    def figures(self) -> Mapping[str, float]:
+        """For `UTransport.figures`."""
+        return {"subscriptions": self._in_zenoh, "wide_subscriptions": len(self._wide), "keys": len(self._keys_declared)}
 
     def pause(self) -> None:
         """Take nothing from any subscription. At the end there is no pause: what has arrived has to go somewhere."""
@@ -179,6 +266,8 @@ class Intake:
         events.packets_received(len(samples))
         if self._frequent is not None:
             self._frequent.look(samples)
+        if subscription.topics is not None:
+            samples = self._asked_for(samples, subscription.topics)
         copies = 0
         batch: list[Received] = []
         refused: list[Refused] = []
@@ -204,7 +293,7 @@ class Intake:
             # The chosen one is the oldest. So if it is younger than one that is closing, what that one still has was chosen
             # until a moment ago. If a message is delivered twice because of that, both copies have the same id.
             if chosen is subscription or (
-                chosen is not None and subscription.closing and chosen.opened > subscription.opened
+                chosen is not None and subscription.closing and _is_younger(chosen, subscription, sample)
             ):
                 sink = attributes.sink
                 if sink is not None and sink.authority in serves:
@@ -225,6 +314,13 @@ class Intake:
             self._registry.deliver(batch)
         if refused:
             events.messages_refused(refused)
+
+    def _asked_for(self, samples: Sequence[zenoh.Sample], topics: Mapping[str, int]) -> Sequence[zenoh.Sample]:
+        """Those on the topics that a wide subscription is for, and those on keys with wildcards, which are malformed."""
+        asked_for = [sample for sample in samples if (key := str(sample.key_expr)) in topics or "*" in key]
+        if len(asked_for) < len(samples):
+            self._context.events.packets_unwanted(Unwanted.OTHER_TOPIC, len(samples) - len(asked_for))
+        return asked_for
 
     def _found_strays(self, number: int, key: str) -> None:
         """So many samples came on keys like this one."""
@@ -260,7 +356,14 @@ class Intake:
             )
             self._context.events.packets_received(subscription.discarded)
             self._context.events.packets_unwanted(Unwanted.STOPPED, subscription.discarded)
+        self._in_zenoh -= 1
         self._with_thread.discard(subscription)
         self._closing.discard(subscription)
         if not self._closing:
             self._all_closed.set()
+
+
+def _is_younger(one: KeySubscription, other: KeySubscription, sample: zenoh.Sample) -> bool:
+    """Whether one subscription was opened after another one, for samples such as this one."""
+    key = str(sample.key_expr)
+    return one.opened_for(key) > other.opened_for(key)

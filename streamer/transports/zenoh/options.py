@@ -26,6 +26,7 @@ _LISTEN = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d+)
 """A Zenoh endpoint on a TCP port."""
 _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
 _SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
+_IN_ZENOHS_SOURCE = re.compile(r"\s+at /\S+\.rs:\d+\.?")
 _PLACE = re.compile(r"(?:--> |line: )(\d+)(?::|, column: )(\d+)")
 
 # Zenoh's own defaults are 1 s and 4 s; uP-L1 requires the first attempt after half a second.
@@ -45,6 +46,8 @@ _PROTOCOLS = "transport/link/protocols"
 _RELIABLE = ("tcp", "tls", "ws", "unixsock-stream", "unixpipe", "vsock", "serial")
 _WITH_PORT = ("tcp", "tls", "ws")
 _OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
+_MULTICAST = "scouting/multicast/enabled"
+_GOSSIP = "scouting/gossip/enabled"
 _WITH_FILES = "transport/link/tls", "transport/auth"
 _WITH_ENDPOINTS = "listen/endpoints", "connect/endpoints"
 _SETTING = re.compile(r"[#;][^=;#]*=([^;#\0]+)")
@@ -122,7 +125,9 @@ class ZenohOptions(WireOptions):
     connect: list[_Endpoint] = []
     """Zenoh endpoints to connect to."""
     scouting: bool = False
-    """Search for other nodes by multicast."""
+    """Search for other nodes by multicast, and answer those that search."""
+    gossip: bool = False
+    """Tell each connected node about the others and our own addresses, and connect to the nodes that one names."""
     config_file: Annotated[Path, Field(strict=False)] | None = None
     """A configuration file of Zenoh itself (JSON5). Only the keys that are given here override it; shared memory and
     links over UDP (also QUIC) are always off."""
@@ -174,6 +179,8 @@ class ZenohOptions(WireOptions):
         ]
         if self.scouting:
             found.append("scouting: true: everybody on the local network is told where the streamer is, and may connect")
+        if self.gossip:
+            found.append("gossip: true: every node that is connected may name others, to which the streamer then connects")
         return found
 
     def hints(self) -> Sequence[str]:
@@ -213,11 +220,23 @@ class ZenohOptions(WireOptions):
             return self.mode
 
 
+def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:
+    """What a session listens on (``listen``) or connects to (``connect``).
+
+    In Zenoh's configuration that may differ by mode, and each endpoint is a text or an object with one.
+    """
+    found: Any = json.loads(config.get_json(f"{section}/endpoints"))
+    if isinstance(found, dict):
+        found = found.get(mode)
+    each = [item.get("endpoint") if isinstance(item, dict) else item for item in found or ()]
+    return [item for item in each if isinstance(item, str)]
+
+
 def session_config(options: ZenohOptions) -> zenoh.Config:
     """Zenoh's configuration. Raises `ConfigurationError` with the option that Zenoh does not accept."""
     if options.config_file is None:
         config = zenoh.Config()
-        given = {"mode", "listen", "connect", "scouting"}
+        given = {"mode", "listen", "connect"}
         _insert(config, "connect", "connect/retry", _CONNECT_RETRY)
     else:
         config = _read(options.config_file)
@@ -226,9 +245,10 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
         ("mode", "mode", options.mode),
         ("listen", "listen/endpoints", options.listen),
         ("connect", "connect/endpoints", options.connect),
-        ("scouting", "scouting/multicast/enabled", options.scouting),
+        ("scouting", _MULTICAST, options.scouting),
+        ("gossip", _GOSSIP, options.gossip),
     ):
-        if option in given:
+        if option in given or json.loads(config.get_json(key)) is None:  # where a file says nothing, Zenoh has both on
             _insert(config, option, key, value)
     _insert(config, "config_file", _SHARED_MEMORY, False)
     _insert(config, "config_file", _PROTOCOLS, _RELIABLE)
@@ -248,8 +268,11 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
 
 
 def without_settings(exc: Exception) -> str:
-    """What Zenoh says about an endpoint, up to a user name or the endpoint's settings: they may hold a password or a key."""
-    text = str(exc)
+    """What Zenoh says about an endpoint, up to a user name or the endpoint's settings: they may hold a password or a key.
+
+    Where in Zenoh's source it was said is left out.
+    """
+    text = _IN_ZENOHS_SOURCE.sub("", str(exc))
     kept = _SETTINGS.sub("", text)
     return text if kept == text else f"{kept}… (the rest is withheld)"
 

@@ -1,11 +1,9 @@
 """Tests Zenoh endpoints without a session: are the ports to listen on free, does something accept connections."""
 
-import json
 import re
 import socket
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any
 
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.probe import (
@@ -20,7 +18,7 @@ from streamer.transports.probe import (
     problem,
     reason,
 )
-from streamer.transports.zenoh.options import ZenohOptions, session_config
+from streamer.transports.zenoh.options import ZenohOptions, endpoints_of, session_config
 
 _TCP = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d{1,5})")
 _UNIX = re.compile(r"unixsock-stream/(?P<path>[^?#]+)")
@@ -41,24 +39,15 @@ def probes(options: ZenohOptions, held: Collection[str]) -> Iterator[Probe]:
         yield blocking("config_file", partial(ok, "Zenoh accepts it"))
     mode = options.effective_mode(config)
     taken = {_SETTINGS.sub("", text) for text in held}
-    listen = [] if mode == "client" else _endpoints(config.get_json("listen/endpoints"), mode)
+    listen = [] if mode == "client" else endpoints_of(config, "listen", mode)
     yield from _each("listen", listen, options.listen, lambda address: _listen(address, taken))
-    yield from _each("connect", _endpoints(config.get_json("connect/endpoints"), mode), options.connect, _connect)
+    yield from _each("connect", endpoints_of(config, "connect", mode), options.connect, _connect)
 
 
 def _each(option: str, found: list[str], given: list[str], check: Callable[[str], Answer]) -> Iterator[Probe]:
     for index, address in enumerate(found):
         key = f"{option}[{index}]" if found == given else f"config_file: {option}/endpoints[{index}]"
         yield blocking(key, partial(check, address))
-
-
-def _endpoints(text: str, mode: str) -> list[str]:
-    """Zenoh's list of endpoints, which may differ by mode. Each is a text, or an object with one."""
-    found: Any = json.loads(text)
-    if isinstance(found, dict):
-        found = found.get(mode)
-    each = [item.get("endpoint") if isinstance(item, dict) else item for item in found or ()]
-    return [item for item in each if isinstance(item, str)]
 
 
 def _key(options: ZenohOptions) -> Answer:

@@ -200,9 +200,13 @@ class Receipts:
             self.ledger.remove_streamer(giver, authority)
         else:
             return
-        text = "zenoh_streamer_%s endpoint=%s streamer=%s serves=%s"
+        text = (
+            "zenoh_streamer_found endpoint=%s streamer=%s serves=%s"
+            if is_there
+            else "zenoh_streamer_lost endpoint=%s streamer=%s serves=%s"
+        )
         state = (f"streamer {self._name} {giver.authority} {authority}", is_there)
-        logger.info(text, "found" if is_there else "lost", self._name, giver.authority, authority, extra={"state": state})
+        logger.info(text, self._name, giver.authority, authority, extra={"state": state})
 
     def _arrived(self, giver: Streamer, counter: int, ids: bytes) -> None:
         if self._session is None:

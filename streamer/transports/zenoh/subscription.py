@@ -11,7 +11,7 @@ from streamer.transports.listeners import Filter
 BATCH: Final = 64
 """The most samples that are taken in one turn of the loop."""
 
-_HELD_AT_MOST: Final = 128
+_HELD_AT_MOST: Final = 512
 
 Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]
 Ended = Callable[["KeySubscription"], None]
@@ -74,12 +74,14 @@ class KeySubscription:
     """The samples of one filter. ``take`` gets them on the loop; ``ended`` is called there when no more can come.
 
     Call `declare` and `undeclare`, which can block, on the control thread, and everything else on the loop. ``closing`` and
-    ``opened``, a number that grows with each, are for the owner; ``discarded`` counts the samples that came after `abandon`.
+    ``opened``, a number that grows with each, are for the owner. So are ``topics``, the keys that a wide subscription is
+    for, with such a number for each. ``discarded`` counts the samples that came after `abandon`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
         self.filter = of
         self.opened = 0
+        self.topics: dict[str, int] | None = None
         self.closing = False
         self.discarded = 0
         self._loop = loop
@@ -88,6 +90,10 @@ class KeySubscription:
         self._subscriber: zenoh.Subscriber[Any] | None = None
         self._gate = gate
         self._abandoned = False
+
+    def opened_for(self, key: str) -> int:
+        """The number for samples with this key."""
+        return self.opened if self.topics is None else self.topics.get(key, self.opened)
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
         """Subscribe, with room for ``buffer`` samples. What this session sends itself does not arrive."""

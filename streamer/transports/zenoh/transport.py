@@ -90,6 +90,7 @@ class ZenohTransport(ListeningTransport):
         self._files = Files()
         self._was_up = False
         self._stopped = False
+        self._problem = "Zenoh is opening the session"
         decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes)
         self._intake = Intake(context, self.registry, self._receipts, options.receive_buffer, decoder)
 
@@ -109,6 +110,14 @@ class ZenohTransport(ListeningTransport):
     @classmethod
     def probes(cls, options: ZenohOptions, held: Collection[str]) -> Iterable[Probe]:
         return probes(options, held)
+
+    def problems(self) -> list[str]:
+        """Why there is no session, as long as there is none."""
+        return [self._problem] if self._problem else []
+
+    def figures(self) -> Mapping[str, float]:
+        """How many subscriptions there are in Zenoh, how many of them are wide, and how many keys they have had so far."""
+        return self._intake.figures()
 
     @property
     def is_stalled(self) -> bool:
@@ -138,8 +147,18 @@ class ZenohTransport(ListeningTransport):
         self._opening = self._loop.create_task(self._open(config), name=f"{self.context.name}-open")
 
     async def _open(self, config: zenoh.Config) -> None:
+        """Open the session and everything on it. The top of a task: whatever goes wrong is a problem of the endpoint."""
+        try:
+            await self._open_session(config)
+            await self._follow(config)
+        except Exception as exc:
+            self._problem = f"the session cannot be used: {type(exc).__name__}; the log says more"
+            state = (f"session {self.context.name}", "unusable")
+            logger.exception("zenoh_session_failed endpoint=%s", self.context.name, extra={"state": state})
+
+    async def _open_session(self, config: zenoh.Config) -> None:
+        """Open the session; try again for as long as it takes."""
         assert self._control is not None
-        assert self._loop is not None
         failures = 0
         while True:
             try:
@@ -147,18 +166,26 @@ class ZenohTransport(ListeningTransport):
                 break
             except zenoh.ZError as exc:
                 failures += 1
+                reason = without_settings(exc)
+                self._problem = f"Zenoh opens no session: {reason}"
                 retry_s = wait_s(Backoff(), failures, random.random(), RECONNECT_STEPS)
                 logger.warning(
                     "zenoh_open_failed endpoint=%s attempt=%d retry_s=%.1f error=%s",
                     self.context.name,
                     failures,
                     retry_s,
-                    without_settings(exc),
+                    reason,
                     extra={"state": (f"session {self.context.name}", "failed")},
                 )
                 await asyncio.sleep(retry_s)
+        self._problem = ""
+
+    async def _follow(self, config: zenoh.Config) -> None:
+        """Send and receive through the session, and follow who else is there."""
         session, control = self._session, self._control
         assert session is not None
+        assert control is not None
+        assert self._loop is not None
         state = (f"session {self.context.name}", "open")
         text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
         logger.info(text, self.context.name, session.zid(), self._mode, extra={"state": state})
@@ -176,20 +203,20 @@ class ZenohTransport(ListeningTransport):
         )
         self._nodes = nodes = Nodes(
             self._loop,
-            self._control,
+            control,
             self.context.name,
             self._node_changed,
             self._node_settled,
             lost_now=self._sender.break_off,
             heard=self._node_heard,
         )
-        self._intake.open(self._loop, self._control, session)
+        self._intake.open(self._loop, control, session)
         # All this after the subscriptions: the link is not called up before we listen.
-        await self._control.ask(lambda: nodes.watch(session))
-        await self._control.ask(lambda: sockets.watch(session, control))
-        self._presence_watch.open(self._loop, self._control, session, publishers.declared.get)
+        await control.ask(lambda: nodes.watch(session))
+        await control.ask(lambda: sockets.watch(session, control))
+        self._presence_watch.open(self._loop, control, session, publishers.declared.get)
         if self._receipt_key is not None:
-            self._receipts.open(self._loop, self._control, session, self._receipt_key)
+            self._receipts.open(self._loop, control, session, self._receipt_key)
         self._update_link()
 
     def _open_blocking(self, config: zenoh.Config) -> None:

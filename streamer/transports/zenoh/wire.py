@@ -5,6 +5,10 @@ Pure: text and bytes in, text and bytes out. What all messages of a flow have in
 Senders can be held to their keys by access control, so an address that is not the key's is somebody else's. One without
 authority gets the key's. What differs is the id, which comes first, in 20 bytes of fixed layout, and what only some messages
 carry (`Attributes.carrying`).
+
+Of a sample, key, kind, priority, payload and attachment are read. The rest says nothing about the message, and anybody may
+set it: encoding (the format is in the attributes), timestamp (the time is in the id), source info, express, congestion
+control.
 """
 
 from typing import Final
@@ -28,6 +32,7 @@ NO_SINK = "{}/{}/{}/{}/{}"
 PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW", "INTERACTIVE_HIGH", "REAL_TIME")
 """Zenoh's name for each priority class, CS0 to CS6."""
 
+_PUT: Final = zenoh.SampleKind.PUT
 _LOWEST_PRIORITY = 7  # Zenoh's number for BACKGROUND; REAL_TIME is 1
 
 # The marker, then field 1 of UAttributes (18 bytes long) with field 1 of UUID (fixed64); field 2 of UUID follows.
@@ -121,11 +126,13 @@ class SampleDecoder:
 
     def message_of(self, sample: zenoh.Sample) -> UMessage:
         """The message in a sample of a session. Raises `MalformedPacketError`."""
-        attachment = sample.attachment
+        attachment, payload = sample.attachment, sample.payload.to_bytes()
+        if not payload and sample.kind != _PUT:  # what deletes has no payload
+            raise MalformedPacketError(Malformed.KIND, f"on {str(sample.key_expr)[:300]!r}: a DELETE; expected a PUT")
         return self.decode(
             str(sample.key_expr),
             _LOWEST_PRIORITY - int(sample.priority),  # type: ignore[call-overload]  # it has int(), not in the stubs
-            sample.payload.to_bytes(),
+            payload,
             None if attachment is None else attachment.to_bytes(),
         )
 

@@ -44,6 +44,7 @@ NAMES = {
     "ustreamer_in_flight_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_transport_figure": ("gauge", {"endpoint", "transport", "figure"}),
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_pause_rules": ("gauge", set()),
     "ustreamer_interest_topics": ("gauge", set()),
@@ -120,8 +121,9 @@ async def played() -> RouterHarness:
     return harness
 
 
-async def test_every_family_has_its_name_type_help_and_labels() -> None:
+async def test_every_family_has_its_name_type_help_and_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = await played()
+    monkeypatch.setattr(harness.router.transports["vehicle"], "figures", lambda: {"keys": 3})
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     next(account for account in harness.router.accounts() if account.has_moved).stats.limited = 1
     ours = {}
@@ -151,6 +153,7 @@ async def test_names_carry_our_prefix_and_their_unit() -> None:
         "_lanes",
         "_topics",
         "_entries",
+        "_figure",  # whatever it is by its name
         "_total",
     )
     for family in Scrape(await played()).families:

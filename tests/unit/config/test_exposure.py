@@ -60,6 +60,8 @@ def test_zenoh_on_this_machine_or_behind_tls_is_fine_and_scouting_is_told() -> N
     assert zenoh(listen=listen, connect=["tcp/192.0.2.1:7447"]) == []
     (told,) = zenoh(scouting=True)
     assert told.startswith("endpoints.e.options.scouting: true: everybody on the local network")
+    (told,) = zenoh(gossip=True)
+    assert told.startswith("endpoints.e.options.gossip: true: every node that is connected")
 
 
 @pytest.mark.parametrize(

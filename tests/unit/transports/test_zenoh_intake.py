@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zenoh
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,7 +79,8 @@ class IntakeHarness:
         blob = SimpleNamespace(to_bytes=lambda: message.payload or b"")
         attachment = SimpleNamespace(to_bytes=lambda: encode_attachment(message))
         key = key_for(message.attributes, "")
-        sample: Any = SimpleNamespace(payload=blob, attachment=attachment, key_expr=key, priority=1)
+        kind = zenoh.SampleKind.PUT
+        sample: Any = SimpleNamespace(kind=kind, payload=blob, attachment=attachment, key_expr=key, priority=1)
         self.intake._take(subscription, [sample])
         return len(self.listener.messages) - before
 
@@ -232,6 +234,7 @@ def test_a_publish_with_the_sink_that_a_streamer_set_comes_on_its_topic_and_goes
     attributes = replace(plain.attributes, sink=everything_at("cloud"))
     attachment = b"\x01" + attributes_to_proto(plain.id, attributes).SerializeToString()
     sample: Any = SimpleNamespace(
+        kind=zenoh.SampleKind.PUT,
         payload=SimpleNamespace(to_bytes=lambda: b""),
         attachment=SimpleNamespace(to_bytes=lambda: attachment),
         key_expr=key_for(attributes, ""),

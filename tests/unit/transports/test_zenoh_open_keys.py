@@ -4,7 +4,7 @@ from typing import Any
 
 from streamer.transports.zenoh.subscription import OpenKeys
 
-AT_MOST = 128
+AT_MOST = 512
 WIDE = "up/veh1/*/*/*/*/{}/{}/{}/{}/{}"
 ELSEWHERE = "up/veh2/*/*/*/*/{}/{}/{}/{}/{}"
 ENTITY = "up/veh1/8000/A/2/*/{}/{}/{}/{}/{}"

@@ -71,6 +71,27 @@ def test_nothing_is_guessed(wrong: dict[str, Any]) -> None:
         ZenohOptions(**wrong)
 
 
+SEARCHES = {"scouting": "scouting/multicast/enabled", "gossip": "scouting/gossip/enabled"}
+
+
+@pytest.mark.parametrize(("option", "key"), SEARCHES.items(), ids=SEARCHES)
+def test_nobody_is_searched_for_unless_somebody_says_so(tmp_path: Path, option: str, key: str) -> None:
+    def is_on(**options: Any) -> bool:
+        found = json.loads(session_config(ZenohOptions(**options)).get_json(key))
+        assert isinstance(found, bool)  # what is not said would be on
+        return found
+
+    assert not is_on()
+    assert is_on(**{option: True})
+    silent, says = tmp_path / "silent.json5", tmp_path / "says.json5"
+    silent.write_text("{}")
+    says.write_text("{scouting: {multicast: {enabled: true}, gossip: {enabled: true}}}")
+    assert not is_on(config_file=silent)
+    assert is_on(config_file=silent, **{option: True})
+    assert is_on(config_file=says)
+    assert not is_on(config_file=says, **{option: False})
+
+
 def test_path_may_be_text() -> None:
     assert ZenohOptions.model_validate({"config_file": "/x"}).config_file == Path("/x")
 
@@ -179,6 +200,11 @@ def test_what_zenoh_says_about_an_endpoint_ends_before_its_settings(said: str, k
 def test_what_zenoh_says_otherwise_is_kept() -> None:
     text = "Can not create a new TCP listener bound to tcp/127.0.0.1:7447: [127.0.0.1:7447: Address already in use]"
     assert without_settings(Exception(text)) == text
+
+
+def test_where_in_zenohs_source_it_was_said_is_left_out() -> None:
+    said = "No listener: [refused at /a/b/cc83980/io/tcp.rs:61.] at /a/b/cc83980/io/net-tcp/src/unicast.rs:414."
+    assert without_settings(Exception(said)) == "No listener: [refused]"
 
 
 def test_key_for_receipts_is_read_without_the_end_of_its_line(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""More topics than Zenoh is given subscriptions for, with real sessions."""
+
+import asyncio
+
+import pytest
+
+from streamer.transports.errors import Unwanted
+from streamer.transports.zenoh.topics import OWN_AT_MOST
+from streamer.transports.zenoh.wire import key_for
+from streamer.uprotocol.message import notification, publish
+from streamer.uprotocol.uri import UUri
+from tests.listeners import RecordingListener
+from tests.transport_events import EventLog
+from tests.waiting import until
+from tests.zenoh_peers import ENTITY, free_endpoint, now_ms, put, raw_peer, running, until_matched
+
+MANY = OWN_AT_MOST + 50
+NOT_ASKED_FOR = 2000
+
+
+def topics_of(authority: str, number: int) -> list[UUri]:
+    return [UUri(authority, 0xA8000, 2, 0x8000 + n) for n in range(number)]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known at the start", "one after the other"])
+async def test_each_message_of_many_topics_comes_once_and_no_other(is_known: bool) -> None:
+    endpoint, events = free_endpoint(), EventLog()
+    topics = [*topics_of("veh1", MANY), *topics_of("veh2", 5)]
+    messages = [publish(now_ms(), topic, b"%d" % number) for number in range(3) for topic in topics]
+    others = [publish(now_ms(), UUri("veh1", 0xB8000, 2, 0x8000 + number % 100)) for number in range(NOT_ASKED_FOR)]
+    async with running(events, listen=[endpoint]) as transport:
+        inbox = RecordingListener()
+        if not is_known:
+            await until(lambda: transport._session is not None, "the session")
+        for topic in topics:
+            await transport.register_listener(topic, None, inbox)
+        await until(lambda: transport._sender is not None, "everything open")
+        assert transport._control is not None
+        await transport._control.ask(lambda: None)
+        with raw_peer(connect=[endpoint]) as peer:
+            for topic in topics:
+                await until_matched(peer, key_for(publish(now_ms(), topic).attributes, ""))
+            for message in [*others, notification(now_ms(), topics[0], ENTITY), *messages]:
+                put(peer, message)
+            await until(lambda: len(inbox.messages) >= len(messages), "every message", 60)
+            await until(lambda: events.packets == len(inbox.messages) + events.unwanted.total(), "the account")
+    assert sorted(message.id for message in inbox.messages) == sorted(message.id for message in messages)
+    assert set(events.unwanted) == {Unwanted.OTHER_TOPIC}
+    assert events.unwanted[Unwanted.OTHER_TOPIC] >= NOT_ASKED_FOR
+    assert events.malformed == []
+
+
+async def test_a_topic_comes_once_and_in_order_while_many_others_come_and_go() -> None:
+    """From a few topics to so many that a wide subscription is needed, and back, again and again."""
+    endpoint = free_endpoint()
+    own, *others = topics_of("veh1", MANY)
+    shared = others.pop()
+    async with running(listen=[endpoint]) as transport:
+        inbox, other = RecordingListener(), RecordingListener()
+        await transport.register_listener(own, None, inbox)
+        for topic in others:
+            await transport.register_listener(topic, None, other)
+        await transport.register_listener(shared, None, inbox)  # it has none of its own
+        assert transport._control is not None
+        with raw_peer(connect=[endpoint]) as peer:
+            for topic in (own, shared):
+                await until_matched(peer, key_for(publish(now_ms(), topic).attributes, ""))
+            messages = [publish(now_ms(), (own, shared)[number % 2], b"%d" % number) for number in range(10_000)]
+
+            def put_all() -> None:
+                for message in messages:
+                    put(peer, message)
+
+            sending = asyncio.create_task(asyncio.to_thread(put_all))
+            while not sending.done():
+                for topic in others:
+                    await transport.unregister_listener(topic, None, other)
+                await transport._control.ask(lambda: None)
+                for topic in others:
+                    await transport.register_listener(topic, None, other)
+                await transport._control.ask(lambda: None)
+            await sending
+            await until(lambda: len(inbox.messages) >= len(messages), "every message", 60)
+    for topic in (own, shared):
+        of_topic = [message for message in messages if message.attributes.source == topic]
+        assert [message for message in inbox.messages if message.attributes.source == topic] == of_topic
+    assert other.messages == []
+
+
+async def test_figures_count_what_zenoh_has_and_has_had() -> None:
+    async with running(listen=[free_endpoint()]) as transport:
+        inbox = RecordingListener()
+        await until(lambda: transport._sender is not None, "everything open")
+        topics = topics_of("veh1", MANY)
+        for topic in topics:
+            await transport.register_listener(topic, None, inbox)
+        there = {"subscriptions": OWN_AT_MOST + 1, "wide_subscriptions": 1, "keys": OWN_AT_MOST + 1}
+        assert transport._intake.figures() == there
+        for topic in topics:
+            await transport.unregister_listener(topic, None, inbox)
+        gone = {"subscriptions": 0, "wide_subscriptions": 0, "keys": OWN_AT_MOST + 1}
+        await until(lambda: transport._intake.figures() == gone, "the end of all")
+        for number in range(MANY):  # ever new ones
+            await transport.register_listener(topics[0]._replace(version=3, resource=0x9000 + number), None, inbox)
+        assert transport._intake.figures() == {"subscriptions": 1, "wide_subscriptions": 1, "keys": OWN_AT_MOST + 1}
