@@ -240,7 +240,7 @@ async def test_a_receiver_that_comes_and_goes_for_ever_gets_no_message_more_than
             harness.arrive("cloud", message)
             for presence in (Presence.ABSENT, Presence.PRESENT):
                 reach(harness, presence)
-                harness.pass_time(2000)
+                harness.pass_time(2100)
         assert [harness.sent("vehicle").count(message) for message in messages] == [3] * 9 + [2]
         assert (harness.outcomes(ROUTE), harness.queued(ROUTE)) == ({"unconfirmed": 8}, 2)
         assert harness.dead_letters("cloud") == []
