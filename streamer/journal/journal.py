@@ -39,6 +39,7 @@ class Journal:
     """What survives the process. All methods but `stop`, which blocks, are for the event loop's thread, and callbacks are
     posted to it.
 
+    ``entries_found`` is how many rows and segments were in the file when it was opened.
     ``problem`` says in words why ``state`` is FAILING, ``is_newer`` that it is the file's version.
     ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
     ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
@@ -63,6 +64,7 @@ class Journal:
         self.state = JournalState.OPENING
         self.problem = ""
         self.is_newer = False
+        self.entries_found = 0
         self.commits = 0
         self.rows_written = 0
         self.failures = 0
@@ -206,6 +208,7 @@ class Journal:
                 if self._has_to_stop(self._retry_s):
                     return False
         self._found_up_to = self._store.top
+        self.entries_found = self._store.entries
         self._committed_bytes = self._store.totals.bytes
         logger.info("journal_opened file=%s bytes=%d", self.path, self._committed_bytes)
         self._tried.set()

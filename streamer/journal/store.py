@@ -14,6 +14,7 @@ from streamer.journal.schema import JOURNAL, TABLES
 from streamer.journal.sqlite import BUSY_S, CorruptFileError, transaction
 
 _TOP = "SELECT max(" + ", ".join(f"ifnull((SELECT max(number) FROM {table}), 0)" for table in TABLES) + ")"
+_ENTRIES = "SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM segments)"
 _LETTERS = """SELECT crc, redrive_ttl, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms,
     type, source, sink, body FROM letters WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"""
 _SLICE_PAGES = 16
@@ -24,12 +25,13 @@ _BRIEFLY_MS = 50
 class Store:
     """One journal file. Methods raise `JournalError` if the file cannot be used now: call again later.
 
-    ``top`` is the highest number in the file, ``generation`` counts the files that took the place of another.
+    ``top`` is the highest number in the file, ``entries`` how many rows and segments it had when it was opened,
+    ``generation`` counts the files that took the place of another.
     ``bounds`` hold from the next batch on; any thread may set others.
     """
 
     def __init__(self, path: Path, bounds: LetterBounds) -> None:
-        self.top = 0
+        self.top = self.entries = 0
         self.totals = Totals(0, 0)
         self.letters_evicted = 0
         self.bounds = bounds
@@ -137,6 +139,7 @@ class Store:
     def _set_up(self, connection: sqlite3.Connection) -> None:
         """Prepare a new connection."""
         (self.top,) = connection.execute(_TOP).fetchone()
+        (self.entries,) = connection.execute(_ENTRIES).fetchone()
         batches.set_up(connection)
         self.totals = batches.totals(connection)
         self._version = -1
