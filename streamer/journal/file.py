@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TypeVar
 
-from streamer.journal import damage
+from streamer.journal import damage, log
 from streamer.journal.lock import NOWHERE, FileLock, identity
+from streamer.journal.log import Log
 from streamer.journal.sqlite import (
     CorruptFileError,
     FileError,
@@ -35,8 +36,8 @@ def problem_of(path: Path, form: FileForm) -> str:
     """Why a daemon could not use an existing file, or would set it aside; empty if nothing is wrong. It is only read."""
     try:
         with faults_of(path, form.error):
-            if damage.is_emptied(path):
-                raise CorruptFileError("the file is empty, but its log is not")
+            if problem := log.damage_of_unused(path):
+                raise CorruptFileError(problem)
             with closing(connect_to_look(path)) as connection:
                 age_of(connection, path, form)
     except CorruptFileError as exc:
@@ -74,12 +75,14 @@ class DatabaseFile:
         """Open the file, or make it, and check every part of it."""
         with self._faults():
             self._take_lock()
+            # What an interrupted replacement has left is about to be put in place of the file.
+            found = Log(self.path) if damage.is_ready(self.path) else log.look(self.path)
             try:
-                if damage.is_emptied(self.path):
-                    raise CorruptFileError("the file is empty, but its log is not")
+                if found.problem:
+                    raise CorruptFileError(found.problem)
                 self._connect(is_checked=True)
             except CorruptFileError as exc:
-                self._replace(str(exc))
+                self._replace(str(exc), found)
 
     def use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do some work on the file. If that finds damage, replace the file and do it once more.
@@ -181,15 +184,13 @@ class DatabaseFile:
             raise
         self._connection = connection
 
-    def _replace(self, why: str) -> None:
-        source = self._connection
-        if source is None and self.path.exists() and not damage.is_emptied(self.path):
-            source = connect(self.path)
-        try:
-            saved = damage.salvage(source, self.path, self._form)
-        finally:
-            if source is not None and source is not self._connection:
-                source.close()
+    def _replace(self, why: str, found: Log | None = None) -> None:
+        """``found``: the log as it was before SQLite looked at it."""
+        if self._connection is not None:
+            saved = damage.salvage(self._connection, self.path, self._form)
+        else:
+            with damage.all_that_is_left(self.path, found or log.scan(self.path), self._form) as source:
+                saved = damage.salvage(source, self.path, self._form)
         self._disconnect()
         self.rows_lost += saved.lost
         aside = self._put_in_place()

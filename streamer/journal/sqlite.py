@@ -54,8 +54,8 @@ class FileForm:
     """Tables that earlier programs of this version did not make: a file without them is whole, and gets them."""
     indexes: tuple[str, ...] = ()
     error: type[FileError]
-    is_whole: Callable[[Mapping[str, object]], bool]
-    """Whether a row, by column, is what was written."""
+    is_whole: Callable[[Mapping[str, object]], bool] | None
+    """Whether a row, by column, is what was written; None if rows have no checksum."""
     migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
     """By version: what makes the next version of a file, in the transaction of `versions.prepare`."""
 
