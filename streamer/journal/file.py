@@ -4,6 +4,7 @@ What happens to a damaged file is in `streamer.journal.damage`. No threads in he
 """
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
@@ -14,6 +15,7 @@ from streamer.journal import damage, log
 from streamer.journal.lock import NOWHERE, FileLock, identity
 from streamer.journal.log import Log
 from streamer.journal.sqlite import (
+    MAX_WAL_BYTES,
     CorruptFileError,
     FileError,
     FileForm,
@@ -26,6 +28,8 @@ from streamer.journal.sqlite import (
 from streamer.journal.versions import age_of, prepare
 
 logger = logging.getLogger("ustreamer.files")
+
+_LARGE_LOG_BYTES = 2 * MAX_WAL_BYTES
 
 Check = Callable[[sqlite3.Connection], None]
 
@@ -51,13 +55,17 @@ class DatabaseFile:
     """One file. Methods raise the `FileError` of its form if it cannot be used now: call again later.
 
     ``check`` looks at every part of the file when it is opened first; it raises `CorruptFileError` and sqlite3.Error.
-    ``on_connected`` prepares a new connection. ``generation`` counts the files that took the place of another.
+    ``on_connected`` prepares a new connection. ``generation`` counts the files that took the place of another, ``log_bytes``
+    is the size of the write-ahead log when the file was last used. That it grows, as it does while another program reads, is
+    logged.
     """
 
     def __init__(self, path: Path, form: FileForm, check: Check, on_connected: Check = lambda connection: None) -> None:
         self.path = path
         self.generation = 0
         self.rows_lost = 0
+        self.log_bytes = 0
+        self._log_grows = False
         self._form = form
         self._check = check
         self._on_connected = on_connected
@@ -129,7 +137,7 @@ class DatabaseFile:
                 self._disconnect()
             raise
         with self._faults():
-            self._link()  # what was removed meanwhile holds nothing that outlives the process
+            self._watch_log(self._link())  # what was removed meanwhile holds nothing that outlives the process
         return result
 
     def _link(self) -> sqlite3.Connection:
@@ -156,7 +164,29 @@ class DatabaseFile:
         if is_emptied or any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
             return False
         self._identities = now  # SQLite makes them when they are first needed
+        self._measure_log()
         return True
+
+    def _measure_log(self) -> None:
+        """Raises OSError."""
+        try:
+            self.log_bytes = os.stat(self._sides[0]).st_size
+        except FileNotFoundError:
+            self.log_bytes = 0
+
+    def _watch_log(self, connection: sqlite3.Connection) -> None:
+        """Log that the log grows because somebody reads it, and that it has shrunk. Raises sqlite3.Error."""
+        wal, what = self._sides[0], f"log of {self.path}"
+        if self.log_bytes > _LARGE_LOG_BYTES and not self._log_grows:
+            _, frames, taken = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if taken < frames:  # it is not one large transaction
+                self._log_grows = True
+                reason = "another program reads the file, such as sqlite3 or a backup, and does not end"
+                state = {"state": (what, "grows")}
+                logger.warning("log_grows file=%s bytes=%d reason=%s", wal, self.log_bytes, reason, extra=state)
+        elif self.log_bytes <= MAX_WAL_BYTES and self._log_grows:
+            self._log_grows = False
+            logger.warning("log_shrunk file=%s bytes=%d", wal, self.log_bytes, extra={"state": (what, "ok")})
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

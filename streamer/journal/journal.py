@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError, Letter, Row, Segment
 from streamer.journal.reading import Reader
+from streamer.journal.sqlite import MAX_WAL_BYTES
 from streamer.journal.store import Store
 
 _BRIEFLY_S = 0.02
@@ -72,7 +73,7 @@ class Journal:
         self.letters_evicted = 0
         self.last_commit_s = 0.0
         self._post = post
-        self._store = Store(path, letters)
+        self._store = Store(path, letters, max_bytes + MAX_WAL_BYTES)
         self._reader = Reader(path, lambda: self._store.generation)
         self._retry_s = retry_s
         self._idle_s = idle_s
@@ -174,6 +175,11 @@ class Journal:
     def entries_corrupt(self) -> int:
         """Entries that were found damaged."""
         return self._store.entries_lost + self._reader.entries_corrupt
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of the file's write-ahead log, which grows while another program reads the file."""
+        return self._store.log_bytes
 
     @property
     def bytes(self) -> int:
