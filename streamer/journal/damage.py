@@ -3,7 +3,7 @@
 The law of this file:
 
 - A file is damaged if SQLite says so, if its owner finds content that was changed, if its log is damaged or all that is left
-  of it (`streamer.journal.log`), if it or its log was removed or replaced while in use, or if it was emptied then. A file of
+  of it (`streamer.journal.wal`), if it or its log was removed or replaced while in use, or if it was emptied then. A file of
   zero length without a log is a new file.
 - It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
 - Every row that can still be read and was not changed is copied to a new file, which takes its place. What the log had is
@@ -24,10 +24,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.journal import log
-from streamer.journal.log import Log
+from streamer.journal import wal
 from streamer.journal.sqlite import CorruptFileError, FileForm, connect, create, transaction
 from streamer.journal.versions import build
+from streamer.journal.wal import WriteAheadLog
 
 MAX_SET_ASIDE = 3
 SIDES = ("-wal", "-shm", "")
@@ -45,7 +45,7 @@ class Salvaged(NamedTuple):
 
 
 @contextmanager
-def all_that_is_left(path: Path, found: Log, form: FileForm) -> Iterator[sqlite3.Connection | None]:
+def all_that_is_left(path: Path, found: WriteAheadLog, form: FileForm) -> Iterator[sqlite3.Connection | None]:
     """A connection to what is left of a file that nobody uses and of its log, which it does not change.
 
     None if there is nothing. Raises sqlite3.Error and OSError.
@@ -61,7 +61,7 @@ def all_that_is_left(path: Path, found: Log, form: FileForm) -> Iterator[sqlite3
             _link(path, seen)
         else:
             seen.write_bytes(bytes(found.page_bytes))  # its pages are in the log, the others are lost
-        log.copy(found, seen, with_changed=form.is_whole is not None)
+        wal.copy(found, seen, with_changed=form.is_whole is not None)
         with closing(connect(seen, read_only=True)) as connection:
             yield connection
     finally:

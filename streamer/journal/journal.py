@@ -177,9 +177,9 @@ class Journal:
         return self._store.entries_lost + self._reader.entries_corrupt
 
     @property
-    def log_bytes(self) -> int:
+    def wal_bytes(self) -> int:
         """The size of the file's write-ahead log, which grows while another program reads the file."""
-        return self._store.log_bytes
+        return self._store.wal_bytes
 
     @property
     def bytes(self) -> int:

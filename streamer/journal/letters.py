@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from streamer.journal import log
+from streamer.journal import wal
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.schema import JOURNAL, journal_faults
 from streamer.journal.sqlite import CorruptFileError, connect
@@ -133,7 +133,7 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
             raise JournalError(f"{path}: no such file; the daemon creates it when it starts")
         if not os.access(path, os.R_OK | os.W_OK):
             raise JournalError(f"{path}: permission denied; only the user who runs the daemon may read it")
-        if problem := log.damage_of_unused(path):  # opened here, what is left of the log would be lost
+        if problem := wal.damage_of_unused(path):  # opened here, what is left of the log would be lost
             raise CorruptFileError(problem)
         connection = connect(path)
     try:

@@ -17,7 +17,7 @@ _TOP = "SELECT max(" + ", ".join(f"ifnull((SELECT max(number) FROM {table}), 0)"
 _ENTRIES = "SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM segments)"
 _LETTERS = """SELECT crc, redrive_ttl, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms,
     type, source, sink, body FROM letters WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"""
-_LOG_FULL = "{}: its log (-wal) has {} bytes, because another program reads the file (sqlite3, a backup): end that program"
+_WAL_FULL = "{}: its log (-wal) has {} bytes, because another program reads the file (sqlite3, a backup): end that program"
 _SLICE_PAGES = 16
 _SPARE_PAGES = 256
 _BRIEFLY_MS = 50
@@ -29,15 +29,15 @@ class Store:
     ``top`` is the highest number in the file, ``entries`` how many rows and segments it had when it was opened,
     ``generation`` counts the files that took the place of another.
     ``bounds`` hold from the next batch on; any thread may set others. Nothing more is written while the write-ahead log has
-    more than ``max_log_bytes`` and somebody reads it.
+    more than ``max_wal_bytes`` and somebody reads it.
     """
 
-    def __init__(self, path: Path, bounds: LetterBounds, max_log_bytes: int = 1 << 30) -> None:
+    def __init__(self, path: Path, bounds: LetterBounds, max_wal_bytes: int = 1 << 30) -> None:
         self.top = self.entries = 0
         self.totals = Totals(0, 0)
         self.letters_evicted = 0
         self.bounds = bounds
-        self._max_log_bytes = max_log_bytes
+        self._max_wal_bytes = max_wal_bytes
         self._version = -1
         self._is_tidy = False
         self._file = DatabaseFile(path, JOURNAL, check, self._set_up)
@@ -52,9 +52,9 @@ class Store:
         return self._file.rows_lost
 
     @property
-    def log_bytes(self) -> int:
+    def wal_bytes(self) -> int:
         """The size of the write-ahead log."""
-        return self._file.log_bytes
+        return self._file.wal_bytes
 
     def lock(self) -> None:
         """Keep other streamers off the file until it is closed."""
@@ -83,8 +83,8 @@ class Store:
         """Write a batch; it is on the disk when this returns."""
 
         def write(connection: sqlite3.Connection) -> None:
-            if self._file.log_bytes > self._max_log_bytes and not _shrink_log(connection):
-                raise JournalError(_LOG_FULL.format(self._file.path, self._file.log_bytes), is_link_good=True)
+            if self._file.wal_bytes > self._max_wal_bytes and not _shrink_wal(connection):
+                raise JournalError(_WAL_FULL.format(self._file.path, self._file.wal_bytes), is_link_good=True)
             batches.apply(connection, batch, self.top, self.bounds)
             self._count(connection)
 
@@ -107,7 +107,7 @@ class Store:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             if free > _SPARE_PAGES:
                 return True
-            self._is_tidy = _shrink_log(connection)
+            self._is_tidy = _shrink_wal(connection)
             return False
 
         return not self._is_tidy and self._file.use(free)
@@ -156,7 +156,7 @@ class Store:
         self.letters_evicted += self.totals.evicted - before.evicted
 
 
-def _shrink_log(connection: sqlite3.Connection) -> bool:
+def _shrink_wal(connection: sqlite3.Connection) -> bool:
     """Put the log into the file and empty it; False if somebody still reads it. Raises sqlite3.Error."""
     connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY_MS}")
     try:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamer.journal import damage, log
+from streamer.journal import damage, wal
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError
 from streamer.journal.file import problem_of
@@ -116,7 +116,7 @@ def restarted(path: Path) -> None:
 
 def test_a_whole_log_is_whole_and_left_as_it_is(path: Path) -> None:
     before = Path(f"{path}-wal").read_bytes()
-    found = log.look(path)
+    found = wal.look(path)
     assert found.problem == ""
     assert Path(f"{path}-wal").read_bytes() == before
     assert numbers_in(path) == ALL
@@ -184,7 +184,7 @@ def test_a_log_whose_last_transaction_a_loss_of_power_cut_short_is_not_damaged(
     restarted(path)
     assert numbers_in(path) == ALL[:-ROWS]
     assert damage.set_aside(path) == []
-    assert "log_cut_short file=" in caplog.text
+    assert "wal_cut_short file=" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_frames_that_are_left_over_from_before_are_no_damage(path: Path) -> None
         copied(running, later := path.with_name("later.db"))
     restarted(later)
     for each in (path, later):
-        assert len(log.scan(each).frames) < os.path.getsize(f"{each}-wal") // FRAME_BYTES
+        assert len(wal.scan(each).frames) < os.path.getsize(f"{each}-wal") // FRAME_BYTES
         assert numbers_in(each) == [*ALL, *range(len(ALL), len(ALL) + ROWS)]
         assert damage.set_aside(each) == []
 

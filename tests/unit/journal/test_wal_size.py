@@ -43,7 +43,7 @@ def write(store: Store, number: int) -> None:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    made = Store(path, BOUNDS, max_log_bytes=2 * MIB)
+    made = Store(path, BOUNDS, max_wal_bytes=2 * MIB)
     made.open()
     for number in range(1, 4):
         write(made, number)
@@ -54,7 +54,7 @@ def store(path: Path) -> Iterator[Store]:
 def test_the_log_is_bounded_while_somebody_reads_and_shrinks_afterwards(store: Store, path: Path) -> None:
     with reading(path):
         for number in range(10, 100):
-            if store.log_bytes > 2 * MIB:
+            if store.wal_bytes > 2 * MIB:
                 break
             write(store, number)
         for _ in range(3):
@@ -70,7 +70,7 @@ def test_the_log_is_bounded_while_somebody_reads_and_shrinks_afterwards(store: S
 def test_a_log_that_grows_is_logged_once_and_that_it_shrank_too(
     store: Store, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "_LARGE_LOG_BYTES", MIB // 2)
+    monkeypatch.setattr(file, "_LARGE_WAL_BYTES", MIB // 2)
     monkeypatch.setattr(file, "MAX_WAL_BYTES", MIB // 2)
     with reading(path):
         for number in range(10, 20):
@@ -78,24 +78,24 @@ def test_a_log_that_grows_is_logged_once_and_that_it_shrank_too(
         while store.tidy():
             pass
     said = [record.getMessage().split()[0] for record in caplog.records if record.name == "ustreamer.files"]
-    assert said == ["log_grows"]
+    assert said == ["wal_grows"]
     while store.tidy():
         pass
     write(store, 30)
     said = [record.getMessage().split()[0] for record in caplog.records if record.name == "ustreamer.files"]
-    assert said == ["log_grows", "log_shrunk"]
+    assert said == ["wal_grows", "wal_shrunk"]
 
 
 def test_a_large_transaction_is_not_taken_for_a_reader(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "_LARGE_LOG_BYTES", MIB)
-    store = Store(path, BOUNDS, max_log_bytes=MIB)
+    monkeypatch.setattr(file, "_LARGE_WAL_BYTES", MIB)
+    store = Store(path, BOUNDS, max_wal_bytes=MIB)
     store.open()
     for number in range(1, 4):
         store.apply(Batch(rows=[row(number, bytes(5 * MIB))]))
     store.close()
-    assert "log_grows" not in caplog.text
+    assert "wal_grows" not in caplog.text
 
 
 def test_a_log_that_a_reader_held_is_emptied_when_nothing_more_is_written(store: Store, path: Path) -> None:
@@ -114,7 +114,7 @@ async def test_a_journal_says_why_it_is_not_written_and_goes_on_when_the_reader_
     harness: MakeHarness, path: Path
 ) -> None:
     at = harness(idle_s=100).open()  # or its log would be emptied when it is idle
-    at.journal._store._max_log_bytes = 1
+    at.journal._store._max_wal_bytes = 1
     at.write(Batch(rows=[row(1)]))
     with reading(path):
         done = at.hand_over(Batch(rows=[row(2)]))
@@ -127,7 +127,7 @@ async def test_a_journal_says_why_it_is_not_written_and_goes_on_when_the_reader_
 
 def test_the_bound_of_the_log_keeps_the_promise_about_the_disk(harness: MakeHarness) -> None:
     journal = harness().journal
-    assert journal._store._max_log_bytes == journal.max_bytes + MAX_WAL_BYTES
+    assert journal._store._max_wal_bytes == journal.max_bytes + MAX_WAL_BYTES
 
 
 def test_the_backup_that_the_documents_name_is_a_whole_journal(store: Store, path: Path, tmp_path: Path) -> None:

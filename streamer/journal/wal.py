@@ -56,7 +56,7 @@ class _Index(NamedTuple):
 
 
 @dataclass(slots=True)
-class Log:
+class WriteAheadLog:
     """A log as it is on the disk. ``problem`` says what was damaged, for people; empty if nothing was.
 
     ``frames`` are those that count: number, page, and the size of the file in pages if the frame ends a transaction.
@@ -71,7 +71,7 @@ class Log:
     problem: str = ""
 
 
-def look(path: Path) -> Log:
+def look(path: Path) -> WriteAheadLog:
     """Look at a file that nobody uses and at its log, before SQLite does. Raises sqlite3.Error and OSError."""
     index = _index(Path(f"{path}-shm"))
     log = scan(path)
@@ -91,7 +91,7 @@ def look(path: Path) -> Log:
     if taken is None or taken >= max(last, committed):
         return log
     if committed <= taken and log.frames[-1][0] == min(number for number, _, size in log.frames if size and number >= taken):
-        logger.warning("log_cut_short file=%s-wal consequence=%s", path, "its last transaction, if it was one, is left out")
+        logger.warning("wal_cut_short file=%s-wal consequence=%s", path, "its last transaction, if it was one, is left out")
         return log
     left = sum(number < last for number, _, _ in log.frames)
     log.problem = f"its log is damaged: SQLite reads {taken} of {max(last, committed)} frames, {left} are left"
@@ -110,9 +110,9 @@ def damage_of_unused(path: Path) -> str:
     return look(path).problem
 
 
-def scan(path: Path) -> Log:
+def scan(path: Path) -> WriteAheadLog:
     """Find the frames of the log of a file, whether SQLite would take them or not. Raises OSError."""
-    log = Log(Path(f"{path}-wal"))
+    log = WriteAheadLog(Path(f"{path}-wal"))
     try:
         source = log.path.open("rb")
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def scan(path: Path) -> Log:
     return log
 
 
-def copy(log: Log, path: Path, *, with_changed: bool) -> None:
+def copy(log: WriteAheadLog, path: Path, *, with_changed: bool) -> None:
     """Write what is left of a log as the whole log of the file at ``path``, which has none.
 
     ``with_changed``: also frames that are not as they were written. Raises OSError.
