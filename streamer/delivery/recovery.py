@@ -55,7 +55,10 @@ class Recovered:
 
 
 class Recovery:
-    """Reads the journal once. ``entries`` is how many rows and segments it has read, ``found`` what was in them."""
+    """Reads the journal once. ``entries`` is how many rows and segments it has read, ``found`` what was in them.
+
+    ``has_passed``: at most messages without an endpoint are left, which wait for the journal to take more dead letters.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Recovery:
         """``unrouted``: each ingress's account of messages that no route takes."""
         self.entries = 0
         self.found = Recovered()
-        self.is_complete = False
+        self.is_complete = self.has_passed = False
         self._journal = journal
         self._custody = custody
         self._settler = settler
@@ -87,8 +90,10 @@ class Recovery:
     def slices(self) -> Iterator[None]:
         """Put everything back, some of it at each step. Raises `JournalError` if the journal cannot be read now.
 
-        Begin again to go on, also as long as it `is_complete` not: then only messages without an endpoint are left.
+        Begin again to go on, as long as it `is_complete` not.
         """
+        if self.has_passed and self._custody.has_many_letters(1):
+            return
         self.is_complete = True
         is_over = False
         try:
@@ -97,6 +102,7 @@ class Recovery:
             is_over = True
         finally:
             self.is_complete = self.is_complete and is_over
+            self.has_passed = self.has_passed or is_over
             for queue in self._queues:
                 queue.restored()
             self._queues.clear()

@@ -197,14 +197,14 @@ class Router:
         )
 
     def recover(self) -> Generator[None]:
-        """Put messages of an earlier process into lanes, some at each step. Nothing is sent until the steps end.
+        """Put messages of an earlier process into lanes, some at each step. Nothing is sent until all are there.
 
         Best before `start`. The steps end early if the journal cannot be read now, or if it cannot take all dead letters at
         once: call again, as long as there is a `recovery_progress`.
         """
         if self._recovery is None:
             return
-        self.pump.is_held = True
+        self.pump.is_held = not self._recovery.has_passed
         try:
             yield from self._recovery.slices()
             if self._recovery.is_complete:

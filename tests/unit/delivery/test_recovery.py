@@ -338,6 +338,33 @@ def test_recovered_messages_are_said_once_and_nothing_if_there_are_none(
     assert said == ["recovered waiting=1 unconfirmed=0 unreadable=0 homeless=0"]
 
 
+def test_the_journal_is_not_read_again_before_it_has_taken_the_dead_letters(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.delivery.recovery._LETTERS_AT_ONCE", 1)
+    with earlier(path) as process:
+        for _ in range(3):
+            process.accept(message(), process.new_queue("formerly"))
+    with later(path) as harness:
+        egress = harness.recovery._egresses.pop("cloud")
+        reads: list[str] = []
+        rows = harness.held.journal.rows
+
+        def counted() -> Iterator[Row]:
+            reads.append("rows")
+            return rows()
+
+        monkeypatch.setattr(harness.held.journal, "rows", counted)
+        for _ in range(3):
+            assert harness.run() == Recovered(homeless=1)
+        assert (len(reads), harness.recovery.has_passed, harness.recovery.is_complete) == (1, True, False)
+        while not harness.recovery.is_complete:
+            harness.held.write()
+            harness.run()
+        assert harness.run() == Recovered(homeless=3)
+        harness.recovery._egresses["cloud"] = egress
+
+
 # in slices
 
 

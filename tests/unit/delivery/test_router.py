@@ -228,7 +228,7 @@ async def test_a_recovered_message_for_an_endpoint_that_is_gone_has_no_queue() -
 class FakeRecovery:
     """Needs a second attempt, of two slices."""
 
-    is_complete = False
+    is_complete = has_passed = False
     entries = 1
 
     def __init__(self, *parts: object) -> None:
@@ -276,6 +276,19 @@ async def test_nothing_is_sent_while_older_messages_are_not_in_their_lanes(monke
         slices.close()  # a stop: what is in the lanes may leave
         harness.arrive("vehicle", later := harness.notify())
         assert harness.sent("cloud") == [new, later]
+
+
+async def test_others_are_sent_while_only_dead_letters_are_left_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with RouterHarness() as harness:
+        monkeypatch.setattr(FakeRecovery, "has_passed", True)
+        monkeypatch.setattr(router_module, "Recovery", FakeRecovery)
+        monkeypatch.setattr(harness.router, "journal", SimpleNamespace(entries_found=2))
+        harness.router.start_recovery()
+        sent = []
+        for _ in harness.router.recover():
+            sent.append(harness.notify())
+            harness.arrive("vehicle", sent[-1])
+            assert harness.sent("cloud") == sent
 
 
 # interest
