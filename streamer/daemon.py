@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ustreamer.daemon")
 
 _OPEN_JOURNAL_S = 30.0
+_RECOVER_AGAIN_S = 0.5
+_EXTENDS_EVERY_S = 1.0
+_EXTENSION_US = 60_000_000  # systemd waits that much longer for the start, from each time that it is told
 _CLOSE_JOURNAL_S = 5.0
 _FILES_S = 30.0
 """How long a reload waits for the files that it needs."""
@@ -94,6 +97,8 @@ class Daemon:
         self._has_started = False
         self._is_ending = False  # no reload any more
         self._stopping = asyncio.Event()
+        self._journal_opened = asyncio.Event()
+        self._extends_s = 0.0
 
     def _built(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
         """Transports that are not prepared yet, by endpoint, and what is wrong with the options of others."""
@@ -157,6 +162,7 @@ class Daemon:
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
+                recovering = tasks.create_task(self._recover_rest(), name="recovery")
                 reloading = tasks.create_task(self._reload_when(reload_wanted), name="reload")
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
@@ -164,6 +170,7 @@ class Daemon:
                 async with self._reload_turn:  # those that were asked for before it come to their end
                     self._is_ending = True
                     reloading.cancel()
+                recovering.cancel()  # what is still only in the journal stays there
                 left = await self._drain()
                 for task in (ticking, serving, subscriber):
                     task.cancel()
@@ -189,25 +196,33 @@ class Daemon:
             raise self._unusable([f"listeners: {exc}"]) from exc
 
     async def _open_journal(self, journal: Journal) -> None:
-        """Recover what an earlier process has left. A file that cannot be used now is retried in the background."""
-        opened, loop = asyncio.Event(), asyncio.get_running_loop()
+        """Recover what an earlier process has left. A file that cannot be used now is retried in the background.
+
+        Ends early if the daemon is asked to stop.
+        """
+        loop = asyncio.get_running_loop()
 
         def on_opened() -> None:
-            opened.set()
+            self.router.start_recovery()
+            self._journal_opened.set()
             self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
-            self.router.recover()
             told = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=told)
 
         tried = journal.start(on_opened, self.router.redrive.take)
-        await asyncio.to_thread(tried.wait, _OPEN_JOURNAL_S)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _OPEN_JOURNAL_S
+        while not tried.is_set() and not self._stopping.is_set() and loop.time() < until_s:
+            self._start_goes_on("opening the journal")
+            await asyncio.to_thread(tried.wait, _EXTENDS_EVERY_S)
         if journal.is_newer:  # nothing has been accepted yet, and waiting would not help
             raise JournalError(journal.problem, is_newer=True)
         if journal.state is JournalState.OK:
-            await opened.wait()
+            await self._journal_opened.wait()
             if self._providing is not None:
                 await self._providing
-        else:
+            await self._recover(self._start_goes_on)
+        elif not self._stopping.is_set():
             logger.error(
                 "journal_unavailable file=%s reason=%s consequence=%s",
                 journal.path,
@@ -215,6 +230,39 @@ class Daemon:
                 "sources are acknowledged only when the destination has confirmed, until it can be used",
                 extra={"state": ("journal", "unavailable")},
             )
+
+    async def _recover(self, tell: Callable[[str], None] = lambda status: None) -> None:
+        """Put messages of an earlier process into lanes, as far as that can be done now, or until the daemon has to stop."""
+        gc.disable()  # nothing of a million messages is garbage
+        try:
+            with contextlib.closing(self.router.recover()) as slices:
+                for _ in slices:
+                    tell(self.router.recovery_progress)
+                    if self._stopping.is_set():
+                        consequence = "what is not in its lane yet stays in the journal"
+                        logger.warning(
+                            "recovery_stopped progress=%s consequence=%s", self.router.recovery_progress, consequence
+                        )
+                        break
+                    await asyncio.sleep(0)
+        finally:
+            gc.enable()
+            gc.freeze()  # what was restored stays: the collector need not look at it
+
+    async def _recover_rest(self) -> None:
+        """Recover what could not be recovered before the start."""
+        if self.journal is not None:
+            await self._journal_opened.wait()
+            while self.router.recovery_progress:
+                await self._recover()
+                await asyncio.sleep(_RECOVER_AGAIN_S)
+
+    def _start_goes_on(self, status: str) -> None:
+        """Give systemd the status, and have it wait longer for the start; now and then."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._extends_s:
+            self._extends_s = now_s + _EXTENDS_EVERY_S
+            systemd.notify(f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={_EXTENSION_US}")
 
     async def _close_journal(self, journal: Journal) -> None:
         """Write what has no outcome, and close the file."""

@@ -212,6 +212,7 @@ class RouterCollector:
             ),
             ("ustreamer_journal_bytes", "What the journal holds: messages and dead letters.", journal.bytes),
             ("ustreamer_journal_max_bytes", "Bound of the journal.", journal.max_bytes),
+            ("ustreamer_journal_wal_bytes", "Size of the journal's write-ahead log.", journal.wal_bytes),
             ("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s),
             (
                 "ustreamer_journal_spilled_messages",

@@ -165,4 +165,6 @@ def unready(router: Router) -> list[str]:
     journal = router.journal
     if journal is not None and journal.state is not JournalState.OK:
         reasons.append(f"journal: {journal.problem or journal.state.value}")
+    if progress := router.recovery_progress:
+        reasons.append(progress)
     return reasons

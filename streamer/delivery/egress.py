@@ -226,6 +226,8 @@ class Egress:
         """Send what may be sent now."""
         if self._pumping or self._is_suspended or self._has_expired_many or self.transport.state is not LinkState.UP:
             return
+        if self._pump.is_held:
+            return
         self._pumping = True
         try:
             if self._absent.settle_unheard():

@@ -160,6 +160,7 @@ class LaneQueue(Protocol):
     def count_held(self, hold: "Hold", messages: int, size: int) -> None: ...
     def least(self, priority_class: int) -> "Delivery | None": ...
     def put_back_all(self, lane: "Lane", deliveries: "list[Delivery]") -> None: ...
+    def restore_all(self, lane: "Lane", deliveries: "list[Delivery]") -> None: ...
     def came_back(self, delivery: "Delivery") -> None: ...
     def pack_away(self, delivery: "Delivery") -> None: ...
     def leave(self, delivery: "Delivery") -> None: ...
@@ -284,6 +285,18 @@ class Lane:
         else:
             for delivery in reversed(deliveries):
                 self.put_back(delivery)
+
+    def restore_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Put deliveries of an earlier process, which are in order, behind older ones and before what has arrived since."""
+        items = self.items
+        together = list(deliveries)
+        while items and items[-1].seq > deliveries[0].seq:
+            together.append(items.pop())
+        if len(together) > len(deliveries):
+            together.sort(key=lambda delivery: delivery.seq)
+        items.extend(together)
+        for delivery in deliveries:
+            self._count(delivery)
 
     def take(self, count: int, now_ms: int, out: list[Delivery], expired: list[Delivery]) -> int:
         """Move up to ``count`` deliveries, oldest first, to ``out``; the number moved is returned.

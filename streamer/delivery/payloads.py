@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from streamer.delivery.lane import QUEUED, Delivery, Lane
 from streamer.journal import codec
@@ -40,8 +39,7 @@ class Payloads:
         received = delivery.received
         if delivery.state is not QUEUED or received.holders != 1 or not received.message.payload:
             return
-        received.message = replace(received.message, payload=None)
-        delivery.message = replace(delivery.message, payload=None)
+        _use(delivery, None)
         delivery.spilled = True
         self.in_memory -= delivery.size
         self.spilled += 1
@@ -78,10 +76,15 @@ class Payloads:
         except (CorruptEntryError, codec.UnreadableError) as exc:
             logger.error("payload_lost file=%s seq=%d error=%s", self._journal.path, delivery.seq, exc)
             return False
-        received = delivery.received
-        received.message = UMessage(received.message.id, received.message.attributes, payload)
-        delivery.message = UMessage(delivery.message.id, delivery.message.attributes, payload)
+        _use(delivery, payload)
         delivery.spilled = False
         self.spilled -= 1
         self.in_memory += delivery.size
         return True
+
+
+def _use(delivery: Delivery, payload: bytes | None) -> None:
+    """Give a delivery another payload. What came in and what goes out stay one object if they were: there are many."""
+    came, left = delivery.received.message, delivery.message
+    delivery.received.message = UMessage(came.id, came.attributes, payload)
+    delivery.message = delivery.received.message if left is came else UMessage(left.id, left.attributes, payload)

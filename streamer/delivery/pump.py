@@ -34,7 +34,10 @@ class Admits(Protocol):
 
 
 class Pump:
-    """All egresses of a router, which register themselves here, and those of its ingresses that have a backlog."""
+    """All egresses of a router, which register themselves here, and those of its ingresses that have a backlog.
+
+    ``is_held``: no egress sends anything, because older messages are still being put into the lanes.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,6 +45,7 @@ class Pump:
         self._held_back: dict[Admits, None] = {}
         self._marked: dict[Sends, None] = {}
         self._turning = False
+        self.is_held = False
         self._awaited: asyncio.Event | None = None  # set once something may have been settled
 
     def add_egress(self, egress: Sends) -> None:

@@ -224,8 +224,28 @@ class RouteQueue:
         return delivery
 
     def put_back_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
-        """Deliveries from a batch or the journal wait in their lane again; they are in the order of their ``seq``."""
+        """Deliveries from a batch wait in their lane again; they are in the order of their ``seq``."""
         lane.put_back_all(deliveries)
+        self._count_all(lane, deliveries)
+        for delivery in reversed(deliveries):
+            self.came_back(delivery)
+
+    def restore_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
+        """Accept deliveries of an earlier process, in the order of their ``seq``: call `restored` after the last ones."""
+        self.stats.accepted += len(deliveries)
+        lane.restore_all(deliveries)
+        self._count_all(lane, deliveries)
+        if self._evictable:
+            for delivery in deliveries:
+                self._by_age[delivery.message.attributes.priority_class].append(delivery)
+
+    def restored(self) -> None:
+        """All deliveries of an earlier process are here: idle lanes may be retired again."""
+        self.may_retire = True
+        for level, by_age in enumerate(self._by_age):  # some have come since
+            self._by_age[level] = deque(sorted(by_age, key=lambda delivery: delivery.seq))
+
+    def _count_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             self.messages += 1
             self.bytes += delivery.size
@@ -233,8 +253,6 @@ class RouteQueue:
                 lane.party.add(1, delivery.size)
             if delivery.message.attributes.ttl:
                 self._deadlines.fresh.append(delivery)
-        for delivery in reversed(deliveries):
-            self.came_back(delivery)
 
     def pack_away(self, delivery: Delivery) -> None:
         """A delivery was sent and is unconfirmed: it no longer counts towards the bounds."""

@@ -3,11 +3,13 @@
 Rows are messages that waited, segments are batches of unconfirmed ones. Both are sent in the order of their numbers and
 before newer messages of the same flow, over the route that accepted them. If that route is gone, they are sent over another
 one to the same endpoint; if the endpoint is gone, they become dead letters.
+
+There may be a million of them, so this goes in slices: in between, the event loop serves everything else.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
@@ -31,9 +33,14 @@ logger = logging.getLogger("ustreamer.recovery")
 QueueOf = Callable[[str, str, str], RouteQueue | None]
 """The queue of a route by its name, source and target; None if the endpoint is gone."""
 
+_Way = tuple[str, str, str, str, Attributes]
+"""What messages with the same lane have in common: route, source, target, change of the sink, attributes."""
+
 _NO_WAY = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is no longer configured")
 
 
+_SLICE_ROWS = 256
+_SLICE_BYTES = 1 << 20
 _LETTERS_AT_ONCE = 5000  # of messages without an endpoint: the journal has them until it has taken their letters
 
 
@@ -48,7 +55,10 @@ class Recovered:
 
 
 class Recovery:
-    """Reads the journal once."""
+    """Reads the journal once. ``entries`` is how many rows and segments it has read, ``found`` what was in them.
+
+    ``has_passed``: at most messages without an endpoint are left, which wait for the journal to take more dead letters.
+    """
 
     def __init__(
         self,
@@ -62,6 +72,9 @@ class Recovery:
         unrouted: dict[str, RouteStats],
     ) -> None:
         """``unrouted``: each ingress's account of messages that no route takes."""
+        self.entries = 0
+        self.found = Recovered()
+        self.is_complete = self.has_passed = False
         self._journal = journal
         self._custody = custody
         self._settler = settler
@@ -70,24 +83,30 @@ class Recovery:
         self._queue_of = queue_of
         self._egresses = egresses
         self._unrouted = unrouted
-        self._found = Recovered()
         self._numbers: set[int] = set()  # of rows, segments and their messages that were read
         self._queues: set[RouteQueue] = set()  # whose lanes stay while they are being filled
-        self.is_complete = False
+        self._places: dict[_Way, tuple[Lane, Attributes]] = {}  # in this slice: a reload may change them
 
-    def run(self) -> Recovered:
-        """Put everything back. Raises `JournalError` if the journal cannot be read now.
+    def slices(self) -> Iterator[None]:
+        """Put everything back, some of it at each step. Raises `JournalError` if the journal cannot be read now.
 
-        Call again to go on, also while it `is_complete` not: then only messages without an endpoint are left.
+        Begin again to go on, as long as it `is_complete` not.
         """
+        if self.has_passed and self._custody.has_many_letters(1):
+            return
         self.is_complete = True
+        is_over = False
         try:
-            self._rows()
-            self._segments()
+            yield from self._rows()
+            yield from self._segments()
+            is_over = True
         finally:
+            self.is_complete = self.is_complete and is_over
+            self.has_passed = self.has_passed or is_over
             for queue in self._queues:
-                queue.may_retire = True
-        found = self._found
+                queue.restored()
+            self._queues.clear()
+        found = self.found
         if self.is_complete and found != Recovered():
             logger.warning(
                 "recovered waiting=%d unconfirmed=%d unreadable=%d homeless=%d",
@@ -97,53 +116,83 @@ class Recovery:
                 found.homeless,
                 extra={"state": ("recovery", "complete")},
             )
-        return found
 
-    def _rows(self) -> None:
+    def _rows(self) -> Iterator[None]:
+        rows = self._journal.rows()
+        while self._some(rows):
+            yield
+
+    def _some(self, rows: Iterator[Row]) -> bool:
+        """Take a slice of rows. False: there are no more."""
         by_lane: dict[Lane, list[Delivery]] = {}
+        self._places.clear()
+        count = size = 0
         try:
-            for row in self._journal.rows():
+            for row in rows:
+                count += 1
+                size += len(row.body)
                 if row.number not in self._numbers:
-                    if row.target not in self._egresses and self._custody.has_many_letters(_LETTERS_AT_ONCE):
-                        self.is_complete = False
-                        continue
-                    self._numbers.add(row.number)
-                    if (delivery := self._delivery(row)) is not None:
-                        by_lane.setdefault(delivery.lane, []).append(delivery)
+                    self._take(row, by_lane)
+                if count >= _SLICE_ROWS or size >= _SLICE_BYTES:
+                    return True
         finally:
             for lane, deliveries in by_lane.items():
                 queue = lane.queue
-                queue.stats.accepted += len(deliveries)
-                queue.put_back_all(lane, deliveries)
+                queue.restore_all(lane, deliveries)
                 self._egresses[queue.target].file(lane)
+        return False
+
+    def _take(self, row: Row, by_lane: dict[Lane, list[Delivery]]) -> None:
+        if row.target not in self._egresses and self._custody.has_many_letters(_LETTERS_AT_ONCE):
+            self.is_complete = False
+            return
+        self._numbers.add(row.number)
+        self.entries += 1
+        if (delivery := self._delivery(row)) is not None:
+            lane = delivery.lane
+            if lane in by_lane:
+                by_lane[lane].append(delivery)
+            else:
+                by_lane[lane] = [delivery]
 
     def _delivery(self, row: Row) -> Delivery | None:
         try:
             message = codec.unpack(row.body)
         except codec.UnreadableError as exc:
             logger.error("row_unreadable file=%s number=%d error=%s", self._journal.path, row.number, exc)
-            self._found.unreadable += 1
+            self.found.unreadable += 1
             self._custody.forget_row(row.number)
             return None
-        queue = self._queue(row.route, row.source, row.target)
-        if queue is None:
+        way = row.route, row.source, row.target, row.outgoing, message.attributes
+        place = self._places.get(way) or self._place(way)
+        if place is None:
             self._custody.forget_row(row.number)
             sink = codec.outgoing(message.attributes, row.outgoing).sink
             self._homeless(message, row.source, Where(row.route, row.target, sink))
             return None
+        lane, attributes = place
         received = Received(message)
         received.is_kept = True
-        attributes = codec.outgoing(message.attributes, row.outgoing)
-        leaving = message if attributes is message.attributes else replace(message, attributes=attributes)
-        lane = queue.lane((attributes.source, attributes.sink))
+        leaving = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
         now_s = self._clock.monotonic_s()
         delivery = Delivery(received, leaving, lane, row.number, leaving.size, now_s, row.entered_ms)
         delivery.attempts = row.attempts if row.attempts >= 0 else ~row.attempts
         delivery.history = REDELIVERED | RESTORED if row.attempts >= 0 else REDELIVERED | RESTORED | MAY_HAVE_ARRIVED
         self._custody.restored(delivery)
         self._seen.hold(key_of(message), received)
-        self._found.waiting += 1
+        self.found.waiting += 1
         return delivery
+
+    def _place(self, way: _Way) -> tuple[Lane, Attributes] | None:
+        """The lane and the outgoing attributes of a message; None if its endpoint is gone."""
+        route, source, target, change, incoming = way
+        queue = self._queue(route, source, target)
+        if queue is None:
+            return None
+        attributes = codec.outgoing(incoming, change)
+        place = queue.lane((attributes.source, attributes.sink)), attributes
+        self._places[way] = place
+        return place
 
     def _queue(self, route: str, source: str, target: str) -> RouteQueue | None:
         queue = self._queue_of(route, source, target)
@@ -153,30 +202,34 @@ class Recovery:
         return queue
 
     def _homeless(self, message: UMessage, source: str, where: Where) -> None:
-        self._found.homeless += 1
+        self.found.homeless += 1
         account = self._unrouted.get(source) or RouteStats()  # thrown away, if the endpoint it came from is gone as well
         self._settler.turn_away(Received(message), source, account, _NO_WAY, where)
 
-    def _segments(self) -> None:
-        now_s = self._clock.monotonic_s()
+    def _segments(self) -> Iterator[None]:
         for segment in self._journal.segments():
-            if segment.number in self._numbers:
-                continue
-            egress = self._egresses.get(segment.target)
-            store = None if egress is None else egress.store
-            if store is None and (not self.is_complete or self._custody.has_many_letters(1)):  # a segment has thousands
-                self.is_complete = False
-                continue
-            self._numbers.add(segment.number)
-            try:
-                if store is None:
-                    self._homeless_segment(segment)
-                else:
-                    self._found.unconfirmed += store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
-            except (codec.UnreadableError, CorruptEntryError) as exc:
-                logger.error("batch_unreadable endpoint=%s number=%d error=%s", segment.target, segment.number, exc)
-                self._found.unreadable += 1
-                self._custody.forget_batch(segment.number)
+            if segment.number not in self._numbers:
+                self._take_segment(segment)
+                yield
+
+    def _take_segment(self, segment: Segment) -> None:
+        egress = self._egresses.get(segment.target)
+        store = None if egress is None else egress.store
+        if store is None and (not self.is_complete or self._custody.has_many_letters(1)):  # a segment has thousands
+            self.is_complete = False
+            return
+        self._numbers.add(segment.number)
+        self.entries += 1
+        now_s = self._clock.monotonic_s()
+        try:
+            if store is None:
+                self._homeless_segment(segment)
+            else:
+                self.found.unconfirmed += store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
+        except (codec.UnreadableError, CorruptEntryError) as exc:
+            logger.error("batch_unreadable endpoint=%s number=%d error=%s", segment.target, segment.number, exc)
+            self.found.unreadable += 1
+            self._custody.forget_batch(segment.number)
 
     def _homeless_segment(self, segment: Segment) -> None:
         """Raises `codec.UnreadableError`, and has done nothing then."""

@@ -7,7 +7,7 @@ starting, stopping and changing listeners wait for anything.
 import asyncio
 import logging
 import random as _random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
@@ -191,8 +191,8 @@ class Router:
         egress.add_queue(queue)
         return queue
 
-    def recover(self) -> None:
-        """Put what an earlier process has left in the journal, which must be open, into lanes. Best before `start`."""
+    def start_recovery(self) -> None:
+        """The journal is open: what an earlier process has left there is for `recover`."""
         assert self.journal is not None
         self._recovery = Recovery(
             self.journal,
@@ -204,18 +204,32 @@ class Router:
             self.egresses,
             {name: ingress.unrouted for name, ingress in self.ingresses.items()},
         )
-        self._recover()
 
-    def _recover(self) -> None:
-        """Continued at a later tick if the journal cannot be read now."""
-        if self._recovery is not None:
-            try:
-                self._recovery.run()
-                if self._recovery.is_complete:
-                    self._recovery = None
-            except JournalError as exc:
-                logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
+    def recover(self) -> Generator[None]:
+        """Put messages of an earlier process into lanes, some at each step. Nothing is sent until all are there.
+
+        Best before `start`. The steps end early if the journal cannot be read now, or if it cannot take all dead letters at
+        once: call again, as long as there is a `recovery_progress`.
+        """
+        if self._recovery is None:
+            return
+        self.pump.is_held = not self._recovery.has_passed
+        try:
+            yield from self._recovery.slices()
+            if self._recovery.is_complete:
+                self._recovery = None
+        except JournalError as exc:
+            logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
+        finally:
+            self.pump.is_held = False
             self.pump.run()
+
+    @property
+    def recovery_progress(self) -> str:
+        """How much of the journal is in lanes again, for people; empty once everything is."""
+        if self._recovery is None or self.journal is None:
+            return ""
+        return f"recovering {self._recovery.entries} of {self.journal.entries_found} journal entries"
 
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
         """The queue of a route that was there when a message was accepted.
@@ -351,7 +365,6 @@ class Router:
             self.egresses[queue.target].remove_queue(queue)
         if is_seldom:
             self._tokens.refresh(now_s)
-            self._recover()
             self.redrive.go_on()
 
     def queues(self) -> list[RouteQueue]:

@@ -17,18 +17,20 @@ from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import UNPROVEN, Attributes, Provenance, UMessage
 from streamer.uprotocol.proto import stored_v1_pb2 as stored
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, carried_to_proto, message_from_proto
+from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, carried_to_proto, id_from_proto
 from streamer.uprotocol.uri import everything_at
 
 UNCHANGED = "="
 
 _ID_BYTES: Final = 20  # of the field with the id: tag, length, two tags with 8 bytes each
+_LEAST_BYTES: Final = 2 + _ID_BYTES
 _NO_PAYLOAD: Final = 0xFFFF_FFFF
 _COUNT = struct.Struct("<I")
 _FLOW = struct.Struct("<II")
 _RECORD: Final = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
 
 _encoded: Cache[Attributes, bytes] = Cache()
+_decoded: Cache[bytes, Attributes] = Cache(len)
 _routes: Cache[tuple[str, str, str, str], bytes] = Cache()
 
 
@@ -82,13 +84,36 @@ def _pack_shared(attributes: Attributes) -> bytes:
     return packed + stored.Provenance(identity=identity, ceiling=ceiling).SerializeToString()
 
 
-def _with_provenance(attributes: Attributes, packed: bytes) -> Attributes:
-    """The attributes with what was kept behind their fields."""
+def _unpack_attributes(packed: bytes) -> Attributes:
+    """The opposite of `_pack_attributes`: the same object for all messages of a flow. Raises DecodeError and ValueError."""
+    try:
+        return _decoded[packed]
+    except KeyError:
+        proto = pb.UAttributes.FromString(packed)
+    if not (proto.HasField("reqid") or proto.HasField("token") or proto.HasField("traceparent")):
+        return _decode_shared(packed, proto)
+    reqid = id_from_proto(proto.reqid) if proto.HasField("reqid") else None
+    token = proto.token if proto.HasField("token") else None
+    traceparent = proto.traceparent if proto.HasField("traceparent") else None
+    for carried in ("reqid", "token", "traceparent"):
+        proto.ClearField(carried)
+    rest = proto.SerializeToString()
+    try:
+        shared = _decoded[rest]
+    except KeyError:
+        shared = _decode_shared(rest, proto)
+    return shared.carrying(reqid, token, traceparent)
+
+
+def _decode_shared(packed: bytes, proto: pb.UAttributes) -> Attributes:
+    """The attributes of a flow, with what was kept behind their fields."""
+    attributes = attributes_from_proto(proto)
     kept = stored.Provenance.FromString(packed)
-    if not kept.HasField("ceiling"):
-        return attributes
-    identity = kept.identity if kept.HasField("identity") else None
-    return replace(attributes, provenance=Provenance(identity, kept.ceiling))
+    if kept.HasField("ceiling"):
+        identity = kept.identity if kept.HasField("identity") else None
+        attributes = replace(attributes, provenance=Provenance(identity, kept.ceiling))
+    _decoded.remember(packed, attributes)
+    return attributes
 
 
 def _varint(number: int) -> bytes:
@@ -105,12 +130,53 @@ def _varint(number: int) -> bytes:
 def unpack(body: bytes) -> UMessage:
     """The opposite of `pack`. Raises `UnreadableError`."""
     try:
-        proto = pb.UMessage.FromString(body)
-        message = message_from_proto(proto)
-        attributes = _with_provenance(message.attributes, proto.attributes.SerializeToString())
+        return _unpack_ours(body) or _unpack_any(body)
     except (DecodeError, ValueError) as exc:
         raise UnreadableError(f"not a message: {exc}") from exc
-    return replace(message, attributes=attributes)
+
+
+def _unpack_ours(body: bytes) -> UMessage | None:
+    """A message whose fields are where `pack` puts them; None if they are not. Raises as `_unpack_attributes`."""
+    if len(body) < _LEAST_BYTES:
+        return None
+    size, at = _read_varint(body, 1)
+    start, end = at + _ID_BYTES, at + size
+    if body[0] != 0x0A or not start <= end <= len(body):
+        return None
+    if body[at : at + 3] != b"\x0a\x12\x09" or body[at + 11] != 0x11:
+        return None
+    uuid = body[at + 10 : at + 2 : -1] + body[at + 19 : at + 11 : -1]
+    payload = None
+    if end < len(body):
+        if body[end] != 0x12:
+            return None
+        size, at = _read_varint(body, end + 1)
+        if at + size != len(body):
+            return None
+        payload = body[at:]
+    return UMessage(uuid, _unpack_attributes(body[start:end]), payload)
+
+
+def _unpack_any(body: bytes) -> UMessage:
+    """A message with its fields in any order. Raises DecodeError and ValueError."""
+    proto = pb.UMessage.FromString(body)
+    uuid = id_from_proto(proto.attributes.id)
+    proto.attributes.ClearField("id")
+    attributes = _unpack_attributes(proto.attributes.SerializeToString())
+    return UMessage(uuid, attributes, proto.payload if proto.HasField("payload") else None)
+
+
+def _read_varint(body: bytes, at: int) -> tuple[int, int]:
+    """A number of up to 64 bits, and the offset behind it; what lies behind the end counts as 0."""
+    number = shift = 0
+    while at < len(body) and shift < 64:
+        digit = body[at]
+        at += 1
+        number |= (digit & 0x7F) << shift
+        if digit < 0x80:
+            break
+        shift += 7
+    return number, at
 
 
 def without_payload(body: bytes) -> bytes:
@@ -175,8 +241,7 @@ def unpack_flows(body: bytes) -> tuple[list[PackedFlow], int]:
             at += names
             packed = body[at : at + attributes]
             at += attributes
-            read = _with_provenance(attributes_from_proto(pb.UAttributes.FromString(packed)), packed)
-            flows.append(PackedFlow(route, source, target, change, read))
+            flows.append(PackedFlow(route, source, target, change, _unpack_attributes(packed)))
     except (struct.error, DecodeError, ValueError) as exc:
         raise UnreadableError(f"not a segment: {exc}") from exc
     return flows, at

@@ -2,30 +2,38 @@
 
 The law of this file:
 
-- A file is damaged if SQLite says so, if its owner finds content that was changed, if it is empty beside a log that is not,
-  if it or its log was removed or replaced while in use, or if it was emptied then. A file of zero length without a log is a
-  new file.
+- A file is damaged if SQLite says so, if its owner finds content that was changed, if its log is damaged or all that is left
+  of it (`streamer.journal.wal`), if it or its log was removed or replaced while in use, or if it was emptied then. A file of
+  zero length without a log is a new file.
 - It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
-- Every row that can still be read and was not changed is copied to a new file, which takes its place.
+- Every row that can still be read and was not changed is copied to a new file, which takes its place. What the log had is
+  read from a copy of the log in which all checksums are right: what is wrong with a row, the row's own checksum tells. If
+  rows have none, frames that were changed are left out.
 - That is safe against a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is moved
   away, and the next process that opens the file finishes the replacement (`put_in_place`).
 - One log line reports it, ``file_set_aside``: how many rows were kept, and how many are known to be lost.
 """
 
 import os
+import shutil
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from streamer.journal import wal
 from streamer.journal.sqlite import CorruptFileError, FileForm, connect, create, transaction
 from streamer.journal.versions import build
+from streamer.journal.wal import WriteAheadLog
 
 MAX_SET_ASIDE = 3
 SIDES = ("-wal", "-shm", "")
 """What SQLite keeps beside a file, and the file. The log first: beside another file it would be taken for that file's."""
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_ATTEMPTS = 20_000
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from the text of SQLite's error
 
 
@@ -36,12 +44,40 @@ class Salvaged(NamedTuple):
     lost: int
 
 
-def is_emptied(path: Path) -> bool:
-    """Whether the file is empty although its log is not."""
+@contextmanager
+def all_that_is_left(path: Path, found: WriteAheadLog, form: FileForm) -> Iterator[sqlite3.Connection | None]:
+    """A connection to what is left of a file that nobody uses and of its log, which it does not change.
+
+    None if there is nothing. Raises sqlite3.Error and OSError.
+    """
+    seen = path.with_name(path.name + ".seen")
+    _remove(seen)
+    is_there = path.exists() and path.stat().st_size > 0
+    if not is_there and not found.frames:
+        yield None
+        return
     try:
-        return path.stat().st_size == 0 and Path(f"{path}-wal").stat().st_size > 0
-    except FileNotFoundError:
-        return False
+        if is_there:
+            _link(path, seen)
+        else:
+            seen.write_bytes(bytes(found.page_bytes))  # its pages are in the log, the others are lost
+        wal.copy(found, seen, with_changed=form.is_whole is not None)
+        with closing(connect(seen, read_only=True)) as connection:
+            yield connection
+    finally:
+        _remove(seen)
+
+
+def _link(path: Path, to: Path) -> None:
+    try:
+        os.link(path, to)
+    except OSError:  # this file system has no links
+        shutil.copyfile(path, to)
+
+
+def _remove(path: Path) -> None:
+    for side in SIDES:
+        Path(f"{path}{side}").unlink(missing_ok=True)
 
 
 def text_of(path: Path, exc: CorruptFileError) -> str:
@@ -82,8 +118,7 @@ def put_in_place(path: Path) -> Path:
     _ready(path).rename(path)
     _sync(path.parent)
     for old in set_aside(path)[:-MAX_SET_ASIDE]:
-        for side in SIDES:
-            Path(f"{old}{side}").unlink(missing_ok=True)
+        _remove(old)
     return aside
 
 
@@ -101,7 +136,10 @@ def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, form: File
 
 
 def _copy(
-    source: sqlite3.Connection, target: sqlite3.Connection, table: str, is_whole: Callable[[Mapping[str, object]], bool]
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    table: str,
+    is_whole: Callable[[Mapping[str, object]], bool] | None,
 ) -> tuple[int, int]:
     names = [column[1] for column in target.execute(f"PRAGMA table_info({table})")]
     columns, marks = ", ".join(names), ", ".join("?" * len(names))
@@ -110,7 +148,7 @@ def _copy(
     rows: Iterable[Sequence[object] | None]
     rows, is_complete = _rows_by_key(source, query) if _is_without_rowid(source, table) else _rows(source, table, query)
     for values in rows:
-        if values is None or not is_whole(dict(zip(names, values, strict=True))):
+        if values is None or not (is_whole is None or is_whole(dict(zip(names, values, strict=True)))):
             lost += 1
             continue
         try:
@@ -147,17 +185,48 @@ def _rows(source: sqlite3.Connection, table: str, query: str) -> tuple[Iterator[
 
 
 def _rowids(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
-    """The row ids that can be read from either end, in order, and whether that is all of them."""
+    """The row ids that can be read, in order, and whether that is all of them."""
     found: list[int] = []
+    if _read_rowids(source, table, _LEAST, _MOST, found):
+        return found, True
+    behind: list[int] = []
+    _read_rowids(source, table, _MOST, _LEAST, behind)
+    if found and behind and found[-1] < behind[-1]:
+        found += _rowids_between(source, table, found[-1], behind[-1])
+    return sorted({*found, *behind}), False
+
+
+def _rowids_between(source: sqlite3.Connection, table: str, low: int, high: int) -> list[int]:
+    """What can be read between two row ids, from the middle of ever smaller gaps, up to a number of attempts."""
+    found: list[int] = []
+    gaps = deque([(low, high)])
+    for _ in range(_ATTEMPTS):
+        if not gaps:
+            break
+        low, high = gaps.popleft()
+        middle = (low + high) // 2
+        above: list[int] = []
+        below: list[int] = []
+        if not _read_rowids(source, table, middle, high - 1, above):
+            gaps.append((above[-1] if above else middle, high))
+        if not _read_rowids(source, table, middle - 1, low + 1, below):
+            gaps.append((low, below[-1] if below else middle))
+        found += above + below
+        while gaps and gaps[0][1] - gaps[0][0] < 2:
+            gaps.popleft()
+    return found
+
+
+def _read_rowids(source: sqlite3.Connection, table: str, first: int, last: int, found: list[int]) -> bool:
+    """Find the row ids from the first to the last, upwards or downwards; False if that ends at damage."""
+    order = "ASC" if first <= last else "DESC"
+    query = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid {order}"
     try:
-        found += (rowid for (rowid,) in source.execute(f"SELECT rowid FROM {table} NOT INDEXED ORDER BY rowid"))
+        for (rowid,) in source.execute(query, (min(first, last), max(first, last))):
+            found.append(rowid)
     except _UNREADABLE:
-        behind: list[int] = []
-        with suppress(*_UNREADABLE):
-            for (rowid,) in source.execute(f"SELECT rowid FROM {table} NOT INDEXED ORDER BY rowid DESC"):
-                behind.append(rowid)
-        return sorted({*found, *behind}), False
-    return found, True
+        return False
+    return True
 
 
 def _values(source: sqlite3.Connection, query: str, rowid: int) -> Sequence[object] | None:

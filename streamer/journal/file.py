@@ -4,15 +4,17 @@ What happens to a damaged file is in `streamer.journal.damage`. No threads in he
 """
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TypeVar
 
-from streamer.journal import damage
+from streamer.journal import damage, wal
 from streamer.journal.lock import NOWHERE, FileLock, identity
 from streamer.journal.sqlite import (
+    MAX_WAL_BYTES,
     CorruptFileError,
     FileError,
     FileForm,
@@ -23,8 +25,11 @@ from streamer.journal.sqlite import (
     make_durable,
 )
 from streamer.journal.versions import age_of, prepare
+from streamer.journal.wal import WriteAheadLog
 
 logger = logging.getLogger("ustreamer.files")
+
+_LARGE_WAL_BYTES = 2 * MAX_WAL_BYTES
 
 Check = Callable[[sqlite3.Connection], None]
 
@@ -35,8 +40,8 @@ def problem_of(path: Path, form: FileForm) -> str:
     """Why a daemon could not use an existing file, or would set it aside; empty if nothing is wrong. It is only read."""
     try:
         with faults_of(path, form.error):
-            if damage.is_emptied(path):
-                raise CorruptFileError("the file is empty, but its log is not")
+            if problem := wal.damage_of_unused(path):
+                raise CorruptFileError(problem)
             with closing(connect_to_look(path)) as connection:
                 age_of(connection, path, form)
     except CorruptFileError as exc:
@@ -50,13 +55,17 @@ class DatabaseFile:
     """One file. Methods raise the `FileError` of its form if it cannot be used now: call again later.
 
     ``check`` looks at every part of the file when it is opened first; it raises `CorruptFileError` and sqlite3.Error.
-    ``on_connected`` prepares a new connection. ``generation`` counts the files that took the place of another.
+    ``on_connected`` prepares a new connection. ``generation`` counts the files that took the place of another, ``wal_bytes``
+    is the size of the write-ahead log when the file was last used. That it grows, as it does while another program reads, is
+    logged.
     """
 
     def __init__(self, path: Path, form: FileForm, check: Check, on_connected: Check = lambda connection: None) -> None:
         self.path = path
         self.generation = 0
         self.rows_lost = 0
+        self.wal_bytes = 0
+        self._wal_grows = False
         self._form = form
         self._check = check
         self._on_connected = on_connected
@@ -74,12 +83,14 @@ class DatabaseFile:
         """Open the file, or make it, and check every part of it."""
         with self._faults():
             self._take_lock()
+            # What an interrupted replacement has left is about to be put in place of the file.
+            found = WriteAheadLog(self.path) if damage.is_ready(self.path) else wal.look(self.path)
             try:
-                if damage.is_emptied(self.path):
-                    raise CorruptFileError("the file is empty, but its log is not")
+                if found.problem:
+                    raise CorruptFileError(found.problem)
                 self._connect(is_checked=True)
             except CorruptFileError as exc:
-                self._replace(str(exc))
+                self._replace(str(exc), found)
 
     def use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do some work on the file. If that finds damage, replace the file and do it once more.
@@ -126,7 +137,7 @@ class DatabaseFile:
                 self._disconnect()
             raise
         with self._faults():
-            self._link()  # what was removed meanwhile holds nothing that outlives the process
+            self._watch_wal(self._link())  # what was removed meanwhile holds nothing that outlives the process
         return result
 
     def _link(self) -> sqlite3.Connection:
@@ -153,7 +164,29 @@ class DatabaseFile:
         if is_emptied or any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
             return False
         self._identities = now  # SQLite makes them when they are first needed
+        self._measure_wal()
         return True
+
+    def _measure_wal(self) -> None:
+        """Raises OSError."""
+        try:
+            self.wal_bytes = os.stat(self._sides[0]).st_size
+        except FileNotFoundError:
+            self.wal_bytes = 0
+
+    def _watch_wal(self, connection: sqlite3.Connection) -> None:
+        """Log that the log grows because somebody reads it, and that it has shrunk. Raises sqlite3.Error."""
+        side, what = self._sides[0], f"log of {self.path}"
+        if self.wal_bytes > _LARGE_WAL_BYTES and not self._wal_grows:
+            _, frames, taken = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if taken < frames:  # it is not one large transaction
+                self._wal_grows = True
+                reason = "another program reads the file, such as sqlite3 or a backup, and does not end"
+                state = {"state": (what, "grows")}
+                logger.warning("wal_grows file=%s bytes=%d reason=%s", side, self.wal_bytes, reason, extra=state)
+        elif self.wal_bytes <= MAX_WAL_BYTES and self._wal_grows:
+            self._wal_grows = False
+            logger.warning("wal_shrunk file=%s bytes=%d", side, self.wal_bytes, extra={"state": (what, "ok")})
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -181,15 +214,13 @@ class DatabaseFile:
             raise
         self._connection = connection
 
-    def _replace(self, why: str) -> None:
-        source = self._connection
-        if source is None and self.path.exists() and not damage.is_emptied(self.path):
-            source = connect(self.path)
-        try:
-            saved = damage.salvage(source, self.path, self._form)
-        finally:
-            if source is not None and source is not self._connection:
-                source.close()
+    def _replace(self, why: str, found: WriteAheadLog | None = None) -> None:
+        """``found``: the log as it was before SQLite looked at it."""
+        if self._connection is not None:
+            saved = damage.salvage(self._connection, self.path, self._form)
+        else:
+            with damage.all_that_is_left(self.path, found or wal.scan(self.path), self._form) as source:
+                saved = damage.salvage(source, self.path, self._form)
         self._disconnect()
         self.rows_lost += saved.lost
         aside = self._put_in_place()

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError, Letter, Row, Segment
 from streamer.journal.reading import Reader
+from streamer.journal.sqlite import MAX_WAL_BYTES
 from streamer.journal.store import Store
 
 _BRIEFLY_S = 0.02
@@ -39,6 +40,7 @@ class Journal:
     """What survives the process. All methods but `stop`, which blocks, are for the event loop's thread, and callbacks are
     posted to it.
 
+    ``entries_found`` is how many rows and segments were in the file when it was opened.
     ``problem`` says in words why ``state`` is FAILING, ``is_newer`` that it is the file's version.
     ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
     ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
@@ -63,6 +65,7 @@ class Journal:
         self.state = JournalState.OPENING
         self.problem = ""
         self.is_newer = False
+        self.entries_found = 0
         self.commits = 0
         self.rows_written = 0
         self.failures = 0
@@ -70,7 +73,7 @@ class Journal:
         self.letters_evicted = 0
         self.last_commit_s = 0.0
         self._post = post
-        self._store = Store(path, letters)
+        self._store = Store(path, letters, max_bytes + MAX_WAL_BYTES)
         self._reader = Reader(path, lambda: self._store.generation)
         self._retry_s = retry_s
         self._idle_s = idle_s
@@ -174,6 +177,11 @@ class Journal:
         return self._store.entries_lost + self._reader.entries_corrupt
 
     @property
+    def wal_bytes(self) -> int:
+        """The size of the file's write-ahead log, which grows while another program reads the file."""
+        return self._store.wal_bytes
+
+    @property
     def bytes(self) -> int:
         """The bytes of all entries, with the batch that is being written. See `ENTRY_BYTES`."""
         return self._committed_bytes + self._in_hand_bytes
@@ -206,6 +214,7 @@ class Journal:
                 if self._has_to_stop(self._retry_s):
                     return False
         self._found_up_to = self._store.top
+        self.entries_found = self._store.entries
         self._committed_bytes = self._store.totals.bytes
         logger.info("journal_opened file=%s bytes=%d", self.path, self._committed_bytes)
         self._tried.set()

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from streamer.journal import wal
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.schema import JOURNAL, journal_faults
-from streamer.journal.sqlite import connect
+from streamer.journal.sqlite import CorruptFileError, connect
 from streamer.journal.versions import Age, age_of
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
@@ -132,6 +133,8 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
             raise JournalError(f"{path}: no such file; the daemon creates it when it starts")
         if not os.access(path, os.R_OK | os.W_OK):
             raise JournalError(f"{path}: permission denied; only the user who runs the daemon may read it")
+        if problem := wal.damage_of_unused(path):  # opened here, what is left of the log would be lost
+            raise CorruptFileError(problem)
         connection = connect(path)
     try:
         with journal_faults(path):

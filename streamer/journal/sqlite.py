@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import ClassVar
 
 BUSY_S = 5.0
 MAX_WAL_BYTES = 16 << 20
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_OF_THE_SYSTEM = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+_ROOM_BYTES = 1 << 16  # the index has half of that at first
 _TRANSIENT = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -54,8 +57,8 @@ class FileForm:
     """Tables that earlier programs of this version did not make: a file without them is whole, and gets them."""
     indexes: tuple[str, ...] = ()
     error: type[FileError]
-    is_whole: Callable[[Mapping[str, object]], bool]
-    """Whether a row, by column, is what was written."""
+    is_whole: Callable[[Mapping[str, object]], bool] | None
+    """Whether a row, by column, is what was written; None if rows have no checksum."""
     migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
     """By version: what makes the next version of a file, in the transaction of `versions.prepare`."""
 
@@ -68,7 +71,7 @@ def faults_of(path: Path, error: type[FileError]) -> Iterator[None]:
     except sqlite3.Error as exc:
         if _primary_code(exc) in _DAMAGE:
             raise CorruptFileError(str(exc)) from exc
-        raise error(f"{path}: {exc}", is_link_good=_primary_code(exc) in _TRANSIENT) from exc
+        raise error(f"{path}: {_reason(path, exc)}", is_link_good=_primary_code(exc) in _TRANSIENT) from exc
     except UnicodeDecodeError as exc:  # from a damaged file, in the text of SQLite's error
         raise CorruptFileError(str(exc)) from exc
     except OSError as exc:
@@ -136,6 +139,24 @@ def check_structure(connection: sqlite3.Connection, *pragmas: str) -> None:
         for (finding,) in connection.execute(f"PRAGMA {pragma}"):
             if finding != "ok":
                 raise CorruptFileError(finding)
+
+
+def _reason(path: Path, exc: sqlite3.Error) -> str:
+    """Why SQLite could not use a file, for people; what the system says of its folder, which SQLite does not pass on."""
+    if _primary_code(exc) not in _OF_THE_SYSTEM:
+        return str(exc)
+    told = f"{exc}, {getattr(exc, 'sqlite_errorname', 'no code')}"
+    for side in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
+        if side.exists() and not os.access(side, os.R_OK | os.W_OK):
+            return f"{side.name}: permission denied; expected a file that this user may read and write ({told})"
+    try:
+        with TemporaryFile(dir=path.parent) as probe:
+            probe.write(bytes(_ROOM_BYTES))
+            probe.flush()
+    except OSError as failure:
+        expected = "a folder that can be written, with room for the file, its log (-wal) and its index (-shm)"
+        return f"{failure.strerror or failure}; expected {expected} ({told})"
+    return told
 
 
 def _primary_code(exc: sqlite3.Error) -> int:

@@ -8,14 +8,16 @@ from zlib import crc32
 from streamer.journal import batches
 from streamer.journal.batches import LetterBounds, Totals
 from streamer.journal.check import check
-from streamer.journal.entries import Batch, Letter
+from streamer.journal.entries import Batch, JournalError, Letter
 from streamer.journal.file import DatabaseFile
 from streamer.journal.schema import JOURNAL, TABLES
 from streamer.journal.sqlite import BUSY_S, CorruptFileError, transaction
 
 _TOP = "SELECT max(" + ", ".join(f"ifnull((SELECT max(number) FROM {table}), 0)" for table in TABLES) + ")"
+_ENTRIES = "SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM segments)"
 _LETTERS = """SELECT crc, redrive_ttl, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms,
     type, source, sink, body FROM letters WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"""
+_WAL_FULL = "{}: its log (-wal) has {} bytes, because another program reads the file (sqlite3, a backup): end that program"
 _SLICE_PAGES = 16
 _SPARE_PAGES = 256
 _BRIEFLY_MS = 50
@@ -24,15 +26,18 @@ _BRIEFLY_MS = 50
 class Store:
     """One journal file. Methods raise `JournalError` if the file cannot be used now: call again later.
 
-    ``top`` is the highest number in the file, ``generation`` counts the files that took the place of another.
-    ``bounds`` hold from the next batch on; any thread may set others.
+    ``top`` is the highest number in the file, ``entries`` how many rows and segments it had when it was opened,
+    ``generation`` counts the files that took the place of another.
+    ``bounds`` hold from the next batch on; any thread may set others. Nothing more is written while the write-ahead log has
+    more than ``max_wal_bytes`` and somebody reads it.
     """
 
-    def __init__(self, path: Path, bounds: LetterBounds) -> None:
-        self.top = 0
+    def __init__(self, path: Path, bounds: LetterBounds, max_wal_bytes: int = 1 << 30) -> None:
+        self.top = self.entries = 0
         self.totals = Totals(0, 0)
         self.letters_evicted = 0
         self.bounds = bounds
+        self._max_wal_bytes = max_wal_bytes
         self._version = -1
         self._is_tidy = False
         self._file = DatabaseFile(path, JOURNAL, check, self._set_up)
@@ -45,6 +50,11 @@ class Store:
     def entries_lost(self) -> int:
         """Entries that could not be saved from damaged files."""
         return self._file.rows_lost
+
+    @property
+    def wal_bytes(self) -> int:
+        """The size of the write-ahead log."""
+        return self._file.wal_bytes
 
     def lock(self) -> None:
         """Keep other streamers off the file until it is closed."""
@@ -73,6 +83,8 @@ class Store:
         """Write a batch; it is on the disk when this returns."""
 
         def write(connection: sqlite3.Connection) -> None:
+            if self._file.wal_bytes > self._max_wal_bytes and not _shrink_wal(connection):
+                raise JournalError(_WAL_FULL.format(self._file.path, self._file.wal_bytes), is_link_good=True)
             batches.apply(connection, batch, self.top, self.bounds)
             self._count(connection)
 
@@ -86,7 +98,7 @@ class Store:
         self._file.close()
 
     def tidy(self) -> bool:
-        """Release unused disk space, a slice at a time. Returns whether there is more to do."""
+        """Release unused disk space, a slice at a time. Returns whether there is more to do at once."""
 
         def free(connection: sqlite3.Connection) -> bool:
             connection.executescript(
@@ -95,14 +107,10 @@ class Store:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             if free > _SPARE_PAGES:
                 return True
-            connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY_MS}")  # a reader may go on reading
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            connection.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
+            self._is_tidy = _shrink_wal(connection)
             return False
 
-        if not self._is_tidy:
-            self._is_tidy = not self._file.use(free)
-        return not self._is_tidy
+        return not self._is_tidy and self._file.use(free)
 
     def marked(self) -> list[int] | None:
         """The letters that are marked for a redrive; None if no other program has written to the file since."""
@@ -137,6 +145,7 @@ class Store:
     def _set_up(self, connection: sqlite3.Connection) -> None:
         """Prepare a new connection."""
         (self.top,) = connection.execute(_TOP).fetchone()
+        (self.entries,) = connection.execute(_ENTRIES).fetchone()
         batches.set_up(connection)
         self.totals = batches.totals(connection)
         self._version = -1
@@ -145,3 +154,13 @@ class Store:
     def _count(self, connection: sqlite3.Connection) -> None:
         before, self.totals = self.totals, batches.totals(connection)
         self.letters_evicted += self.totals.evicted - before.evicted
+
+
+def _shrink_wal(connection: sqlite3.Connection) -> bool:
+    """Put the log into the file and empty it; False if somebody still reads it. Raises sqlite3.Error."""
+    connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY_MS}")
+    try:
+        (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
+    return not is_busy

@@ -55,6 +55,11 @@ class JournaledRun:
             await until(lambda: not self.journal.is_busy, within_s=10, what="the commit")
         self.harness.check_books()
 
+    def recover(self) -> None:
+        """Recover what could not be recovered before, as the daemon does now and then."""
+        for _ in self.harness.router.recover():
+            pass
+
     def hold(self, endpoint: str = "vehicle") -> None:
         self.harness.transports[endpoint].hold = True
 
@@ -91,7 +96,9 @@ async def journaled_run(
         async with RouterHarness(config, addressed, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as harness:
             for rule in pause_rules:
                 harness.router.pause_rules.add(rule)
-            harness.router.recover()
+            harness.router.start_recovery()
+            for _ in harness.router.recover():
+                pass
             for each in marked:
                 harness.router.redrive.take(*each)
             yield JournaledRun(harness, journal)

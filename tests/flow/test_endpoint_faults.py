@@ -271,6 +271,7 @@ async def test_after_a_kill_no_letter_of_an_endpoint_that_is_gone_is_dropped(
     async with journaled_run(path, endpoints=cloud, routes=[]) as run:
         for _ in range(seconds):
             run.harness.pass_time(1000)
+            run.recover()
             await run.flush()
         await run.flush()
         assert run.harness.router.custody.letters_dropped == 0
@@ -292,6 +293,7 @@ async def test_after_a_kill_no_letter_is_dropped_because_the_messages_are_large(
     async with journaled_run(path, endpoints={"cloud": {"transport": "memory", "authorities": ["*"]}}, routes=[]) as run:
         for _ in range(10):
             run.harness.pass_time(1000)
+            run.recover()
             await run.flush()
         assert (len(run.letters), run.harness.router.custody.letters_dropped) == (20, 0)
         assert not list(run.journal.rows())

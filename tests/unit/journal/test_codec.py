@@ -1,5 +1,6 @@
 """How messages look in the journal: what is packed is unpacked as it was, and what is damaged says so."""
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from streamer.journal import codec
 from streamer.uprotocol.message import Attributes, Provenance, UMessage, UMessageType, publish
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import new_id
 from tests.unit.uprotocol.strategies import messages
@@ -39,6 +41,35 @@ def test_what_the_transport_said_of_a_message_is_kept(provenance: Provenance, pa
     assert codec.unpack(codec.pack(message)) == message
     flow = codec.PackedFlow("up", "vehicle", "cloud", "=", attributes)
     assert codec.unpack_flows(codec.pack_segment([codec.pack_flow(flow)], []))[0] == [flow]
+
+
+@given(messages)
+def test_a_message_with_its_fields_in_another_order_is_read_too(message: UMessage) -> None:
+    head, rest = pb.UMessage(payload=message.payload), message_to_proto(replace(message, payload=None))
+    assert codec.unpack(head.SerializeToString() + rest.SerializeToString()) == message
+
+
+def test_messages_of_a_flow_share_their_attributes() -> None:
+    made = [UMessage(new_id(NOW_MS), PLAIN.carrying(None, None, trace), b"x") for trace in (None, None, "00-1", "00-2")]
+    read = [codec.unpack(codec.pack(each)) for each in made]
+    assert read == made
+    assert len({id(each.attributes.shared) for each in read}) == 1
+    assert read[0].attributes is read[1].attributes
+
+
+@given(messages, st.data())
+def test_a_message_that_was_cut_short_is_unreadable_or_another_one(message: UMessage, data: st.DataObject) -> None:
+    """It is read within its bytes, whatever they are: the checksum is what finds damage."""
+    body = codec.pack(message)
+    with contextlib.suppress(codec.UnreadableError):
+        codec.unpack(body[: data.draw(st.integers(0, len(body) - 1))])
+
+
+@given(st.binary(max_size=60))
+def test_whatever_is_read_nothing_else_is_raised(body: bytes) -> None:
+    for start in (b"", b"\x0a", b"\x0a\x14\x0a\x12\x09", codec.pack(publish(NOW_MS, TOPIC))):
+        with contextlib.suppress(codec.UnreadableError):
+            codec.unpack(start + body)
 
 
 def test_messages_with_the_same_attributes_keep_their_own_ids() -> None:

@@ -1,6 +1,8 @@
 """A failing disk: no batch is given up, the reason is reported, and it recovers without a restart."""
 
+import errno
 import logging
+import os
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 from streamer.journal.entries import Batch, JournalError
 from streamer.journal.journal import JournalState
 from streamer.journal.lock import is_in_use
+from streamer.journal.schema import journal_faults
 from streamer.logs.lines import HumanFormatter
 from streamer.logs.output import LineHandler
 from tests.file_size import no_file_beyond
@@ -90,6 +93,73 @@ def test_a_full_disk_at_the_start_is_waited_for(small_disk: Path) -> None:
     assert harness.opened == ["opened"]
     assert harness.journal.state is JournalState.OK
     harness.close()
+
+
+def left_by_a_kill(disk: Path) -> Path:
+    """A journal with one message, which is only in its log; all other space is used up."""
+    path = disk / "journal.db"
+    harness = JournalHarness(path, idle_s=100).open()
+    harness.write(Batch(rows=[row(1)]))
+    content = {side: Path(f"{path}{side}").read_bytes() for side in ("", "-wal")}
+    harness.close()
+    for side, each in content.items():
+        Path(f"{path}{side}").write_bytes(each)
+    return path
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["after a stop", "after a kill"])
+def test_a_full_disk_at_the_start_is_called_a_full_disk(small_disk: Path, is_killed: bool) -> None:
+    path = left_by_a_kill(small_disk)
+    if not is_killed:
+        JournalHarness(path).open().close()
+    ballast = fill(small_disk)
+    harness = JournalHarness(path).start()
+    expected = "a folder that can be written, with room for the file, its log (-wal) and its index (-shm)"
+    assert harness.journal.problem.startswith(f"{path}: No space left on device; expected {expected} (disk I/O error")
+    ballast.unlink()
+    harness.loop.run_until(lambda: bool(harness.opened))
+    assert [found.number for found in harness.journal.rows()] == [1]
+    assert harness.journal.files_set_aside == 0
+    harness.close()
+
+
+@pytest.mark.parametrize("side", ["", "-wal", "-shm"])
+def test_a_file_that_this_user_may_not_write_is_named(
+    harness: MakeHarness, path: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    Path(f"{path}{side}").touch()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda name, mode: not str(name).endswith(f"db{side}") and allowed(name, mode))
+    fault = sqlite3.OperationalError("attempt to write a readonly database")
+    fault.sqlite_errorcode, fault.sqlite_errorname = sqlite3.SQLITE_READONLY, "SQLITE_READONLY"
+    with pytest.raises(JournalError) as caught, journal_faults(path):
+        raise fault
+    expected = "permission denied; expected a file that this user may read and write"
+    assert str(caught.value) == (
+        f"{path}: {path.name}{side}: {expected} (attempt to write a readonly database, SQLITE_READONLY)"
+    )
+
+
+@pytest.mark.parametrize(("number", "said"), [(errno.EDQUOT, "Disk quota exceeded"), (errno.EROFS, "Read-only file system")])
+def test_what_the_system_says_of_the_folder_is_passed_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    def refuse(dir: Path) -> None:  # noqa: A002
+        raise OSError(number, os.strerror(number), str(dir))
+
+    monkeypatch.setattr("streamer.journal.sqlite.TemporaryFile", refuse)
+    fault = sqlite3.OperationalError("unable to open database file")
+    fault.sqlite_errorcode, fault.sqlite_errorname = sqlite3.SQLITE_CANTOPEN, "SQLITE_CANTOPEN"
+    with pytest.raises(JournalError, match=f"{path}: {said}; expected a folder that can be written"), journal_faults(path):
+        raise fault
+
+
+def test_a_folder_without_fault_is_not_blamed_for_a_bad_disk(path: Path) -> None:
+    fault = sqlite3.OperationalError("disk I/O error")
+    fault.sqlite_errorcode, fault.sqlite_errorname = sqlite3.SQLITE_IOERR_READ, "SQLITE_IOERR_READ"
+    with pytest.raises(JournalError) as caught, journal_faults(path):
+        raise fault
+    assert str(caught.value) == f"{path}: disk I/O error, SQLITE_IOERR_READ"
 
 
 def test_after_a_write_error_the_file_is_opened_again(harness: MakeHarness) -> None:
