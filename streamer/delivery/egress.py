@@ -171,7 +171,8 @@ class Egress:
         """A node of the far network was lost, or has joined."""
         if self.store is not None and is_there:
             self.store.node_came()
-            self._refill_some(self._clock.wall_ms())
+            for lane in self._refill_some(self._clock.wall_ms()):
+                self.wait_before_last_try(lane)
             self.pump(self._clock.wall_ms())
         elif self.store is not None:
             self.confirm_arrived()  # the lost node is still a witness
@@ -195,10 +196,12 @@ class Egress:
         if store.answered:
             for delivery in [each for each in lane.items if each.state is QUEUED and store.answered.pop(each.seq, False)]:
                 self._settle_answered(delivery)
-        self._wait_before_last_try(lane)
 
-    def _wait_before_last_try(self, lane: Lane) -> None:
-        """Hold a lane whose next message is sent for the last time: one loss can have several signs, one after the other."""
+    def wait_before_last_try(self, lane: Lane) -> None:
+        """Hold a lane that has just got its messages back, if it is for the last time.
+
+        One loss can have several signs, one after the other, and what is sent in between is lost as well.
+        """
         oldest = lane.oldest()
         is_bounded = self.store is not None and self.store.unconfirmed_s > 0
         if is_bounded and oldest is not None and oldest.returns >= MAX_RETURNS:
@@ -214,11 +217,13 @@ class Egress:
         self._settler.delivered((delivery,))
         self._pump.settled(self, self._pumping)
 
-    def _refill_some(self, now_ms: int) -> None:
-        if self.store is not None:
-            for lane in self.store.lanes_in_need(now_ms)[:_REFILLS]:
-                self.refill(lane)
-                self.file(lane)
+    def _refill_some(self, now_ms: int) -> list[Lane]:
+        """Refill lanes whose next messages are packed, and return them; not too many at a time."""
+        lanes = [] if self.store is None else self.store.lanes_in_need(now_ms)[:_REFILLS]
+        for lane in lanes:
+            self.refill(lane)
+            self.file(lane)
+        return lanes
 
     # -- sending
 
@@ -372,7 +377,7 @@ class Egress:
                 delivery.returns += 1
                 lane.put_back(delivery)
                 lane.queue.came_back(delivery)
-                self._wait_before_last_try(lane)
+                self.wait_before_last_try(lane)
             else:
                 left.append(delivery)
             if lane.live and lane.filed < 0:
@@ -390,7 +395,7 @@ class Egress:
         self._take_back(deliveries)
         if may_have_arrived:
             for lane in {delivery.lane for delivery in deliveries}:
-                self._wait_before_last_try(lane)
+                self.wait_before_last_try(lane)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
         """A lost link does not count as an attempt: everything returns to its place and waits."""

@@ -404,3 +404,19 @@ async def test_whatever_happens_first_arrivals_are_in_order_and_nothing_is_missi
         assert sum(outcomes.values()) == outcomes.get("unconfirmed", 0) + outcomes.get("delivered", 0) == len(sent)
         assert harness.router.egresses["vehicle"].store is not None
         assert harness.router.egresses["vehicle"].store.bytes == 0
+
+
+async def test_however_many_messages_are_sent_for_the_last_time_all_of_them_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamer.delivery.unconfirmed._AT_ONCE", 2)
+    async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
+        messages = [order(harness, b"%d" % number) for number in range(10)]
+        for message in messages:
+            harness.arrive("cloud", message)
+            harness.router.custody.flush()  # each in a batch of its own
+        for _ in range(MAX_RETURNS):
+            reach(harness, Presence.ABSENT)
+            reach(harness, Presence.PRESENT)
+            harness.router.custody.flush()
+        assert harness.sent("vehicle") == messages * MAX_RETURNS
+        harness.pass_time(2100)
+        assert harness.sent("vehicle") == messages * (MAX_RETURNS + 1)

@@ -45,6 +45,9 @@ class FakeLanes:
     def refill(self, lane: Lane) -> None:
         self.log.append("refill")
 
+    def wait_before_last_try(self, lane: Lane) -> None:
+        pass
+
     def confirm_arrived(self) -> None:
         pass
 
