@@ -305,6 +305,14 @@ class RouterCollector:
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        unconfirmed = GaugeMetricFamily(
+            "ustreamer_unconfirmed_bytes",
+            "Messages that were sent to a network that does not confirm, and not counted as delivered yet.",
+            labels=labels,
+        )
+        room = GaugeMetricFamily(
+            "ustreamer_unconfirmed_max_bytes", "Bound of these: nothing is sent beyond it.", labels=labels
+        )
         figures = GaugeMetricFamily(
             "ustreamer_transport_figure", "What the transport measures of itself, by name.", labels=(*labels, "figure")
         )
@@ -321,9 +329,25 @@ class RouterCollector:
             up.add_metric(values, int(account.state is LinkState.UP))
             problems.add_metric(values, len(account.problems))
             reconnects.add_metric(values, account.stats.reconnects)
+            if account.unconfirmed_max_bytes is not None:
+                unconfirmed.add_metric(values, account.unconfirmed_bytes)
+                room.add_metric(values, account.unconfirmed_max_bytes)
             for figure, value in account.figures.items():
                 figures.add_metric((*values, figure), value)
-        yield from (packets, received, malformed, unwanted, backlog, in_flight, up, problems, reconnects, figures)
+        yield from (
+            packets,
+            received,
+            malformed,
+            unwanted,
+            backlog,
+            in_flight,
+            up,
+            problems,
+            reconnects,
+            figures,
+            unconfirmed,
+            room,
+        )
 
 
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:

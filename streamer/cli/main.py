@@ -23,7 +23,7 @@ import uvloop
 
 from streamer import __version__
 from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, lines_out, reason_of
-from streamer.config.load import ConfigError, json_schema, load, warnings
+from streamer.config.load import ConfigError, json_schema, load, throughputs, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
@@ -179,6 +179,7 @@ def _check(arguments: argparse.Namespace) -> int:
     endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
     routes = f"{len(config.routes)} route{'' if len(config.routes) == 1 else 's'}"
     lines_out([f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}"])
+    lines_out(f"{arguments.config}: {text}" for text in throughputs(config))
     lines_out(f"{arguments.config}: hint: {warning}" for warning in warnings(config))
     if not arguments.probe:
         return 0

@@ -31,6 +31,9 @@ from streamer.files import read_file
 from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
+_EXAMPLE_BYTES = 1024 + 200  # a message of 1 KiB, with its attributes
+_EVIDENCE_S = 3.0  # until links say that a message has arrived, at the most, with the leases that nodes have by default
+
 
 class Problem(NamedTuple):
     """One mistake. ``line`` and ``column`` count from 1; for a file that cannot be read, they are 0."""
@@ -191,6 +194,21 @@ class _Reporter:
 def warnings(config: Config) -> list[str]:
     """What is allowed, but may not be intended."""
     return list(_warnings(config))
+
+
+def throughputs(config: Config) -> Iterator[str]:
+    """What ``journal.max_bytes`` lets through to each network that does not confirm, for ``streamer check``."""
+    if config.journal is None:
+        return
+    each_s = {name: endpoint.options.longest_unconfirmed_s for name, endpoint in config.endpoints.items()}
+    waits_s = {name: wait_s for name, wait_s in each_s.items() if wait_s}
+    for name, wait_s in waits_s.items():
+        room = config.journal.max_bytes // 2 // len(waits_s)
+        slow, fast = (round(room / (_EXAMPLE_BYTES * seconds)) for seconds in (wait_s, min(wait_s, _EVIDENCE_S)))
+        yield (
+            f"journal.max_bytes lets through {slow} messages/s of 1 KiB to {name} while nothing confirms them "
+            f"({wait_s:g} s each), and about {fast} where the links do ({min(wait_s, _EVIDENCE_S):g} s)"
+        )
 
 
 def _warnings(config: Config) -> Iterator[str]:

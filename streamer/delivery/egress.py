@@ -13,6 +13,7 @@ from streamer.delivery.backing_off import BackingOff
 from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
+from streamer.delivery.flow_log import UNCONFIRMED as TOO_MUCH_UNCONFIRMED
 from streamer.delivery.in_flight import FEW_WAIT, InFlight
 from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
@@ -36,6 +37,7 @@ _UNCONFIRMED: Final = UNCONFIRMED
 _QUANTUM: Final = 64  # a lane's turn: long enough to make batches, short enough that many flows share a window
 _REFILLS = 64  # lanes that are refilled from batches per tick, beside those that are refilled as they send
 _LAST_TRY_S = 2.0  # before what has returned often is sent once more
+_FULL_S = 1.0  # so long without room for unconfirmed messages is worth a word
 _READ_RETRY_S = 1.0  # for a journal that could not be read
 
 
@@ -73,8 +75,21 @@ class Egress:
         self.flight = InFlight()
         self._is_full = False  # ready lanes wait for room in the window
         self._distrusted = False  # the transport has failed in the middle of a batch
+        self._over_quota: set[Lane] = set()
+        self._full_since_s: float | None = None  # there is no room for unconfirmed messages
+        self._is_full_logged = False
         self._pump = pump
         pump.add_egress(self)
+
+    def problems(self) -> list[str]:
+        """What keeps messages from being sent although the link is up, one sentence each."""
+        store = self.store
+        if store is None or self._full_since_s is None or self._clock.monotonic_s() - self._full_since_s < _FULL_S:
+            return []
+        return [
+            f"messages wait because {store.unconfirmed_bytes} bytes are sent and unconfirmed, and journal.max_bytes leaves "
+            f"room for {store.max_bytes}"
+        ]
 
     def unsettled(self) -> int:
         """How many deliveries have no outcome yet."""
@@ -110,6 +125,7 @@ class Egress:
 
     def lane_retired(self, lane: Lane) -> None:
         """A queue has removed an idle lane."""
+        self._over_quota.discard(lane)
         self._absent.forget(lane)
 
     def queued(self, lane: Lane) -> None:
@@ -443,9 +459,32 @@ class Egress:
                 self._settler.confirmed(lane, share)
             for lane, share in self.store.take_evicted():
                 self._settler.unconfirmed_for_good(lane, share)
+            self._apply_quotas(self.store, now_s)
             self._refill_some(now_ms)
         self._pump.settled(self)
         self.pump(now_ms)
+
+    def _apply_quotas(self, store: UnconfirmedStore, now_s: float) -> None:
+        """Hold the lanes that have used up their quota of unconfirmed bytes, and say so if there is no room at all."""
+        before, self._over_quota = self._over_quota, store.over_quota()
+        for lane in self._over_quota - before:
+            self._settler.log.held(lane, TOO_MUCH_UNCONFIRMED)
+            self.hold(lane, Hold.UNCONFIRMED)
+        for lane in before - self._over_quota:
+            self._settler.log.held(lane, TOO_MUCH_UNCONFIRMED, RELEASED)
+            self.release_hold(lane, Hold.UNCONFIRMED)
+        if not store.is_full:
+            self._full_since_s = None
+        elif self._full_since_s is None:
+            self._full_since_s = now_s
+        if (is_full := bool(self.problems())) is not self._is_full_logged:
+            self._is_full_logged = is_full
+            state = (f"room for unconfirmed messages {self.name}", is_full)
+            if is_full:
+                text = "unconfirmed_full endpoint=%s bytes=%d max_bytes=%d"
+                logger.warning(text, self.name, store.unconfirmed_bytes, store.max_bytes, extra={"state": state})
+            else:
+                logger.info("unconfirmed_has_room endpoint=%s", self.name, extra={"state": state})
 
     def confirm_arrived(self) -> None:
         """Settle what was sent without a confirmation, and has arrived by what the network says now."""

@@ -49,6 +49,7 @@ RELEASED = "flow_released"
 
 PAUSED = "paused"
 NOBODY_LISTENS = "nobody listens"
+UNCONFIRMED = "too much of it is unconfirmed"
 """Why a flow is held."""
 
 _MESSAGE = "outcome=%s code=%s reason=%s source=%s sink=%s id=%s route=%s ingress=%s egress=%s attempts=%d"

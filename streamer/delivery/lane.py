@@ -55,6 +55,7 @@ class Hold(IntFlag):
     BACKOFF = 1  # its first message was refused, or the journal that has it cannot be read now
     ABSENT = 2  # nobody listens, or it is not known yet whether anybody does
     PAUSED = 4  # a pause rule matches the flow (`PauseRules`)
+    UNCONFIRMED = 8  # its flow, or its source authority, has used up its quota of unconfirmed bytes (`UnconfirmedStore`)
 
 
 REDELIVERED: Final = 1

@@ -390,12 +390,15 @@ class Router:
                 transport.kind,
                 self.ingresses[name].stats,
                 len(self.ingresses[name].backlog),
-                self.egresses[name].in_flight,
+                egress.in_flight,
                 transport.state,
-                transport.problems(),
+                [*transport.problems(), *egress.problems()],
                 transport.figures(),
+                0 if egress.store is None else egress.store.unconfirmed_bytes,
+                egress.store.max_bytes if egress.store is not None and transport.unconfirmed_s else None,
             )
             for name, transport in self.transports.items()
+            for egress in (self.egresses[name],)
         ]
 
     def account(self) -> RouterAccount:

@@ -154,6 +154,9 @@ class EndpointAccount:
     """What keeps it from working although its link is up."""
     figures: Mapping[str, float]
     """What its transport measures of itself."""
+    unconfirmed_bytes: int = 0
+    unconfirmed_max_bytes: int | None = None
+    """What was sent to a network that does not confirm, and the room for it. None: the network confirms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ same transaction that stores what its messages have become. No event loop and no
 """
 
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -35,6 +35,12 @@ from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import created_ms
 
 logger = logging.getLogger("ustreamer.unconfirmed")
+
+FLOW_QUOTA = 0.25
+"""How much of the room for unconfirmed messages one flow may use once half of it is used."""
+
+AUTHORITY_QUOTA = 0.5
+"""How much of it all flows of one source authority may use then."""
 
 MAX_RETURNS = 2
 """How often a message is sent again because a receiver or a node was lost: nobody gets more than three copies."""
@@ -111,6 +117,29 @@ class UnconfirmedStore:
     def is_full(self) -> bool:
         """Whether nothing more should be sent before something is confirmed."""
         return self.is_patient and self._unconfirmed_bytes >= self.max_bytes
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """The bytes of messages that were sent, are not confirmed, and are not to be sent again."""
+        return self._unconfirmed_bytes
+
+    def over_quota(self) -> set[Lane]:
+        """The lanes that should send nothing more, so that they do not use up the room of others."""
+        if not self.is_patient or self._unconfirmed_bytes < self.max_bytes / 2:
+            return set()
+        of_lane: Counter[Lane] = Counter()
+        of_authority: Counter[str] = Counter()
+        closed = [*(batch for _, batch in self._aside), *self._batches]
+        for shares in (*(batch.shares for batch in closed), *(current.shares for current in self._opened())):
+            for lane, share in shares.items():
+                if not share.to_redeliver:
+                    of_lane[lane] += share.bytes
+                    of_authority[lane.key[0].authority] += share.bytes
+        return {
+            lane
+            for lane, size in of_lane.items()
+            if size > FLOW_QUOTA * self.max_bytes or of_authority[lane.key[0].authority] > AUTHORITY_QUOTA * self.max_bytes
+        }
 
     @property
     def is_redelivering(self) -> bool:

@@ -129,6 +129,11 @@ class TransportOptions(Described):
         return False
 
     @property
+    def longest_unconfirmed_s(self) -> float:
+        """The seconds that a sent message takes room in the journal, on a network that confirms nothing; else 0."""
+        return 0.0
+
+    @property
     def is_divided(self) -> bool:
         """Whether several streamers share this endpoint's messages: each message goes to one of them, perhaps another."""
         return False

@@ -420,3 +420,33 @@ async def test_however_many_messages_are_sent_for_the_last_time_all_of_them_are(
         assert harness.sent("vehicle") == messages * MAX_RETURNS
         harness.pass_time(2100)
         assert harness.sent("vehicle") == messages * (MAX_RETURNS + 1)
+
+
+async def test_an_endpoint_without_room_for_unconfirmed_messages_says_so_and_lets_others_through(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=UNCONFIRMED_S) as run:
+        harness = run.harness
+        egress = harness.router.egresses["vehicle"]
+        assert egress.store is not None
+        greedy = [order(harness, bytes(100)) for _ in range(20)]
+        egress.store.max_bytes = 20 * greedy[0].size
+        harness.arrive("cloud", *greedy[:12])
+        await run.flush()
+        harness.pass_time(50)
+        assert caplog.text.count("too much of it is unconfirmed") == 1
+        harness.arrive("cloud", *greedy[12:])
+        other = harness.notify(bytes(100), sink=UUri("veh1", 0xD, 1, 0), source=UUri("else", 0xC, 1, 0x8000))
+        harness.arrive("cloud", other)
+        assert harness.sent("vehicle") == [*greedy[:12], other]
+        egress.store.max_bytes = egress.store.unconfirmed_bytes
+        for _ in range(3):
+            harness.pass_time(600)
+        (account,) = (each for each in harness.router.endpoint_accounts() if each.name == "vehicle")
+        assert account.unconfirmed_bytes >= (account.unconfirmed_max_bytes or 0) > 0
+        assert "unconfirmed, and journal.max_bytes leaves room for" in account.problems[0]
+        assert "unconfirmed_full endpoint=vehicle" in caplog.text
+        harness.pass_time(UNCONFIRMED_S * 1000)
+        assert harness.sent("vehicle") == [*greedy[:12], other, *greedy[12:]]
+        assert egress.problems() == []

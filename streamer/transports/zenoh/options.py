@@ -170,6 +170,10 @@ class ZenohOptions(WireOptions):
         self._contents = tuple(digest(file) for file in files if file is not None)
         return self
 
+    @property
+    def longest_unconfirmed_s(self) -> float:
+        return self.uncertain_s
+
     def exposures(self) -> Sequence[str]:
         found = [
             f"listen: {address[0]} is open to everybody who reaches it, who can then send in any name; listen on tls/ with "

@@ -46,6 +46,8 @@ NAMES = {
     "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
     "ustreamer_transport_figure": ("gauge", {"endpoint", "transport", "figure"}),
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
+    "ustreamer_unconfirmed_bytes": ("gauge", set()),
+    "ustreamer_unconfirmed_max_bytes": ("gauge", set()),
     "ustreamer_pause_rules": ("gauge", set()),
     "ustreamer_interest_topics": ("gauge", set()),
     "ustreamer_refused_topics": ("gauge", set()),

@@ -470,3 +470,27 @@ def test_what_cannot_be_read_any_more_is_returned_as_lost_and_the_rest_goes_on()
     assert lost.count == 2
     assert [delivery.message for delivery in harness.lane().waiting()] == rest
     assert harness.is_empty
+
+
+def test_once_half_of_the_room_is_used_a_flow_that_has_a_quarter_of_it_may_send_nothing_more() -> None:
+    harness = StoreHarness(max_bytes=10_000)
+    harness.send_some(5, 0)
+    used = harness.store.unconfirmed_bytes
+    harness.store.max_bytes = used * 2 + 1
+    assert harness.store.over_quota() == set()
+    harness.store.max_bytes = used * 2
+    assert harness.store.over_quota() == {harness.lane(0)}
+    harness.flush()
+    assert harness.store.over_quota() == {harness.lane(0)}
+    harness.confirmed(UNCONFIRMED_S)
+    assert harness.store.over_quota() == set()
+
+
+def test_many_flows_of_one_source_authority_have_no_more_than_half_of_the_room() -> None:
+    harness = StoreHarness()
+    for flow in range(10):
+        harness.send_some(1, flow)
+    harness.store.max_bytes = harness.store.unconfirmed_bytes * 2
+    assert harness.store.over_quota() == set()
+    harness.send_some(1, 10)
+    assert harness.store.over_quota() == {harness.lane(flow) for flow in range(11)}
