@@ -27,7 +27,10 @@ class LinkLostError(SendError):
 
 
 class MayHaveArrivedError(LinkLostError):
-    """The link, or one of several, went away while the message was sent. A network without confirmations says it."""
+    """The link, or one of several, went away while the message was sent, or after that and before its confirmation.
+
+    If its time runs out before it can be sent again, it is not reported as failed.
+    """
 
 
 class RefusedError(SendError):

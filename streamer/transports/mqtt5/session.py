@@ -23,7 +23,7 @@ from itertools import islice, takewhile
 from typing import Final
 
 from streamer.transports.base import Done, Parcel, Received
-from streamer.transports.errors import LinkLostError, PermanentError, SendError
+from streamer.transports.errors import LinkLostError, MayHaveArrivedError, PermanentError, SendError
 from streamer.transports.mqtt5.culprit import Search
 from streamer.transports.mqtt5.pressure import Pressure
 from streamer.transports.mqtt5.wire import puback_error
@@ -237,7 +237,7 @@ class Session:
         self._was_timed_out = False
         if expired:
             self._resend, self._unsent = resend, unsent
-            _lose(expired)
+            _lose(expired, LinkLostError())
 
     def _has_overdue(self) -> bool:
         return any(self.search.is_overdue(parcel.message.id) for _, (parcel, _) in self._resend)
@@ -259,16 +259,17 @@ class Session:
         self._in_use = set(self._requests)
 
     def lose_all(self) -> None:
-        """Give back everything unconfirmed and unsent, in the order of sending."""
-        lost = list(self._unconfirmed.values())
-        lost += [sent for _, sent in self._resend]
-        lost += self._unsent
+        """Give back everything unconfirmed, which the broker may have passed on, and unsent, in the order of sending."""
+        sent = list(self._unconfirmed.values())
+        sent += [each for _, each in self._resend]
+        unsent = list(self._unsent)
         self._unconfirmed.clear()
         self._order.clear()
         self._resend.clear()
         self._in_use = set(self._requests)
         self._unsent.clear()
-        _lose(lost)
+        _lose(sent, MayHaveArrivedError())
+        _lose(unsent, LinkLostError())
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -468,9 +469,9 @@ def _flow(sent: Sent) -> tuple[object, object]:
     return attributes.source, attributes.sink
 
 
-def _lose(lost: Sequence[Sent]) -> None:
+def _lose(lost: Sequence[Sent], error: LinkLostError) -> None:
     """Report these as lost with the link, in this order."""
-    results, link_lost = ResultRuns(), LinkLostError()
+    results = ResultRuns()
     for parcel, done in lost:
-        results.add(done, parcel, link_lost)
+        results.add(done, parcel, error)
     results.tell()

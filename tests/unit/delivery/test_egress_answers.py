@@ -345,3 +345,16 @@ def test_a_loss_that_is_heard_of_after_the_process_stood_still_comes_before_the_
     harness.egress.node_changed(True)
     harness.pump()
     assert [sent.id for sent in harness.transport.submitted] == [first.message.id] * 2
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(MayHaveArrivedError(), "unconfirmed"), (LinkLostError(), "expired")])
+def test_what_may_have_arrived_over_a_network_that_confirms_is_no_failure_when_its_ttl_passes(
+    error: LinkLostError, outcome: str
+) -> None:
+    harness = EgressHarness(FakeTransport(confirms_at_once=False))
+    harness.load(message(ttl=100))
+    harness.pump()
+    harness.transport.state = LinkState.DOWN
+    harness.transport.answer(error=error)
+    harness.advance(200)
+    assert harness.outcomes() == {outcome: 1}
