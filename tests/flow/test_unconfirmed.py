@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamer.config.models import Config
 from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.transports.base import Presence
-from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.message import UMessage, request, response
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness, configuration
 from tests.flow.journaled_run import journaled_run
@@ -450,3 +450,29 @@ async def test_an_endpoint_without_room_for_unconfirmed_messages_says_so_and_let
         harness.pass_time(UNCONFIRMED_S * 1000)
         assert harness.sent("vehicle") == [*greedy[:12], other, *greedy[12:]]
         assert egress.problems() == []
+
+
+async def test_a_response_settles_its_request_that_waits_to_be_sent_again() -> None:
+    async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
+        asked = [request(harness.clock.ms, CLOUD_APP, CLIMATE, ttl=5000, payload=b"%d" % number) for number in range(2)]
+        harness.arrive("cloud", *asked)
+        harness.transports["vehicle"].set_presence(CLOUD_APP, CLIMATE, Presence.ABSENT)
+        harness.arrive("vehicle", response(harness.clock.ms, asked[0], b"done"))
+        harness.transports["vehicle"].set_presence(CLOUD_APP, CLIMATE, Presence.PRESENT)
+        assert harness.sent("vehicle") == [*asked, asked[1]]  # nobody has answered the second one
+        assert harness.outcomes(ROUTE) == {"delivered": 1}
+        assert [each.payload for each in harness.sent("cloud")] == [b"done"]
+
+
+async def test_a_response_that_comes_after_its_request_was_unpacked_settles_it_too() -> None:
+    async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
+        asked = request(harness.clock.ms, CLOUD_APP, CLIMATE, ttl=5000)
+        harness.arrive("cloud", asked)
+        vehicle = harness.transports["vehicle"]
+        vehicle.set_presence(CLOUD_APP, CLIMATE, Presence.ABSENT)
+        vehicle.lose_link()
+        vehicle.set_presence(CLOUD_APP, CLIMATE, Presence.PRESENT)  # it is in its lane, and cannot be sent
+        harness.arrive("vehicle", response(harness.clock.ms, asked))
+        assert harness.outcomes(ROUTE) == {"delivered": 1}
+        vehicle.restore_link()
+        assert harness.sent("vehicle") == [asked]

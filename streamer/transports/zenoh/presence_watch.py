@@ -7,7 +7,8 @@ somebody listens to everything, Zenoh goes through all of them whenever a publis
 and nobody can have many made at once. All other flows are *polled* (`_ask`): when they come, when a node comes or is lost,
 and one after the other. That takes 1 µs if there is a publisher: what is sent often has one (`sender`), and others are
 *kept*. A kept one takes 4 KiB and makes every new flow slower (by 0.15 µs), so they have a bound as well; beyond it a
-publisher is declared for each poll. Undeclaring leaves nothing behind, here or in other nodes.
+publisher is declared for each poll. Undeclaring leaves nothing behind between peers. As a client of a router, each key that
+was declared costs memory for the life of the session (docs/operations.md, "What Zenoh keeps").
 """
 
 import asyncio
