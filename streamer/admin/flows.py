@@ -14,7 +14,7 @@ from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.running import RunningStreamer
 from streamer.admin.status import lanes_of
 from streamer.admin.turns import in_turn
-from streamer.delivery.lane import QUEUED, Hold, Lane
+from streamer.delivery.lane import HOLDS, QUEUED, Hold, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.uprotocol.uri import UUri
 
@@ -24,6 +24,7 @@ STATES: dict[str, Callable[[Lane], bool]] = {
     "paused": lambda lane: bool(lane.hold & Hold.PAUSED),
     "absent": lambda lane: bool(lane.hold & Hold.ABSENT) and lane.waiting_messages > 0,
     "backoff": lambda lane: bool(lane.hold & Hold.BACKOFF),
+    "unconfirmed": lambda lane: bool(lane.hold & Hold.UNCONFIRMED),
     "all": lambda lane: True,
 }
 
@@ -92,7 +93,7 @@ def _flow(lane: Lane, now_s: float) -> dict[str, Any]:
         "bytes": lane.bytes,
         "unconfirmed": lane.unconfirmed,
         "in_flight": lane.in_flight,
-        "held": [str(hold.name).lower() for hold in (Hold.BACKOFF, Hold.ABSENT, Hold.PAUSED) if lane.hold & hold],
+        "held": [str(hold.name).lower() for hold in HOLDS if lane.hold & hold],
         "oldest_age_s": 0.0 if head is None else round(max(0.0, now_s - head.entered_s), 3),
         "priority": f"CS{lane.top}" if lane.top >= 0 else None,
     }

@@ -17,7 +17,7 @@ from streamer.admin.running import RunningStreamer
 from streamer.admin.server import unready
 from streamer.admin.turns import in_turn
 from streamer.config.shown import fingerprint
-from streamer.delivery.lane import CLASSES, Hold, Lane
+from streamer.delivery.lane import CLASSES, HOLDS, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount
 from streamer.journal.entries import JournalError
@@ -133,7 +133,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.by_class = [0] * CLASSES
-        self.held = dict.fromkeys((Hold.BACKOFF, Hold.ABSENT, Hold.PAUSED), 0)
+        self.held = dict.fromkeys(HOLDS, 0)
 
     def add(self, lane: Lane) -> None:
         if lane.live:

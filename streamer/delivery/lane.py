@@ -71,6 +71,10 @@ MAY_HAVE_ARRIVED: Final = 8
 """Of a delivery: it was sent while somebody listened, so it is not reported as failed if its time runs out."""
 
 
+HOLDS: Final = tuple(hold for hold in Hold if hold)
+"""Every reason why a lane may not send."""
+
+
 class Delivery:
     """One message on its way over one route.
 

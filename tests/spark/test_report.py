@@ -72,6 +72,7 @@ def test_outcomes_are_summed_by_route(figures: dict[str, Any]) -> None:
         "unwanted": 0,
         "unheard": 0,
         "sampled_out": 0,
+        "unconfirmed": 0,
     }
     assert first["delivered_share"] == pytest.approx(90 / 97)
     totals = figures["outcomes"]["totals"]

@@ -80,7 +80,8 @@ export function flows(root) {
     none: "No flow waits like that: what has arrived is on its way, or delivered.",
     fields: [
       field("State", "state", { choices: [["", "waiting"], ["held", "held for any reason"], ["paused", "paused"],
-        ["absent", "its receiver is absent"], ["backoff", "backing off"], ["all", "all flows"]] }),
+        ["absent", "its receiver is absent"], ["backoff", "backing off"],
+        ["unconfirmed", "too much of it is unconfirmed"], ["all", "all flows"]] }),
       field("Route", "route"), field("Endpoint", "endpoint"), field("Source", "source", PATTERN), field("Sink", "sink"),
     ],
     columns: () => [

@@ -120,5 +120,5 @@ def test_a_flow_is_held_for_each_reason_as_long_as_something_waits_in_it() -> No
     queue.lane((topic(9), None)).set_hold(Hold.ABSENT)
     for lane in queue.lanes.values():
         counted.add(lane)
-    assert counted.held == {Hold.BACKOFF: 1, Hold.ABSENT: 0, Hold.PAUSED: 2}
+    assert counted.held == {Hold.BACKOFF: 1, Hold.ABSENT: 0, Hold.PAUSED: 2, Hold.UNCONFIRMED: 0}
     assert counted.by_class[:4] == [1, 1, 1, 0]
