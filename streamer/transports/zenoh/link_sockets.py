@@ -13,11 +13,13 @@ connection open, because Zenoh shuts it down before it closes it, and they still
 """
 
 import asyncio
+import contextlib
 import fcntl
 import math
 import os
 import socket
 import stat
+import struct
 import sys
 import termios
 import time
@@ -37,6 +39,7 @@ _EARLIER_S = 0.5  # a link may have been open for so long when its event comes
 _DESCRIPTORS = "/proc/self/fd"
 _STREAMS = ("tcp", "tls")
 _ZERO = bytes(4)
+_NO_LINGER = struct.pack("ii", 0, 0)
 
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)  # struct tcp_info of Linux 4.1 or newer
 _ESTABLISHED = 1
@@ -83,7 +86,7 @@ class LinkSocket:
 
     def close(self) -> None:
         """Close the duplicate."""
-        self._connection.close()
+        _close(self._connection)
 
     def _unacknowledged(self) -> int:
         held = fcntl.ioctl(self._connection, termios.TIOCOUTQ, _ZERO)
@@ -100,7 +103,7 @@ class _Found(NamedTuple):
     def close(self) -> None:
         """Nobody takes the connections over."""
         for connection, _ in self.by_inode.values():
-            connection.close()
+            _close(connection)
 
 
 class LinkSockets:
@@ -263,6 +266,16 @@ def _connections(wanted: Collection[Ends]) -> Iterator[tuple[Ends, int, socket.s
         except OSError:  # not connected
             pass
         connection.close()
+
+
+def _close(connection: socket.socket) -> None:
+    """Close what may be the last descriptor of a connection, without waiting for the other end.
+
+    Zenoh sets SO_LINGER: whoever closes last waits for up to 10 s while a stopped receiver does not take the rest.
+    """
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    connection.close()
 
 
 def _text(address: tuple[str, int]) -> str:
