@@ -66,7 +66,7 @@ class LinkSocket:
         """Whether the connection holds no more than the limit."""
         try:
             return self._unacknowledged() <= self._limit
-        except OSError:
+        except (OSError, ValueError):  # a closed one has no descriptor
             return False
 
     def look(self, now_s: float) -> None:
@@ -76,7 +76,7 @@ class LinkSocket:
         try:
             unacknowledged = self._unacknowledged()
             info = self._connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO_BYTES)
-        except OSError:
+        except (OSError, ValueError):
             return
         if len(info) >= _INFO_BYTES:
             acknowledged = int.from_bytes(info[_ACKNOWLEDGED_AT : _ACKNOWLEDGED_AT + 8], sys.byteorder)
