@@ -17,7 +17,7 @@ from tests.certificates import write_certificates
 from tests.ports import free_port
 from tests.tokens import AUDIENCE, ISSUER, write_keys
 from tests.unit.admin.daemon import DaemonHarness, running
-from tests.unit.admin.test_port_tls import client, post, tls
+from tests.unit.admin.tls_port import client, post, tls
 from tests.waiting import until
 
 _watched: dict[str, list[str]] = {}

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,9 @@ from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.logs import audit
 from tests.certificates import write_certificates
 from tests.flow.harness import SPEED
-from tests.unit.admin.daemon import DaemonHarness, running
-from tests.unit.admin.test_port_access import PAUSE, audited
+from tests.unit.admin.daemon import running
+from tests.unit.admin.test_port_access import audited
+from tests.unit.admin.tls_port import client, post, tls
 
 
 @pytest.fixture(scope="module")
@@ -28,26 +28,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
     write_certificates(folder)
     return folder
-
-
-def tls(certificates: Path, **changes: str) -> dict[str, str]:
-    files = {"cert_file": "server.pem", "key_file": "server.key", "client_ca_file": "ca.pem"} | changes
-    return {key: str(certificates / name) for key, name in files.items() if name}
-
-
-def client(certificates: Path, who: str | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
-    if who is not None:
-        context.load_cert_chain(certificates / f"{who}.pem", certificates / f"{who}.key")
-    return context
-
-
-async def post(served: DaemonHarness, context: ssl.SSLContext, headers: dict[str, str]) -> int:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"https://127.0.0.1:{served.port}/api/v1/pause", json=PAUSE, headers=headers, ssl=context) as answer,
-    ):
-        return answer.status
 
 
 async def test_the_port_speaks_tls_and_a_certificate_stands_for_the_token(
