@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from spark_jobs import arguments, job, nightly, records
+from spark_jobs import arguments, job, nightly, quarantine, records
 from spark_jobs.batch import Batch, batches
 from spark_jobs.job import Job
 from spark_jobs.manifests import Manifest, Manifests, gone, grown, united
@@ -219,7 +219,8 @@ def test_a_job_alone_leaves_the_trends_to_the_next_night_and_all_tables_if_it_is
     harness.files = {DATE: {"a": A}}
     harness.night()
     monkeypatch.setattr(job, "session", lambda _, **__: None)
-    monkeypatch.setattr(records, "files", lambda _, __, dates: {date: harness.files.get(date, {}) for date in dates})
+    monkeypatch.setattr(records, "files", lambda _, __, dates, strict: {date: harness.files.get(date, {}) for date in dates})
+    monkeypatch.setattr(quarantine, "refused", lambda *_: {})
     monkeypatch.setattr(job, "Storage", MagicMock())
     monkeypatch.setattr(job, "Manifests", lambda _, __: harness.manifests)
     monkeypatch.setattr(job, "run", harness._run)
