@@ -15,8 +15,9 @@ Messages of one *flow* take the same way. Those of a flow that were seen by the 
   it is, because which streamer has made it good is not known.
 * A message of which only set-aside copies were recorded is delivered: the streamer had it before.
 
-The order of the streamers comes from their clocks if these are known well enough; otherwise from where messages stopped, and
-from who saw most.
+The order of the streamers comes from their clocks if these are known well enough; otherwise from the kinds of networks, if
+only one can hand over to the other; from where messages stopped; and from who saw most, or if each of them lacks some, from
+clocks that show one order in every message.
 """
 
 from collections import Counter, defaultdict
@@ -158,11 +159,24 @@ def rank(signatures: Sequence[Signature], source: str | None, trust: Trust) -> d
                 elif y not in first and x not in passed:
                     stopped[x, y] += signature.messages  # what stops at X does not get to Y
 
+    left, entered = _networks(signatures)
+
+    def hands_over(x: str, y: str) -> bool:
+        return _fit(left[x], entered[y]) and not _fit(left[y], entered[x])
+
     def compare(x: str, y: str) -> int:
-        evidence = [stopped, alone]
         if source in (x, y):
             return -1 if source == x else 1
-        for votes in [later, *evidence] if trust(x, y) else [*evidence, later]:
+        if trust(x, y):
+            evidence = [later, stopped, alone]
+        elif hands_over(x, y) or hands_over(y, x):
+            return -1 if hands_over(x, y) else 1
+        else:
+            # Both lack some: one of them by a gap in its traces, and their numbers do not tell which. Clocks that show one
+            # order in every message do.
+            has_gap = alone[x, y] and alone[y, x] and not (later[x, y] and later[y, x])
+            evidence = [stopped, later, alone] if has_gap else [stopped, alone, later]
+        for votes in evidence:
             if votes[x, y] != votes[y, x]:
                 return -1 if votes[x, y] > votes[y, x] else 1
         return -1 if x < y else 1
@@ -173,6 +187,17 @@ def rank(signatures: Sequence[Signature], source: str | None, trust: Trust) -> d
         return wins[y] - wins[x] or compare(x, y)
 
     return {name: number for number, name in enumerate(sorted(everyone, key=cmp_to_key(place)))}
+
+
+def _networks(signatures: Iterable[Signature]) -> tuple[Mapping[str, set[str | None]], Mapping[str, set[str | None]]]:
+    """The kinds of networks into which each streamer passed messages, and those from which it passed them."""
+    left: dict[str, set[str | None]] = defaultdict(set)
+    entered: dict[str, set[str | None]] = defaultdict(set)
+    for each in (each for signature in signatures for each in signature.sightings):
+        if each.outcome == "delivered":
+            left[each.streamer].add(each.egress_kind)
+            entered[each.streamer].add(each.ingress_kind)
+    return left, entered
 
 
 def rank_crowded(signatures: Iterable[Signature]) -> dict[str, int]:
