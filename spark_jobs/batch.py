@@ -25,6 +25,8 @@ from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
 from spark_jobs.tables import Table
 
+DATES_AT_ONCE = 30
+"""Of a query: its plan grows with them, and of trend tables, each date looks back on 14 days."""
 TREND_DAYS = 14
 """How many days before a date its trend tables look back on."""
 _LIGHT_ROWS = 100_000
@@ -161,12 +163,12 @@ def size_bytes(dates: Iterable[dt.date], files: Mapping[dt.date, Mapping[str, Fi
 
 
 def batches(dates: Iterable[dt.date], files: Mapping[dt.date, Mapping[str, File]]) -> list[tuple[dt.date, ...]]:
-    """Put ascending dates together as long as their files have no more than `SMALL_BYTES`."""
+    """Put ascending dates together, up to `DATES_AT_ONCE`, as long as their files have no more than `SMALL_BYTES`."""
     made: list[list[dt.date]] = []
     size = 0
     for date in sorted(dates):
         own = size_bytes([date], files)
-        if not made or size + own > SMALL_BYTES:
+        if not made or size + own > SMALL_BYTES or len(made[-1]) == DATES_AT_ONCE:
             made.append([])
             size = 0
         made[-1].append(date)

@@ -40,7 +40,7 @@ from spark_jobs import (
     traffic_matrix,
     ttl_margin,
 )
-from spark_jobs.batch import TREND_DAYS, Batch, batches, days, shown
+from spark_jobs.batch import DATES_AT_ONCE, TREND_DAYS, Batch, batches, days, shown
 from spark_jobs.job import CANNOT_BEGIN, Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
@@ -68,8 +68,6 @@ JOBS = (
 _AT_ONCE = 2
 """So many jobs: while Spark plans one of them, the cores are free for the other. No more tasks run than there are cores, so
 they share the memory that one job would have."""
-_TREND_DATES = 30
-"""So many dates at once: their tables are small, but each looks back on 14 days."""
 
 
 class NightlyRun:
@@ -144,8 +142,8 @@ class NightlyRun:
         for part in batches(wanted, files):
             self._run_record_jobs({date: wanted[date] for date in part}, files, looked_back_on)
         # Even after a failure: a trend job may not need the failed one, and is skipped if it does.
-        for start in range(0, len(followers), _TREND_DATES):
-            self._run_jobs(dict.fromkeys(followers[start : start + _TREND_DATES], self._trend_jobs))
+        for start in range(0, len(followers), DATES_AT_ONCE):
+            self._run_jobs(dict.fromkeys(followers[start : start + DATES_AT_ONCE], self._trend_jobs))
         names = {job.name for job in self._trend_jobs}
         for date in sorted(moved):
             is_behind = any(names & self.failed.get(later, set()) for later in self._followers({date}))

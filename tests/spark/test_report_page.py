@@ -364,3 +364,28 @@ def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desktop(browser: 
             assert look[place][3] <= width_px  # wide tables scroll in their own box, the page does not
             assert look[place][5:] == [0, 0]
         assert light[place][4] != dark[place][4]
+
+
+_PRINTED = """<!DOCTYPE html><body><iframe width="1046" height="800" src="report.html"></iframe><pre id="seen"></pre><script>
+const all = () => {
+  const page = document.querySelector("iframe").contentDocument
+  const cut = [...page.querySelectorAll("table, svg")].filter(each => each.getBoundingClientRect().right > 1046)
+  return [[page.querySelectorAll("table").length], cut.map(each => each.closest("section")?.id)]
+}
+onload = () => document.getElementById("seen").textContent = JSON.stringify(all())
+</script>"""
+"""At the width of A4 across, less the margins; with the rules for print on the screen."""
+
+
+@pytest.mark.chromium
+def test_print_has_every_column(browser: str, tmp_path: Path) -> None:
+    rows = collected("gateway.of.vehicle.0001", "to-the-cloud-and-back", routes=30)
+    rows["health"] = [rows["health"][0] | {"missing_hours": "3,4,5,13,17", "clock_skew_ms": -3_600_000.0}]
+    source = render(figures(rows, DAY, MADE))
+    assert "@page { size: A4 landscape; margin: 10mm; }" in source
+    assert "@media print" in source
+    (tmp_path / "report.html").write_text(source.replace("@media print", "@media all"), encoding="utf-8")
+    (tmp_path / "probe.html").write_text(_PRINTED)
+    (tables,), cut = seen(browser, tmp_path, 1)
+    assert tables > 15
+    assert cut == []
