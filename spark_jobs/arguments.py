@@ -17,6 +17,8 @@ class JobArguments:
     slo: str | None
     lookback_days: int
     """Without dates: how many days before today are considered. 0 if dates are required."""
+    strict: bool = False
+    """Whether a trace file that cannot be used stops the run, instead of being left out."""
 
 
 def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> JobArguments:
@@ -34,6 +36,9 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
     parser.add_argument("--output", type=_path, required=True, help="folder for the tables, likewise")
     parser.add_argument(
         "--slo", metavar="FILE", help="YAML file with the routes' targets (default: none, the table slo stays empty)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="stop at a trace file that cannot be used (default: leave it out, and say so)"
     )
     if not dates_required:
         parser.add_argument(
@@ -55,7 +60,8 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
         parser.error(f"--from {first} is after --to {last}")
     days = range((last - first).days + 1) if first else ()
     dates = tuple(first + dt.timedelta(days=day) for day in days)
-    return JobArguments(dates, given.input, given.output, given.slo, 0 if dates_required else given.lookback_days)
+    lookback_days = 0 if dates_required else given.lookback_days
+    return JobArguments(dates, given.input, given.output, given.slo, lookback_days, given.strict)
 
 
 def _date(text: str) -> dt.date:

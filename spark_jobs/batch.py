@@ -21,10 +21,12 @@ from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, records, rollup
 from spark_jobs.clocks import Sightings
-from spark_jobs.records import SMALL_BYTES, File, Gathered
+from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
 from spark_jobs.tables import Table
 
+DATES_AT_ONCE = 30
+"""Of a query: its plan grows with them, and of trend tables, each date looks back on 14 days."""
 TREND_DAYS = 14
 """How many days before a date its trend tables look back on."""
 _LIGHT_ROWS = 100_000
@@ -34,7 +36,10 @@ _LIGHT_BYTES = 4 << 20
 
 @dataclass
 class Batch:
-    """Some dates, ascending. `reach`: how many days before and after them its records are read at most. For any thread."""
+    """Some dates, ascending. `reach`: how many days before and after them its records are read at most. For any thread.
+
+    `left_out`: files that are not read (`quarantine`), and gets those that turn out to be broken. None: these are faults.
+    """
 
     spark: SparkSession
     input: str
@@ -42,6 +47,7 @@ class Batch:
     dates: tuple[dt.date, ...]
     slo: str | None = None
     reach: tuple[int, int] = (0, 0)
+    left_out: LeftOut | None = None
     _read: dict[tuple[dt.date, ...], DataFrame] = field(default_factory=dict)
     _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
@@ -64,11 +70,12 @@ class Batch:
         if not is_small(self.spark):
             return None
         folder = self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-nightly-"))
-        return records.gathered(self.spark, self.input, around(self.dates, -self.reach[0], self.reach[1]), Path(folder))
+        dates = around(self.dates, -self.reach[0], self.reach[1])
+        return records.gathered(self.spark, self.input, dates, Path(folder), self.left_out)
 
     @cached_property
     def _everything(self) -> DataFrame:
-        return records.read(self.spark, self.input, around(self.dates, -self.reach[0], self.reach[1]))
+        return records.read(self.spark, self.input, around(self.dates, -self.reach[0], self.reach[1]), self.left_out)
 
     @property
     def rollup(self) -> DataFrame:
@@ -156,12 +163,12 @@ def size_bytes(dates: Iterable[dt.date], files: Mapping[dt.date, Mapping[str, Fi
 
 
 def batches(dates: Iterable[dt.date], files: Mapping[dt.date, Mapping[str, File]]) -> list[tuple[dt.date, ...]]:
-    """Put ascending dates together as long as their files have no more than `SMALL_BYTES`."""
+    """Put ascending dates together, up to `DATES_AT_ONCE`, as long as their files have no more than `SMALL_BYTES`."""
     made: list[list[dt.date]] = []
     size = 0
     for date in sorted(dates):
         own = size_bytes([date], files)
-        if not made or size + own > SMALL_BYTES:
+        if not made or size + own > SMALL_BYTES or len(made[-1]) == DATES_AT_ONCE:
             made.append([])
             size = 0
         made[-1].append(date)

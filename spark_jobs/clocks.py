@@ -8,8 +8,9 @@ if it is far above any transit.
 """
 
 import datetime as dt
+import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ ONE_WAY_MIN_US = 1_000_000
 MAX_SIGHTINGS = 200_000
 """Beyond that, only the pairs of authorities with the most records are told apart."""
 _SIGHTINGS_PER_PAIR = 100
+_HUBS = 8
+"""Of a flow that many streamers see, each is compared with so many of the busiest: not all of them with each other."""
 _ENOUGH_MESSAGES = 10
 _HOUR_US = 3_600_000_000
 TELLING = "telling_age_us"
@@ -173,7 +176,7 @@ def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
         side.ways[row.ingress, row.egress] = side.ways.get((row.ingress, row.egress), 0) + row.messages
     pairs: dict[tuple[str, str], list[_Difference]] = defaultdict(list)
     for (source, _), sides in flows.items():
-        for x, y in combinations(sorted(sides), 2):
+        for x, y in _compared(sides, total):
             if common := sides[x].ages_us.keys() & sides[y].ages_us.keys():
                 age_us = median(sides[y].ages_us[hour] - sides[x].ages_us[hour] for hour in common)
                 messages = sum(min(sides[x].messages[hour], sides[y].messages[hour]) for hour in common)
@@ -183,8 +186,21 @@ def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
 
 
 def _link(differences: list[_Difference]) -> _Link:
-    """The skew of Y relative to X. Tries each endpoint of X as the one towards Y."""
-    used = [each for each in differences if each.messages >= _ENOUGH_MESSAGES] or differences
+    """The skew of Y relative to X. Flows of few messages count only if the others do not tell it from both directions.
+
+    Otherwise broadcasts, all in one direction, would hide the few messages in the other one.
+    """
+    enough = [each for each in differences if each.messages >= _ENOUGH_MESSAGES]
+    for used in (enough, differences):
+        if found := _both_ways(used):
+            return found
+    used = enough or differences
+    nearest = min((each.age_us for each in used), key=abs)
+    return _Link(nearest if abs(nearest) >= ONE_WAY_MIN_US else None, sum(each.messages for each in used), False)
+
+
+def _both_ways(used: list[_Difference]) -> _Link | None:
+    """The skew of Y relative to X, from flows in both directions. Tries each endpoint of X as the one towards Y."""
     found: list[tuple[int, float, float]] = []
     for endpoint in {end for each in used for end in each.way if end is not None}:
         there = [each for each in used if (each.sign or (each.way[1] == endpoint)) > 0]
@@ -193,26 +209,43 @@ def _link(differences: list[_Difference]) -> _Link:
             least, most = min(each.age_us for each in there), max(each.age_us for each in back)
             if least > most:  # otherwise this endpoint leads away from Y: no transit is negative
                 found.append((sum(each.messages for each in there + back), least - most, (least + most) / 2))
-    if found:
-        messages, _, skew_us = max(found)
-        return _Link(skew_us, messages, True)
-    nearest = min((each.age_us for each in used), key=abs)
-    return _Link(nearest if abs(nearest) >= ONE_WAY_MIN_US else None, sum(each.messages for each in used), False)
+    if not found:
+        return None
+    messages, _, skew_us = max(found)
+    return _Link(skew_us, messages, True)
+
+
+def _compared(names: Collection[str], total: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs of the streamers of a flow whose clocks are compared, each in alphabetical order."""
+    if len(names) <= _HUBS:
+        return list(combinations(sorted(names), 2))
+    hubs = heapq.nsmallest(_HUBS, names, key=lambda name: (-total[name], name))
+    return sorted({(min(hub, name), max(hub, name)) for hub in hubs for name in names if name != hub})
 
 
 def _spread(total: Mapping[str, int], links: Mapping[tuple[str, str], _Link]) -> dict[str, ClockEstimate]:
     """The clocks from the reference outwards, over the best known links first."""
+    ordered = sorted(links, key=lambda pair: (links[pair].both_ways, links[pair].messages, pair), reverse=True)
+    beside: dict[str, list[int]] = defaultdict(list)
+    for place, pair in enumerate(ordered):
+        for name in pair:
+            beside[name].append(place)
     clocks: dict[str, ClockEstimate] = {}
     for reference in sorted(total, key=lambda name: (-total[name], name)):
         if reference in clocks:
             continue
         clocks[reference] = ClockEstimate(0.0, None, 0, reference)
-        while edges := [pair for pair in links if (pair[0] in clocks) != (pair[1] in clocks)]:
-            x, y = max(edges, key=lambda pair: (links[pair].both_ways, links[pair].messages, pair))
+        edges = list(beside[reference])  # by their places in `ordered`, and in ascending order: a heap
+        while edges:
+            x, y = ordered[heapq.heappop(edges)]
+            if x in clocks and y in clocks:
+                continue
             link = links[x, y]
             known, new, sign = (x, y, 1) if x in clocks else (y, x, -1)
             skew_us = (clocks[known].skew_us or 0) + sign * (link.skew_us or 0)
             is_known = link.both_ways or abs(skew_us) >= ONE_WAY_MIN_US
             group = clocks[known].group if link.both_ways else new
             clocks[new] = ClockEstimate(skew_us if is_known else None, reference, link.messages, group)
+            for place in beside[new]:
+                heapq.heappush(edges, place)
     return clocks

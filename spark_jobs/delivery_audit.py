@@ -29,13 +29,14 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from spark_jobs import clocks, job
+from spark_jobs import clocks, job, wide
 from spark_jobs.clocks import Sightings, number_of
 from spark_jobs.flows import CROWDED, crowded, flow_hash, told_apart, without_crowded_ends
 from spark_jobs.session import broadcast, small_frame
 from spark_jobs.spans import ALWAYS, DAY_MS, REACH_DAYS, SkewsUs, Spans, topic_spans
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
-from spark_jobs.verdict import Sighting, Signature, Verdict, judge, judge_crowded, leads, rank
+from spark_jobs.verdict import Sighting, Signature, Verdict, judge, judge_crowded, leads, rank, rank_crowded
+from spark_jobs.wide import WIDE, Shown
 
 GRACE_US = 600_000_000
 """A message is lost only if the next streamer's records reach so far beyond the time of the hand-over."""
@@ -85,16 +86,18 @@ def transform(
     `most` signatures, some flows are crowded (`flows`): which ones is another query.
     """
     spark = records.sparkSession
-    clock = {date: clocks.estimate(_clocked(sightings, date)) for date in dates}
+    seen = {date: _clocked(sightings, date) for date in dates}
+    clock = {date: clocks.estimate(seen[date]) for date in dates}
     skews_us = {date: {name: round(each.skew_us or 0) for name, each in clock[date].items()} for date in dates}
-    of_dates = _of_dates(records, dates)
-    messages = keep(fates(of_dates, skews_us))
+    of_dates, has_wide = wide.marked(_of_dates(records, dates), seen)
+    messages = keep(fates(of_dates, skews_us, has_wide))
     counted = _counted(messages).limit(most + 1).collect()
     if len(counted) > most:
-        of_dates = crowded(of_dates, _flows_apart(of_dates, most))
-        messages = keep(fates(of_dates, skews_us, is_crowded=True))
+        of_dates = crowded(of_dates, _flows_apart(of_dates, most, has_wide))
+        messages = keep(fates(of_dates, skews_us, has_wide, is_crowded=True))
         counted = _counted(messages).collect()
-    verdicts = _verdicts(of_dates, counted, clock, skews_us)
+    totals = {date: _totals(each) for date, each in seen.items()} if has_wide else {}
+    verdicts = _verdicts(of_dates, counted, clock, skews_us, totals)
     topics = {each.flow ^ number_of(each.date) for each in verdicts if each.verdict.missing_at and each.sink is None}
     spans = Spans(sightings, topic_spans(records, topics), skews_us)
     signatures, findings = [], []
@@ -111,48 +114,73 @@ def transform(
     )
 
 
-def fates(of_dates: DataFrame, skews_us: SkewsUs, is_crowded: bool = False) -> DataFrame:
+def fates(of_dates: DataFrame, skews_us: SkewsUs, has_wide: bool = False, is_crowded: bool = False) -> DataFrame:
     """One row per message: id, signature, `last_us` from msg_ts to the last confirmation, by corrected clocks.
 
-    `is_crowded`: some records are of crowded flows. Of these, only two records of a message count for its signature.
+    `has_wide`: some records are of wide flows (`wide`). `is_crowded`: some are of crowded flows. Of these, only two records
+    of a message count for its signature.
     """
-    confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - _skew_us(skews_us)
+    confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - sf.coalesce("skew_us", sf.lit(0))
     confirmed_us = sf.when(sf.col("outcome") == "delivered", confirmed_us)
-    rows = _numbered(of_dates).withColumns({"record": _record(), "confirmed_us": confirmed_us})
+    rows = _hashed(_with_skew(_numbered(of_dates), skews_us), has_wide).withColumn("confirmed_us", confirmed_us)
+    kept = ["id", "confirmed_us", *_HASHED[: None if has_wide else 1]]
     last_us = sf.max("confirmed_us").alias("last_us")
     if not is_crowded:
-        return _summed(rows.select("id", "record", "confirmed_us"), last_us).select("id", "signature", "last_us")
+        return _summed(rows.select(*kept), has_wide, last_us).select("id", "signature", "last_us")
     two = sf.xxhash64(sf.min("record"), sf.max("record")).alias("two")
-    summed = _summed(rows.select("id", "record", "confirmed_us", CROWDED), last_us, two, sf.bool_or(CROWDED).alias(CROWDED))
+    summed = _summed(rows.select(*kept, CROWDED), has_wide, last_us, two, sf.bool_or(CROWDED).alias(CROWDED))
     return summed.select(
         "id", sf.when(sf.col(CROWDED), sf.col("two")).otherwise(sf.col("signature")).alias("signature"), "last_us"
     )
 
 
-def _record() -> Column:
-    """The hash of what counts of a record that is `_numbered`."""
-    return sf.xxhash64("flow", *_KIND)
+_HASHED = ("record", WIDE, "place", "aside")
 
 
-def _summed(rows: DataFrame, *more: Column) -> DataFrame:
-    """Rows with id and record → id, signature and more for each message.
+def _hashed(rows: DataFrame, has_wide: bool) -> DataFrame:
+    """With `record`, the hash of what counts of a record that is `_numbered`; and of a wide one, what is counted."""
+    record = sf.xxhash64("flow", *_KIND)
+    if not has_wide:
+        return rows.withColumn("record", record)
+    is_wide = sf.col(WIDE)
+    return rows.withColumns(
+        {
+            "record": sf.when(is_wide, sf.xxhash64("flow", *wide.KIND)).otherwise(record),
+            "place": sf.when(is_wide & (sf.col("outcome") == "delivered"), wide.place()),
+            "aside": is_wide & (sf.col("outcome") == "duplicate"),
+        }
+    )
+
+
+def _summed(rows: DataFrame, has_wide: bool, *more: Column) -> DataFrame:
+    """Rows that are `_hashed` and have an id → id, signature and more for each message.
 
     The halves of the hashes are summed up apart: a message may have been repeated a million times, and nothing may overflow.
     The shuffle comes before that: a message has few records at one streamer, so a sum before the shuffle would not pay.
+    Of a wide message count which records there are, and how many copies, but not how many streamers.
     """
     upper = sf.sum(sf.shiftright("record", _HALF_BITS)).alias("upper")
     lower = sf.sum(sf.col("record").bitwiseAND((1 << _HALF_BITS) - 1)).alias("lower")
+    signature = sf.xxhash64("upper", "lower")
+    if has_wide:
+        extra = sf.count("place") - sf.count_distinct("place")
+        kinds = sf.sort_array(sf.collect_set(sf.when(sf.col(WIDE), sf.col("record"))))
+        more = (*more, kinds.alias("kinds"), extra.alias("extra"), sf.count_if("aside").alias("asides"))
+        of_wide = sf.xxhash64("kinds", "extra", "asides")
+        signature = sf.when(sf.size("kinds") > 0, of_wide).otherwise(signature)
     summed = rows.repartition("id").groupBy("id").agg(upper, lower, *more)
-    return summed.withColumn("signature", sf.xxhash64("upper", "lower"))
+    return summed.withColumn("signature", signature)
 
 
-def _flows_apart(of_dates: DataFrame, most: int) -> list[int]:
+def _flows_apart(of_dates: DataFrame, most: int, has_wide: bool) -> list[int]:
     """The flows with the most messages, by their hashes, as many as have `most` signatures together.
 
     None that has more than a hundredth of them alone: its sender makes them up.
     """
-    rows = _numbered(of_dates).select("id", _record().alias("record"), flow_hash().alias("way"))
-    signatures = _summed(rows, sf.first("way").alias("way")).groupBy("way", "signature").agg(sf.count("*").alias("alike"))
+    rows = _hashed(_numbered(of_dates), has_wide).withColumn("way", flow_hash())
+    rows = rows.select("id", "way", *_HASHED[: None if has_wide else 1])
+    alike = _summed(rows, has_wide, sf.first("way").alias("way")).groupBy("way", "signature")
+    signatures = alike.agg(sf.count("*").alias("alike"))
     flows = signatures.groupBy("way").agg(sf.sum("alike").alias("messages"), sf.count("*").alias("signatures"))
     few = flows.where(sf.col("signatures") <= max(1, most // 100)).orderBy(sf.desc("messages"), "way").limit(most).collect()
     together = accumulate(row.signatures for row in few)
@@ -196,13 +224,14 @@ def _of_messages(of_dates: DataFrame, wanted: DataFrame) -> DataFrame:
     return _numbered(near).join(sf.broadcast(wanted), "id")
 
 
-def _skew_us(skews_us: SkewsUs) -> Column:
-    skew = sf.lit(0)
-    for date, of_date in skews_us.items():
-        for name, value in of_date.items():
-            if value:
-                skew = sf.when((sf.col("date") == sf.lit(date)) & (sf.col("streamer") == name), value).otherwise(skew)
-    return skew.cast("long")
+def _with_skew(records: DataFrame, skews_us: SkewsUs) -> DataFrame:
+    """With `skew_us`, of the streamer on the date; null if it is 0. A join: an expression would grow with the streamers."""
+    rows = [(date, name, skew_us) for date, each in skews_us.items() for name, skew_us in each.items() if skew_us]
+    if not rows:
+        return records.withColumn("skew_us", sf.lit(None).cast("long"))
+    return records.join(
+        broadcast(records.sparkSession, rows, "date DATE, streamer STRING, skew_us BIGINT"), ["date", "streamer"], "left"
+    )
 
 
 def _clocked(sightings: Iterable[Sightings], date: dt.date) -> list[Sightings]:
@@ -234,17 +263,16 @@ def _verdicts(
     counted: Sequence[Any],
     clock: ClocksOfDates,
     skews_us: SkewsUs,
+    totals: Mapping[dt.date, Mapping[str, int]],
 ) -> list[_FlowVerdict]:
-    """The verdict on each signature."""
+    """The verdict on each signature. `totals`: see `wide.shown`; none if no flow is wide."""
     of_example = {row.example: row for row in counted}
     examples = small_frame(of_dates.sparkSession, [(each,) for each in of_example], "id BIGINT")
-    shown = (
-        without_crowded_ends(_of_messages(of_dates, examples))
-        .groupBy("date", "flow", "id", *_SHOWN)
-        .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
-        .collect()
-    )
-    records: dict[int, list[Any]] = defaultdict(list)
+    seen_of = without_crowded_ends(_of_messages(of_dates, examples))
+    shown = _shown(seen_of.where(~sf.col(WIDE)) if totals else seen_of, skews_us)
+    if totals:
+        shown += wide.shown(seen_of, skews_us, totals)
+    records: dict[int, list[Shown]] = defaultdict(list)
     for row in shown:
         records[row.id].append(row)
     texts = {row.flow: (row.date, row.src_authority, row.sink_authority, row.msg_type) for row in shown}
@@ -252,7 +280,7 @@ def _verdicts(
     copies: dict[int, tuple[int, int]] = {}
     for example, seen in sorted(records.items()):
         alike, date = of_example[example], seen[0].date
-        flows[date][seen[0].flow].append(Signature(alike.signature, alike.messages, _sightings(seen, skews_us[date])))
+        flows[date][seen[0].flow].append(Signature(alike.signature, alike.messages, _sightings(seen)))
         copies[alike.signature] = _copies(seen)
     return [
         _FlowVerdict(date, flow, *texts[flow][1:], *copies[verdict.key], verdict)
@@ -261,25 +289,53 @@ def _verdicts(
     ]
 
 
-def _sightings(records: Iterable[Any], skews_us: Mapping[str, int]) -> tuple[Sighting, ...]:
-    """Those of one message, in the order of corrected clocks. Each record has the number of `times` that it was there."""
+def _shown(records: DataFrame, skews_us: SkewsUs) -> list[Shown]:
+    """The records of examples, those that are alike together. Runs a query."""
+    rows = (
+        records.groupBy("date", "flow", "id", *_SHOWN)
+        .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
+        .collect()
+    )
+    found = []
+    for row in rows:
+        at_us = row.at_us - skews_us[row.date].get(row.streamer, 0)
+        found.append(Shown(**row.asDict() | {"at_us": at_us}))
+    return found
+
+
+def _totals(seen: Iterable[Sightings]) -> dict[str, int]:
+    """The records that say something about clocks, by streamer."""
+    totals: dict[str, int] = defaultdict(int)
+    for each in seen:
+        totals[each.streamer] += each.messages
+    return totals
+
+
+def _sightings(records: Iterable[Shown]) -> tuple[Sighting, ...]:
+    """Those of one message, in the order of corrected clocks. What was delivered again over the same way is there twice."""
     found = []
     for row in records:
-        at_us = row.at_us - skews_us.get(row.streamer, 0)
         egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
-        ends = row.ingress_transport, row.egress_transport
-        found += [Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us, *ends)] * min(row.times, 2)
+        ends = row.ingress_transport, row.egress_transport, row.seen_at
+        found += [Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, row.at_us, *ends)] * (
+            1 + row.is_repeated
+        )
     return tuple(sorted(found, key=lambda each: each.at_us))
 
 
-def _copies(records: Sequence[Any]) -> tuple[int, int]:
+def _copies(records: Sequence[Shown]) -> tuple[int, int]:
     """How many copies were delivered again over the same way, and how many were set aside."""
     delivered: Counter[tuple[Any, ...]] = Counter()
+    extra = 0
     for row in records:
-        if row.outcome == "delivered":
+        if row.outcome != "delivered":
+            continue
+        if row.places is None:
             delivered[_kind(row)] += row.times
+        else:
+            extra += row.times - row.places
     aside = sum(row.times for row in records if row.outcome == "duplicate")
-    return sum(times - 1 for times in delivered.values()), aside
+    return extra + sum(times - 1 for times in delivered.values()), aside
 
 
 def _judged(
@@ -290,7 +346,10 @@ def _judged(
     def trust(x: str, y: str) -> bool:
         return x in clock and y in clock and clock[x].group == clock[y].group
 
-    orders = {flow: rank(signatures, texts[flow][1], trust) for flow, signatures in flows.items()}
+    orders = {
+        flow: rank_crowded(signatures) if texts[flow][1] is None else rank(signatures, texts[flow][1], trust)
+        for flow, signatures in flows.items()
+    }
     apart = {flow: signatures for flow, signatures in flows.items() if texts[flow][1] is not None}
     proven = {way for flow, signatures in apart.items() for way in leads(signatures, orders[flow])}
     for flow, signatures in flows.items():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
-from spark_jobs import arguments, records, slo_file
+from spark_jobs import arguments, quarantine, records, slo_file
 from spark_jobs.batch import Batch, around, batches, shown
 from spark_jobs.java import JavaMissingError
 from spark_jobs.manifests import Manifests
@@ -56,8 +56,8 @@ def run(job: Job, batch: Batch) -> Iterator[tuple[Table, int]]:
 def main(job: Job, argv: Sequence[str] | None = None) -> int:
     """Run a job, and the jobs that it needs, for the dates on the command line.
 
-    Returns the exit code: 2 if it cannot begin or go on. The next nightly run updates the trend tables that look back on
-    these dates; after a kill or a failure, all tables.
+    Returns the exit code: 1 if files were left out, 2 if it cannot begin or go on. The next nightly run updates the trend
+    tables that look back on these dates; after a kill or a failure, all tables.
     """
     options = arguments.parse(f"spark_jobs.{job.name}", argv)
     read = around(options.dates, -job.before, job.after)
@@ -70,12 +70,13 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
         storage.check_writable(options.output)
         with storage.alone(options.output):
             manifest_of = {date: manifests.get(date) for date in options.dates}
-            files = records.files(spark, options.input, read)
+            files = records.files(spark, options.input, read, strict=options.strict)
+            left_out = None if options.strict else quarantine.refused(storage, options.input, files)
             before = {date: manifest for date, manifest in manifest_of.items() if manifest}
             for dates in batches(options.dates, files):
                 for date in before.keys() & set(dates):
                     manifests.put(date, replace(before[date], done=False, trends=False))
-                batch = Batch(spark, options.input, options.output, dates, options.slo, reach=(job.before, job.after))
+                batch = Batch(spark, options.input, options.output, dates, options.slo, (job.before, job.after), left_out)
                 for each in (*job.needs, job):
                     for table, rows in run(each, batch):
                         sys.stdout.write(f"{shown(dates)} {table.name}: {rows} rows\n")
@@ -85,4 +86,6 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
     except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return 0
+    for line in quarantine.told(left_out or {}, options.input):
+        sys.stderr.write(f"{line}\n")
+    return 1 if left_out else 0

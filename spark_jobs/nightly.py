@@ -26,8 +26,10 @@ from spark_jobs import (
     counts,
     dead_letters,
     delivery_audit,
+    fan_out,
     latency,
     outcomes,
+    quarantine,
     records,
     redelivery,
     route_hourly,
@@ -38,7 +40,7 @@ from spark_jobs import (
     traffic_matrix,
     ttl_margin,
 )
-from spark_jobs.batch import TREND_DAYS, Batch, batches, days, shown
+from spark_jobs.batch import DATES_AT_ONCE, TREND_DAYS, Batch, batches, days, shown
 from spark_jobs.job import CANNOT_BEGIN, Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
@@ -50,6 +52,7 @@ JOBS = (
     route_hourly.JOB,
     latency.JOB,
     streamer_health.JOB,
+    fan_out.JOB,
     counts.JOB,
     traffic_matrix.JOB,
     top_talkers.JOB,
@@ -65,12 +68,11 @@ JOBS = (
 _AT_ONCE = 2
 """So many jobs: while Spark plans one of them, the cores are free for the other. No more tasks run than there are cores, so
 they share the memory that one job would have."""
-_TREND_DATES = 30
-"""So many dates at once: their tables are small, but each looks back on 14 days."""
 
 
 class NightlyRun:
-    """One run of all jobs, or of `jobs`. `batch_of` makes the batch of some dates."""
+    """One run of all jobs, or of `jobs`. `batch_of` makes the batch of some dates. `left_out`: files that it does not read,
+    to which batches add; no manifest has them, so that a date runs again once they can be read."""
 
     def __init__(
         self,
@@ -78,8 +80,10 @@ class NightlyRun:
         manifests: Manifests,
         jobs: Sequence[Job] = JOBS,
         progress: Progress | None = None,
+        left_out: records.LeftOut | None = None,
     ) -> None:
         self._batch_of, self._manifests, self._progress = batch_of, manifests, progress or Progress()
+        self._left_out = {} if left_out is None else left_out
         self._record_jobs = tuple(job for job in jobs if not job.is_trend)
         self._neighbour_jobs = tuple(job for job in self._record_jobs if job.before or job.after)
         self._trend_jobs = tuple(job for job in jobs if job.is_trend)
@@ -138,8 +142,8 @@ class NightlyRun:
         for part in batches(wanted, files):
             self._run_record_jobs({date: wanted[date] for date in part}, files, looked_back_on)
         # Even after a failure: a trend job may not need the failed one, and is skipped if it does.
-        for start in range(0, len(followers), _TREND_DATES):
-            self._run_jobs(dict.fromkeys(followers[start : start + _TREND_DATES], self._trend_jobs))
+        for start in range(0, len(followers), DATES_AT_ONCE):
+            self._run_jobs(dict.fromkeys(followers[start : start + DATES_AT_ONCE], self._trend_jobs))
         names = {job.name for job in self._trend_jobs}
         for date in sorted(moved):
             is_behind = any(names & self.failed.get(later, set()) for later in self._followers({date}))
@@ -172,7 +176,8 @@ class NightlyRun:
         self._run_jobs(wanted)
         for date, manifest in finished.items():
             if date not in self.failed:
-                self._manifests.put(date, manifest)
+                files = quarantine.accepted(manifest.files, self._left_out)
+                self._manifests.put(date, replace(manifest, files=files))
 
     def _tell_lost_files(
         self, date: dt.date, kept: Sequence[Job], jobs: Sequence[Job], before: Manifest | None, files: Files
@@ -290,7 +295,8 @@ def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 if everything was computed, 1 if a job or a report failed, 2 if it cannot begin or go on."""
+    """Returns the exit code: 0 if everything was computed, 1 if a job or a report failed or files were left out, 2 if it
+    cannot begin or go on."""
     options = arguments.parse("spark_jobs.nightly", argv, dates_required=False)
     began_s, progress = time.perf_counter(), Progress()
     try:
@@ -301,28 +307,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
         storage = Storage(spark)
         manifests = Manifests(storage, options.output)
+        left_out: records.LeftOut = {}
 
         def batch_of(dates: tuple[dt.date, ...]) -> Batch:
-            return Batch(spark, options.input, options.output, dates, options.slo, night.reach)
+            return Batch(
+                spark, options.input, options.output, dates, options.slo, night.reach, None if options.strict else left_out
+            )
 
-        night = NightlyRun(batch_of, manifests, progress=progress)
+        night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
         present = records.dates(spark, options.input)
         storage.check_writable(options.output)
         with storage.alone(options.output):
             dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
-            files = records.files(spark, options.input, {each for date in dates for each in night.reads(date)})
+            read = {each for date in dates for each in night.reads(date)}
+            files = records.files(spark, options.input, read, strict=options.strict)
+            if not options.strict:
+                known = (found.files for date in manifests.dates() if date in read and (found := manifests.get(date)))
+                left_out.update(quarantine.refused(storage, options.input, files, known))
+                files = quarantine.accepted(files, left_out)
             work = night.everything(dates) if options.dates else night.stale(dates, files)
             for date, copies in records.copies(spark, options.input, work).items():
                 told = f"left out: {len(copies)} (such as {copies[0]})"
                 progress.say(f"{date}: files with the content of another one beside them, {told}")
             succeeded = night.run(work, files, first, asked=bool(options.dates))
+            for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read
+                progress.say(line)
             for date in sorted(night.changed):
                 succeeded = _report(spark, options.output, date, progress) and succeeded
     except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
     for date in options.dates if present else ():
-        if not files[date]:
+        if not files[date] and date not in left_out:
             progress.say(f"{date}: there are no traces of that date")
     if not present:
         progress.say(f"{options.input} has no folder date=…: there are no traces")
@@ -331,7 +347,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress.say(f"dates with new tables: {len(night.changed)}, in {time.perf_counter() - began_s:.1f} s")
     for date, names in sorted(night.failed.items()):
         sys.stderr.write(f"{date}: failed: {', '.join(sorted(names))}\n")
-    return 0 if succeeded else 1
+    if left_out:
+        sys.stderr.write(f"trace files left out: {sum(map(len, left_out.values()))}\n")
+    return 0 if succeeded and not left_out else 1
 
 
 def _new(options: arguments.JobArguments, first: dt.date) -> list[dt.date]:

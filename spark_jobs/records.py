@@ -8,6 +8,7 @@ import datetime as dt
 import hashlib
 import os
 import re
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -31,6 +33,7 @@ _DATE = re.compile(r"date=(\d{4}-\d\d-\d\d)(?:\.json)?$")
 SMALL_BYTES = 96 << 20
 """Some four million records: for so many, what counts is planning and compiling."""
 _ROWS_PER_GROUP = 1 << 17
+_BELOW_DATE = re.compile(r"/date=(?=\d{4}-\d\d-\d\d/)")
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
 _PATTERN = re.compile(r"([][{}*?\\])")
 """What Spark takes for a pattern in the path of a file."""
@@ -62,7 +65,11 @@ def dates(spark: SparkSession, traces: str) -> list[dt.date]:
     return _dates(_checked(Storage(spark), traces), traces)
 
 
-def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFrame:
+LeftOut = dict[dt.date, dict[str, str]]
+"""Why files are not to be read, by their date and path below its folder: see `quarantine`."""
+
+
+def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date], left_out: LeftOut | None = None) -> DataFrame:
     """The records of these dates, as `schema.PARTITIONED`; no rows for a date without a folder. Raises InputMissingError.
 
     Only the folders of these dates are listed. A column that an older file lacks is null; a column that only a newer version
@@ -71,25 +78,30 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
     if not (folders := _folders(spark, traces, wanted)):
         return _empty(spark, PARTITIONED)
     reader = spark.read.schema(PARTITIONED).option("basePath", traces).option("pathGlobFilter", _FILES)
-    if (here := Storage(spark).local(traces)) is not None:
-        folders = [each for folder in folders for each in _without_copies(folder, Path(here, Path(folder).name))]
-    found = reader.parquet(*folders)
+    here = Storage(spark).local(traces)
+    paths = [each for folder in folders for each in _wanted_in(spark, folder, here, left_out)]
+    if not paths:
+        return _empty(spark, PARTITIONED)
+    found = reader.parquet(*paths)
     for path in found.inputFiles():
         _check_version(path)
     return found
 
 
-def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
-    """The files of each of these dates, by their path below its folder. Raises NewerVersionError as `read` does, and
-    StorageError."""
+def files(
+    spark: SparkSession, traces: str, wanted: Iterable[dt.date], *, strict: bool = True
+) -> dict[dt.date, dict[str, File]]:
+    """The files of each of these dates, by their path below its folder. Raises StorageError, and if it is `strict`
+    NewerVersionError, as `read` does."""
     wanted = set(wanted)
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
     folders = _folders(spark, traces, wanted)
     here = Storage(spark).local(traces)
     listed = _listed(spark, folders) if here is None else _listed_here(Path(here, Path(each).name) for each in folders)
     for path, file in listed:
-        _check_version(path)
-        date, below = re.split(r"/date=(?=\d{4}-\d\d-\d\d/)", path)[-1].split("/", 1)
+        if strict:
+            _check_version(path)
+        date, below = _BELOW_DATE.split(path)[-1].split("/", 1)
         found[dt.date.fromisoformat(date)][below] = file
     return found
 
@@ -157,13 +169,24 @@ def _digest(path: str, _file: File) -> bytes:
         return hashlib.file_digest(content, "sha256").digest()
 
 
-def _without_copies(folder: str, here: Path) -> list[str]:
-    """What Spark is to read of a date's folder: all of it, or if there are copies in it, each of the other files."""
-    listed = dict(_listed_here([here]))
-    if not (left_out := set(_copies(listed))):
+def _wanted_in(spark: SparkSession, folder: str, here: str | None, left_out: LeftOut | None) -> list[str]:
+    """What Spark is to read of a date's folder: all of it, or if some files of it are left out, each of the others.
+
+    `here`: the folder of the traces if it is on this machine, where copies are left out.
+    """
+    date = date_of(Path(folder).name)
+    without = set(left_out.get(date, ())) if date and left_out else set()
+    if here is not None:
+        below = Path(here, Path(folder).name)
+        listed = dict(_listed_here([below]))
+        copied = {os.path.relpath(path, below) for path in _copies(listed)}
+        every = [os.path.relpath(path, below) for path in listed] if without or copied else []
+        without |= copied
+    else:
+        every = [_BELOW_DATE.split(path)[-1].split("/", 1)[1] for path, _ in _listed(spark, [folder])] if without else []
+    if not without:
         return [folder]
-    below = (os.path.relpath(path, here) for path in listed if path not in left_out)
-    return [f"{folder}/" + _PATTERN.sub(r"\\\1", each) for each in below]
+    return [f"{folder}/" + _PATTERN.sub(r"\\\1", each) for each in every if each not in without]
 
 
 def _is_shown(name: str) -> bool:
@@ -182,15 +205,19 @@ class Gathered:
     that cannot be read is a fault only for those who ask for its date.
     """
 
-    def __init__(self, spark: SparkSession, files: Mapping[Path, Iterable[str]], into: Path) -> None:
-        """`files`: those of each date, by its folder. `into`: the folder for the files that are made."""
-        self._spark, self._files, self._into = spark, files, into
+    def __init__(
+        self, spark: SparkSession, files: Mapping[Path, Iterable[str]], into: Path, left_out: LeftOut | None
+    ) -> None:
+        """`files`: those of each date, by its folder. `into`: the folder for the files that are made. `left_out`: gets the
+        files that cannot be read; None: they are faults."""
+        self._spark, self._files, self._into, self._left_out = spark, files, into, left_out
         self._made: dict[Path, Path | Exception] = {}
 
     def read(self, wanted: Iterable[dt.date]) -> DataFrame:
         """What `records.read` gives. Raises what reading a file of these dates raised."""
         names = {f"date={date}" for date in wanted}
         made = [self._put_together(folder) for folder in self._files if folder.name in names]
+        made = [each for each in made if each.exists()]  # there is none without a record
         if not made:
             return _empty(self._spark, PARTITIONED)
         reader = self._spark.read.schema(PARTITIONED).option("basePath", f"file://{self._into}")
@@ -199,24 +226,55 @@ class Gathered:
     def _put_together(self, folder: Path) -> Path:
         if folder not in self._made:
             try:
-                self._made[folder] = self._write(folder)
+                self._made[folder] = self._write(folder, [*self._files[folder]])
             except Exception as error:  # noqa: BLE001  # raised for each job that reads the date
-                self._made[folder] = error
+                self._made[folder] = self._without_broken(folder, error)
         if isinstance(found := self._made[folder], Exception):
             raise found
         return found
 
-    def _write(self, folder: Path) -> Path:
+    def _without_broken(self, folder: Path, error: Exception) -> Path | Exception:
+        """What is made of the files that can be read to their ends, if that is what the error is about."""
+        date = date_of(folder.name)
+        if self._left_out is None or date is None:
+            return error
+        broken = {path: reason for path in self._files[folder] if (reason := _content_fault(path)) is not None}
+        if not broken:
+            return error
+        self._left_out.setdefault(date, {}).update((os.path.relpath(path, folder), why) for path, why in broken.items())
+        shutil.rmtree(self._into / folder.name, ignore_errors=True)
+        try:
+            return self._write(folder, [path for path in self._files[folder] if path not in broken])
+        except Exception as again:  # noqa: BLE001  # as above
+            return again
+
+    def _write(self, folder: Path, paths: list[str]) -> Path:
         arrow = to_arrow_schema(PARTITIONED, timezone="UTC")
         schema = pa.schema([field.with_nullable(True) for field in arrow if field.name != "date"])
         below = ds.partitioning(pa.schema([schema.field("hour"), schema.field("streamer")]), flavor="hive")
         rows = {"min_rows_per_group": _ROWS_PER_GROUP, "max_rows_per_group": _ROWS_PER_GROUP}
-        of_date = ds.dataset([*self._files[folder]], schema, "parquet", partitioning=below, partition_base_dir=str(folder))
+        of_date = ds.dataset(paths, schema, "parquet", partitioning=below, partition_base_dir=str(folder))
         ds.write_dataset(of_date, self._into / folder.name, format="parquet", **rows)
         return self._into / folder.name
 
 
-def gathered(spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: Path) -> Gathered | None:
+def _content_fault(path: str) -> str | None:
+    """Why a file on this machine cannot be read to its end; None if it can."""
+    try:
+        for each in pq.ParquetFile(path).iter_batches():
+            each.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        return unreadable(error)
+    return None
+
+
+def unreadable(error: Exception) -> str:
+    return f"cannot be read: {str(error).partition(chr(10))[0] or type(error).__name__}"
+
+
+def gathered(
+    spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: Path, left_out: LeftOut | None = None
+) -> Gathered | None:
     """The records of these dates, to be put together in `into`. None if the files are not on this machine, or large.
 
     Raises as `read` does.
@@ -225,14 +283,16 @@ def gathered(spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: 
         return None
     folders = [Path(here, Path(each).name) for each in _folders(spark, traces, wanted)]
     files = {folder: found for folder in folders if (found := dict(_listed_here([folder])))}
-    for found in files.values():
-        for path in _copies(found):
-            del found[path]
+    for folder, found in files.items():
+        date = date_of(folder.name)
+        without = (str(folder / each) for each in left_out.get(date, ())) if date and left_out else ()
+        for path in {*without, *_copies(found)}:
+            found.pop(path, None)
     if sum(file.size_bytes for found in files.values() for file in found.values()) > SMALL_BYTES:
         return None
     for path in (path for found in files.values() for path in found):
         _check_version(path)
-    return Gathered(spark, files, into)
+    return Gathered(spark, files, into, left_out)
 
 
 def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:
@@ -266,9 +326,15 @@ def _table_folders(storage: Storage, root: str, wanted: Iterable[dt.date] | None
     return [f"{root}/date={date}" for date in asked]
 
 
+def newer(path: str) -> int | None:
+    """The version at the end of a file's name, if these jobs do not know it."""
+    version = _VERSION.search(path)
+    return int(version[1]) if version is not None and int(version[1]) > VERSION else None
+
+
 def _check_version(path: str) -> None:
-    if (version := _VERSION.search(path)) is not None and int(version[1]) > VERSION:
-        raise NewerVersionError(path, int(version[1]), VERSION)
+    if (version := newer(path)) is not None:
+        raise NewerVersionError(path, version, VERSION)
 
 
 def _checked(storage: Storage, traces: str) -> Storage:

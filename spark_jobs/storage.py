@@ -3,6 +3,7 @@
 import fcntl
 import io
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,15 +19,21 @@ class StorageError(OSError):
     """A file or folder cannot be used; the text says which and why."""
 
 
+_READING = re.compile(r"reading file:? (\S+\.parquet)")
+"""Where Spark names the file that it could not read: in one of the first causes."""
+
+
 def reason(error: BaseException) -> str:
-    """Why something failed, in one line. An error of Java's says it in the last of its causes."""
-    text = str(error)
+    """Why something failed, in one line. An error of Java's says it in the last of its causes, and names a file before."""
+    text, path = str(error), None
     if isinstance(error, Py4JJavaError):
         cause: Any = error.java_exception
         for _ in range(_CAUSES_MAX):
+            path = path or _READING.search(str(cause.toString()))
             cause = cause.getCause() or cause
         text = str(cause.toString())
-    return text.partition("\n")[0] or type(error).__name__
+    line = text.partition("\n")[0] or type(error).__name__
+    return line if path is None or path[1] in line else f"{path[1]}: {line}"
 
 
 @contextmanager
@@ -128,6 +135,27 @@ class Storage:
         stream = system.open(at)
         try:
             return io.BytesIO(self._read.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def tail(self, path: str, size_bytes: int, wanted_bytes: int) -> io.BytesIO:
+        """The end of a Parquet file of that size, with all of its footer, of which the last eight bytes tell the length.
+
+        Raises StorageError.
+        """
+        system, at = self._at(path)
+        with _told(f"{path}: cannot be read"):
+            end = self._from(system, at, max(0, size_bytes - wanted_bytes))
+            footer_bytes = int.from_bytes(end[-8:-4], "little") + 8
+            if len(end) < footer_bytes <= size_bytes:
+                end = self._from(system, at, size_bytes - footer_bytes)
+        return io.BytesIO(end)
+
+    def _from(self, system: Any, at: Any, start: int) -> bytes:
+        stream = system.open(at)
+        try:
+            stream.seek(start)
+            return bytes(self._read.toByteArray(stream))
         finally:
             stream.close()
 

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from spark_jobs import clocks, job
+from spark_jobs import clocks, job, quarantine
 from spark_jobs.batch import days
 from spark_jobs.clocks import Sightings
+from spark_jobs.records import LeftOut
 from spark_jobs.session import small_frame
 from spark_jobs.tables import STREAMER_HEALTH
 
@@ -32,6 +33,11 @@ _BUCKET_BITS = 12
 _DAY_US = 86_400_000_000
 _EPOCH = dt.date(1970, 1, 1)
 _RUN = ("streamer", "run_us")
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("records", "runs", "restarts", "gaps", "records_missing", "skew_messages"), 0),
+    "missing_hours": "",
+}
+"""The figures of a streamer that has nothing but files that are left out."""
 
 
 class _Bucket(NamedTuple):
@@ -69,9 +75,11 @@ _Stretches = Mapping[tuple[int, int], _Stretch]
 """By run and number of the bucket."""
 
 
-def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date]) -> DataFrame:
-    """Records (`schema.PARTITIONED`) around some dates, and their `clocks.sightings` → `tables.STREAMER_HEALTH` of these
-    dates.
+def transform(
+    records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date], left_out: LeftOut | None = None
+) -> DataFrame:
+    """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, and the files that were left out →
+    `tables.STREAMER_HEALTH` of these dates.
 
     Runs a small query, and a second one if records are missing, and collects their results.
     """
@@ -81,7 +89,13 @@ def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequenc
     recorded = {key: {each.date for each in buckets} for key, buckets in seen.items()}
     inside = _gaps_inside(numbered, stretches, recorded)
     clock = {date: clocks.estimate(row for row in sightings if row.date == date) for date in dates}
-    rows = []
+    files = {date: quarantine.by_streamer((left_out or {}).get(date, ())) for date in dates}
+    rows = [
+        (date, streamer, *(_NOTHING.get(name) for name in list(STREAMER_HEALTH.columns)[2:-1]), number)
+        for date, of_date in files.items()
+        for streamer, number in of_date.items()
+        if (date, streamer) not in seen
+    ]
     for (date, streamer), buckets in seen.items():
         gaps, missing = inside.get((date, streamer), (0, 0))
         between = _gaps_between(date, stretches[date, streamer], recorded[date, streamer])
@@ -91,6 +105,7 @@ def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequenc
             "gaps": gaps + len(between),
             "records_missing": missing + sum(between),
             **_skew(clock[date].get(streamer)),
+            "files_left_out": files[date].get(streamer, 0),
         }
         rows.append((date, streamer, *(found[name] for name in list(STREAMER_HEALTH.columns)[2:])))
     return small_frame(records.sparkSession, rows, STREAMER_HEALTH.ddl)
@@ -249,7 +264,7 @@ def _date(us: int) -> dt.date:
 JOB = job.Job(
     "streamer_health",
     (STREAMER_HEALTH,),
-    lambda batch: (transform(batch.records(REACH_BEFORE, REACH_AFTER), batch.sightings, batch.dates),),
+    lambda batch: (transform(batch.records(REACH_BEFORE, REACH_AFTER), batch.sightings, batch.dates, batch.left_out),),
     before=REACH_BEFORE,
     after=REACH_AFTER,
 )

@@ -119,9 +119,26 @@ STREAMER_HEALTH = _table(
     "Can the traces of each streamer be trusted?",
     # gaps: gaps in seq; records_missing: their sizes together; restarts: runs that began that day after another;
     # missing_hours: hours without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of
-    # skew_against
+    # skew_against; files_left_out: trace files that could not be used (`quarantine`), whose streamer may have no records
     "streamer STRING, records BIGINT, runs INT, restarts INT, gaps BIGINT, records_missing BIGINT, missing_hours STRING, "
-    "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT",
+    "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT, "
+    "files_left_out BIGINT",
+)
+FAN_OUT = _table(
+    "fan_out",
+    "Did all gateways get what is published to many, of those that usually do?",
+    # by topic and hour of msg_ts; gateways: those that usually get it and can be judged; unknown: those without records from
+    # that time; expected: publishes × gateways; missing: how many of these deliveries; incomplete: Publishes that a gateway
+    # lacks; lacking: gateways that lack one; least_share: of the Publish that the fewest got
+    "hour INT, src_authority STRING, src_ue_id BIGINT, src_resource_id INT, publishes BIGINT, gateways BIGINT, "
+    "unknown BIGINT, expected BIGINT, missing BIGINT, share DOUBLE, incomplete BIGINT, lacking BIGINT, least_share DOUBLE",
+)
+FAN_OUT_MISSING = _table(
+    "fan_out_missing",
+    "Which gateways lack what is published to many?",
+    # the gateways behind fan_out.lacking, each with the number of Publishes and of those that it lacks
+    "hour INT, src_authority STRING, src_ue_id BIGINT, src_resource_id INT, streamer STRING, publishes BIGINT, "
+    "missing BIGINT",
 )
 SLO = _table(
     "slo",

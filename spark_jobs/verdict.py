@@ -11,11 +11,13 @@ Messages of one *flow* take the same way. Those of a flow that were seen by the 
 * Seen before and after a streamer that other messages of the flow went through, but not by it: untraced.
 * The status is the best result: arrived, otherwise lost, otherwise the outcome at the furthest streamer. A message with two
   destinations is delivered if one of them has it; the failure of the other is still a finding.
-* A failure that the same streamer made good over the same egress (a redrive) is not a finding.
+* A failure that the same streamer made good over the same egress (a redrive) is not a finding. In a broadcast (`wide`)
+  it is, because which streamer has made it good is not known.
 * A message of which only set-aside copies were recorded is delivered: the streamer had it before.
 
-The order of the streamers comes from their clocks if these are known well enough; otherwise from where messages stopped, and
-from who saw most.
+The order of the streamers comes from their clocks if these are known well enough; otherwise from the kinds of networks, if
+only one can hand over to the other; from where messages stopped; and from who saw most, or if each of them lacks some, from
+clocks that show one order in every message.
 """
 
 from collections import Counter, defaultdict
@@ -31,7 +33,8 @@ class Sighting(NamedTuple):
     """One record of a message. Of several that are alike, two are enough.
 
     `egress` includes the authority that a copy of a Publish is for; `at_us` is by the corrected clock. The kind of a network
-    is its transport; None is unknown and fits every kind.
+    is its transport; None is unknown and fits every kind. `seen_at`: which one it was of those for which `streamer` stands
+    (`wide`).
     """
 
     streamer: str
@@ -42,6 +45,7 @@ class Sighting(NamedTuple):
     at_us: int
     ingress_kind: str | None = None
     egress_kind: str | None = None
+    seen_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +159,24 @@ def rank(signatures: Sequence[Signature], source: str | None, trust: Trust) -> d
                 elif y not in first and x not in passed:
                     stopped[x, y] += signature.messages  # what stops at X does not get to Y
 
+    left, entered = _networks(signatures)
+
+    def hands_over(x: str, y: str) -> bool:
+        return _fit(left[x], entered[y]) and not _fit(left[y], entered[x])
+
     def compare(x: str, y: str) -> int:
-        evidence = [stopped, alone]
         if source in (x, y):
             return -1 if source == x else 1
-        for votes in [later, *evidence] if trust(x, y) else [*evidence, later]:
+        if trust(x, y):
+            evidence = [later, stopped, alone]
+        elif hands_over(x, y) or hands_over(y, x):
+            return -1 if hands_over(x, y) else 1
+        else:
+            # Both lack some: one of them by a gap in its traces, and their numbers do not tell which. Clocks that show one
+            # order in every message do.
+            has_gap = alone[x, y] and alone[y, x] and not (later[x, y] and later[y, x])
+            evidence = [stopped, later, alone] if has_gap else [stopped, alone, later]
+        for votes in evidence:
             if votes[x, y] != votes[y, x]:
                 return -1 if votes[x, y] > votes[y, x] else 1
         return -1 if x < y else 1
@@ -170,6 +187,27 @@ def rank(signatures: Sequence[Signature], source: str | None, trust: Trust) -> d
         return wins[y] - wins[x] or compare(x, y)
 
     return {name: number for number, name in enumerate(sorted(everyone, key=cmp_to_key(place)))}
+
+
+def _networks(signatures: Iterable[Signature]) -> tuple[Mapping[str, set[str | None]], Mapping[str, set[str | None]]]:
+    """The kinds of networks into which each streamer passed messages, and those from which it passed them."""
+    left: dict[str, set[str | None]] = defaultdict(set)
+    entered: dict[str, set[str | None]] = defaultdict(set)
+    for each in (each for signature in signatures for each in signature.sightings):
+        if each.outcome == "delivered":
+            left[each.streamer].add(each.egress_kind)
+            entered[each.streamer].add(each.ingress_kind)
+    return left, entered
+
+
+def rank_crowded(signatures: Iterable[Signature]) -> dict[str, int]:
+    """A place for each streamer of flows that are not told apart, from 0: by its mean place in the messages."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for signature in signatures:
+        for place, name in enumerate(dict.fromkeys(each.streamer for each in signature.sightings)):
+            places[name].append(place)
+    ordered = sorted(places, key=lambda name: (sum(places[name]) / len(places[name]), name))
+    return {name: number for number, name in enumerate(ordered)}
 
 
 Expected = Mapping[tuple[str, str | None], list[str]]
@@ -212,9 +250,9 @@ def _verdict(signature: Signature, order: Mapping[str, int], expected: Expected)
     findings = []
     if lost:
         findings.append(_finding("lost", path, lost[-1], ",".join(missing)))
-    made_good = {(each.streamer, each.egress) for each in delivered}
+    made_good = {(each.seen_at or each.streamer, each.egress) for each in delivered}
     failed = [each for each in signature.sightings if each.outcome in FAILURES]
-    failed = [each for each in failed if (each.streamer, each.egress) not in made_good]
+    failed = [each for each in failed if (each.seen_at or each.streamer, each.egress) not in made_good]
     failed.sort(key=lambda each: order[each.streamer])
     # of several failures of one kind, the furthest is shown
     findings += {each.outcome: _finding(each.outcome, path, each) for each in failed}.values()
@@ -252,4 +290,4 @@ def _untraced(seen: Sequence[str], order: Mapping[str, int], after: Expected, ex
 
 
 def _finding(name: str, path: str, at: Sighting, missing_at: str | None = None) -> AuditFinding:
-    return AuditFinding(name, path, at.streamer, at.route, missing_at, at.ucode)
+    return AuditFinding(name, path, at.seen_at or at.streamer, at.route, missing_at, at.ucode)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_jobs.generate import Faults, Plan, Surge, generate, release
+from spark_jobs.generate import Faults, Fleet, Plan, Surge, generate, generate_fleet, release
 
 _NAMES = ("gateway.cloud", "gateway.edge", "gateway.veh1")
 
@@ -21,7 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--days", type=int, default=1)
     parser.add_argument("--records", type=int, default=100_000, help="about how many records, over these days")
-    parser.add_argument("--streamers", type=int, default=3)
+    parser.add_argument(
+        "--streamers",
+        type=int,
+        default=3,
+        help="a chain of 2 or 3, or a fleet of so many gateways, for one day (default: 3)",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history-days", type=int, default=0, help="days without faults before these")
     parser.add_argument("--history-share", type=float, default=1.0, help="volume of such a day, as a share of the others'")
@@ -34,7 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.first is None or given.days < 1 or given.streamers < 2:
         parser.error("needs --from, at least one day and at least two streamers")
     begun = time.perf_counter()
-    truth = generate(plan_of(given), given.output)
+    if given.streamers > len(_NAMES):
+        if given.days > 1 or given.history_days or given.hold:
+            parser.error("a fleet has one day, without a history or files that are held back")
+        truth = generate_fleet(fleet_of(given), given.output)
+    else:
+        truth = generate(plan_of(given), given.output)
     took_s = time.perf_counter() - begun
     sys.stdout.write(f"{truth['records']} records in {took_s:.1f} s ({truth['records'] / took_s:.0f}/s): {given.output}\n")
     for finding, rows in sorted(truth["findings"].items()):
@@ -42,11 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def fleet_of(given: argparse.Namespace) -> Fleet:
+    """The fleet of the command line: a third of the records are of broadcasts."""
+    per_gateway = max(3, given.records // given.streamers // 6)
+    return Fleet(given.first, given.streamers, per_gateway, broadcasts=per_gateway, partial=per_gateway, seed=given.seed)
+
+
 def plan_of(given: argparse.Namespace) -> Plan:
     """The plan of the command line: every kind of fault in its days, none in the history."""
     history: int = given.history_days
     per_day = given.records // given.days
-    names = tuple(_NAMES[: given.streamers]) + tuple(f"gateway.hop{n}" for n in range(3, given.streamers))
+    names = _NAMES[: given.streamers]
     last = history + given.days - 1
     many = max(3, given.records // 100_000)
     held = []

@@ -17,6 +17,7 @@ SERIES = 7
 """Number of series that can be told apart in a stack. The last one is for all others."""
 _PLOT_PX = 220
 _PANEL_PX = 96
+_LABELS = 4
 
 
 def svg(name: str, title: str, description: str, height_px: int, body: Markup) -> Markup:
@@ -167,18 +168,23 @@ class LogScale:
     def decades(self) -> list[float]:
         return [10.0**power for power in range(self._low, self._high + 1)]
 
+    @property
+    def labelled(self) -> list[float]:
+        """Those of the decades that have room for a label in a narrow column: the first, and each so many further on."""
+        return self.decades[:: math.ceil(len(self.decades) / _LABELS)]
+
 
 def tick_us(value_us: float) -> str:
     for size, unit in ((1e6, "s"), (1e3, "ms"), (1, "µs")):
         if value_us >= size:
-            return f"{value_us / size:g}\u202f{unit}"
+            return f"{count(value_us / size)}\u202f{unit}"
     return f"{value_us:g}\u202fµs"
 
 
 def log_axis(scale: LogScale) -> Markup:
     """The head of a column of `spans`: the decades with their units."""
     marks = []
-    for value in scale.decades:
+    for value in scale.labelled:
         at = scale.at(value)
         anchor = "start" if at < 1 else "end" if at > 99 else "middle"
         marks.append(_text(f"{at:.3f}%", 12, anchor, tick_us(value)))
@@ -207,7 +213,8 @@ def hourly_lines(scale: LogScale, route: dict[str, Any]) -> Markup:
 
     parts: list[Markup] = []
     for value in scale.decades:
-        parts += [_line(0, y(value), 100, y(value), "grid"), _text("-6", y(value) + 4, "end", tick_us(value))]
+        parts.append(_line(0, y(value), 100, y(value), "grid"))
+    parts += [_text("-6", y(value) + 4, "end", tick_us(value)) for value in scale.labelled]
     for name, classes, radius in (("p50_us", "low", 1.6), ("p99_us", "high", 2.4)):
         known = [(hour, value) for hour, value in enumerate(route[name]) if value is not None]
         for (hour, value), (after, following) in pairwise(known):

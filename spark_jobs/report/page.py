@@ -50,6 +50,7 @@ def render(figures: Figures) -> str:
         plural=numbers.plural,
         failures=FAILURES,
         all_outcomes=OUTCOMES,
+        statuses=sorted(tables.STATUSES, key=lambda status: status != "lost"),
         heat=LEVELS,
     )
     environment.filters.update(clean=numbers.clean, count=numbers.count, sum_of=_sum_of)

@@ -33,6 +33,9 @@ OBJECTIVES = 40
 ANOMALIES = 20
 TALKERS = 10
 STREAMERS = 30
+CLOCKS = 3
+CLOCK_MS = 1000
+"""A clock that is so far from the others is told: what has a time to live expires too early or too late there."""
 
 Rows = list[dict[str, Any]]
 Collected = dict[str, Rows]
@@ -63,14 +66,33 @@ class ReportTables:
         folder = self._folder(table, date or self.date)
         for name in self._storage.names(f"{folder}/*.parquet"):
             file = pq.ParquetFile(self._storage.readable(f"{folder}/{name}"))
-            yield file.schema_arrow.empty_table()
-            yield from (_in_utf8(pa.Table.from_batches([batch])) for batch in file.iter_batches(_CHUNK))
+            yield _whole(file.schema_arrow.empty_table(), table)
+            yield from (_whole(_in_utf8(pa.Table.from_batches([batch])), table) for batch in file.iter_batches(_CHUNK))
 
     def trend(self, table: tables.Table) -> Iterator[tuple[datetime.date, Iterator[pa.Table]]]:
         """The report's date and the 14 days before it, each with its rows; without the days that were never written."""
         for date in days(self.date, -TREND_DAYS, 0):
             if self._storage.exists(self._folder(table, date)):
                 yield date, self.day(table, date)
+
+
+def _whole(rows: pa.Table, table: tables.Table) -> pa.Table:
+    """With all columns of the table: those that it had not when these rows were written are unknown."""
+    for name, kind in table.columns.items():
+        if name not in rows.column_names and name != "date":
+            rows = rows.append_column(name, pa.nulls(len(rows), _TYPES[kind]))
+    return rows
+
+
+_TYPES = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
 
 
 def _in_utf8(rows: pa.Table) -> pa.Table:
@@ -266,8 +288,19 @@ def _findings(report: ReportTables) -> Rows:
 
 def _health_totals(report: ReportTables) -> Rows:
     chunks = list(report.day(tables.STREAMER_HEALTH))
-    (sums,) = _grouped(chunks, [], ["records", "restarts", "gaps", "records_missing"]).to_pylist()
+    (sums,) = _grouped(chunks, [], ["records", "restarts", "gaps", "records_missing", "files_left_out"]).to_pylist()
     return [sums | {"streamers": sum(map(len, chunks))}]
+
+
+def _fan_out_totals(report: ReportTables) -> Rows:
+    sums = ["publishes", "expected", "missing", "incomplete"]
+    return list(_grouped(report.day(tables.FAN_OUT), [], sums).to_pylist())
+
+
+def _lacking(report: ReportTables) -> Rows:
+    """The gateways that lack most of what is published to many."""
+    rows = _grouped(report.day(tables.FAN_OUT_MISSING), ["streamer"], ["missing"])
+    return list(_top([rows], [*_down("missing"), *_names()], PAIRS).to_pylist())
 
 
 def _talkers(report: ReportTables) -> Rows:
@@ -288,6 +321,8 @@ QUERIES: dict[str, tuple[tables.Table, Callable[[ReportTables], Rows]]] = {
     "audit_days": (tables.DELIVERY_AUDIT, _audit_days),
     "findings": (tables.DELIVERY_AUDIT_DETAIL, _findings),
     "health_totals": (tables.STREAMER_HEALTH, _health_totals),
+    "fan_out_totals": (tables.FAN_OUT, _fan_out_totals),
+    "lacking": (tables.FAN_OUT_MISSING, _lacking),
     "talkers": (tables.TOP_TALKERS, _talkers),
 }
 
@@ -303,6 +338,15 @@ def _anomalies(chunk: pa.Table) -> pa.Table:
 
 def _health(chunk: pa.Table) -> pa.Table:
     return _with(chunk, _BY, pc.abs(chunk["clock_skew_ms"]))
+
+
+def _clocks(chunk: pa.Table) -> pa.Table:
+    away_ms = pc.abs(chunk["clock_skew_ms"])
+    return _with(chunk, _BY, away_ms).filter(pc.greater_equal(away_ms, CLOCK_MS))
+
+
+def _broadcasts(chunk: pa.Table) -> pa.Table:
+    return chunk.filter(pc.greater(chunk["missing"], 0))
 
 
 def _margins(chunk: pa.Table) -> pa.Table:
@@ -337,7 +381,19 @@ RANKINGS = {
         _changes,
     ),
     "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, [*_down("messages"), *_LETTER]),
-    "health": Ranking(tables.STREAMER_HEALTH, STREAMERS, [*_down("records_missing", "restarts", _BY), *_names()], _health),
+    "health": Ranking(
+        tables.STREAMER_HEALTH,
+        STREAMERS,
+        [*_down("files_left_out", "records_missing", "restarts", _BY), *_names()],
+        _health,
+    ),
+    "clocks": Ranking(tables.STREAMER_HEALTH, CLOCKS, [*_down(_BY), *_names()], _clocks),
+    "fan_out": Ranking(
+        tables.FAN_OUT,
+        PAIRS,
+        [*_down("missing"), *_up("hour", "src_authority", "src_ue_id", "src_resource_id")],
+        _broadcasts,
+    ),
     "slo": Ranking(
         tables.SLO,
         OBJECTIVES,

@@ -245,7 +245,29 @@ def health(rows: Collected, routes: Rows) -> Figures:
     lines = [
         row | {"hours": len(hours[row["streamer"]]) if row["streamer"] in hours else None} for row in kept(rows["health"])
     ]
-    return {"totals": {name: value or 0 for name, value in sums.items()}, "rows": lines, "more": more(rows["health"])}
+    return {
+        "totals": {name: value or 0 for name, value in sums.items()},
+        "rows": lines,
+        "more": more(rows["health"]),
+        "clocks": [{name: row[name] for name in ("streamer", "clock_skew_ms", "skew_against")} for row in rows["clocks"]],
+        "more_clocks": more(rows["clocks"]),
+    }
+
+
+def fan_out(rows: Collected) -> Figures:
+    """What only a part of the gateways got that usually do, by topic and hour, and the gateways that lack most."""
+    names = ("hour", "publishes", "gateways", "unknown", "missing", "share", "incomplete", "lacking", "least_share")
+    return {
+        "totals": {name: value or 0 for name, value in rows["fan_out_totals"][0].items()},
+        "rows": [
+            {"topic": entity(row["src_authority"], row["src_ue_id"], row["src_resource_id"])}
+            | {name: row[name] for name in names}
+            for row in rows["fan_out"]
+        ],
+        "more": more(rows["fan_out"]),
+        "lacking": kept(rows.get("lacking", [])),
+        "more_lacking": more(rows.get("lacking", [])),
+    }
 
 
 def talkers(rows: Collected) -> Figures:

@@ -42,12 +42,19 @@ def verdict(figures: Figures) -> tuple[str, str]:
         matters.append(f"{plural(lost, 'message')} lost")
     if slo and (unmet := slo["objectives"] - slo["met"]):
         matters.append(f"{plural(unmet, 'objective')} not met")
+    if figures["fan_out"] and (lacked := figures["fan_out"]["totals"]["missing"]):
+        of = count(figures["fan_out"]["totals"]["expected"])
+        matters.append(f"{count(lacked)} of {of} deliveries of broadcasts missing")
+    if health and (left_out := health["totals"]["files_left_out"]):
+        matters.append(f"{plural(left_out, 'trace file')} left out")
     if health and (missing := health["totals"]["records_missing"]):
         matters.append(f"{plural(missing, 'trace record')} missing")
+    if health and (apart := len(health["clocks"]) + health["more_clocks"]):
+        matters.append(f"{plural(apart, 'clock')} wrong by a second or more")
     if figures["anomalies"] and (unusual := _all(figures["anomalies"])):
         matters.append(plural(unusual, "unusual hour"))
     if matters:
-        return "attention", listing(matters, shown=4)
+        return "attention", listing(matters, shown=5)
     if volume is None or audit is None or slo is None or health is None:
         return "unknown", "tables are missing"
     if not volume["messages"]:
@@ -112,13 +119,30 @@ def _delivery(figures: Figures) -> str:
     if not audit["messages"]:
         return "The audit across streamers found no message that was created that day, so none could be lost."
     delivered, lost, created = _status(audit, "delivered"), _status(audit, "lost"), audit["messages"]
-    part = f"Of the {plural(created, 'message')} created that day, {share(delivered / created)} reached the destination"
+    part = f"Of the {plural(created, 'message')} created that day, each counted once, {share(delivered / created)} reached "
+    part += "the destination"
+    if unconfirmed := _status(audit, "unconfirmed"):
+        part += f", {share(unconfirmed / created)} were sent without a confirmation that they arrived"
     if idle := sum(_status(audit, status) for status in IDLE):
         part += f", {share(idle / created)} had none beyond the network where they came from"
     if not lost:
-        return f"{part}, and none was lost on the way."
+        return f"{part}, and none was lost on the way{_lacking(figures)}."
     verb = "was" if lost == 1 else "were"
-    return f"{part}; {plural(lost, 'message')} {verb} handed over but never seen again{against_usual(key(figures, 'lost'))}."
+    against = against_usual(key(figures, "lost"))
+    return f"{part}; {plural(lost, 'message')} {verb} handed over but never seen again{against}{_lacking(figures)}."
+
+
+def _lacking(figures: Figures) -> str:
+    """What is missing of broadcasts, to follow a sentence; empty if it is nothing."""
+    if not figures["fan_out"] or not (missing := figures["fan_out"]["totals"]["missing"]):
+        return ""
+    totals, worst = figures["fan_out"]["totals"], figures["fan_out"]["rows"][0]
+    deliveries = plural(totals["expected"], "delivery", "deliveries")
+    return (
+        f"; of what is published to many, {count(missing)} of {deliveries} are missing, "
+        f"most of them of {short_name(worst['topic'] or 'unknown')} at {worst['hour']:02d}:00 UTC, "
+        f"which {count(worst['lacking'])} of {count(worst['gateways'])} gateways lack"
+    )
 
 
 def _failures(figures: Figures) -> str:
@@ -163,6 +187,23 @@ def _speed(figures: Figures) -> str:
     return "; ".join(parts) + "."
 
 
+def _faults(health: Figures) -> str:
+    """What else keeps the traces from being trusted, to follow a sentence."""
+    told = ""
+    if left_out := health["totals"]["files_left_out"]:
+        where = [short_name(row["streamer"]) for row in health["rows"] if row["files_left_out"]]
+        told += f"; {plural(left_out, 'file')} of {listing(where)} could not be used"
+    if health["clocks"]:
+        names = [_clock(row) for row in health["clocks"]] + [""] * health["more_clocks"]
+        told += f"; clocks are wrong: {listing(names)}"
+    return told
+
+
+def _clock(row: Figures) -> str:
+    by, side = duration_us(abs(row["clock_skew_ms"]) * 1000), "ahead of" if row["clock_skew_ms"] > 0 else "behind"
+    return f"{short_name(row['streamer'])} by {by} {side} {short_name(row['skew_against'])}"
+
+
 def _trust(figures: Figures) -> str:
     health, anomalies = figures["health"], figures["anomalies"]
     if health is None:
@@ -175,6 +216,9 @@ def _trust(figures: Figures) -> str:
         trust = f"The traces lack {plural(missing, 'record')} of {count(of)} ({share(missing / of)}), at {listing(where)}"
     else:
         trust = "The traces are complete"
+        if health["totals"]["files_left_out"]:
+            trust = "No trace record is missing in the files that were read"
+    trust += _faults(health) if health else ""
     if anomalies is None:
         return f"{trust}; the search for anomalies did not run."
     found = _all(anomalies)

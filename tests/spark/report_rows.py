@@ -62,6 +62,7 @@ def collected(
         "gaps": 3,
         "records_missing": 17,
         "missing_hours": "13",
+        "files_left_out": 2,
     }
     return {
         "days": [{"date": day} | sums for day in days],
@@ -106,7 +107,19 @@ def collected(
             for n in range(3)
         ],
         "health": [health | span | {"clock_skew_ms": -41.5, "skew_against": "gw", "skew_messages": 20, "total_rows": 1}],
-        "health_totals": [{"records": 4000, "restarts": 1, "gaps": 3, "records_missing": 17, "streamers": 1}],
+        "health_totals": [
+            {"records": 4000, "restarts": 1, "gaps": 3, "records_missing": 17, "files_left_out": 2, "streamers": 1}
+        ],
+        "clocks": [
+            {"streamer": authority, "clock_skew_ms": 3_600_000.0, "skew_against": "gw", "total_rows": 1},
+        ],
+        "fan_out": [
+            {name: value for name, value in ends.items() if name.startswith("src")}
+            | {"hour": 9, "publishes": 3, "gateways": 1000, "unknown": 7, "missing": 450, "share": 0.85}
+            | {"incomplete": 2, "lacking": 300, "least_share": 0.7, "total_rows": 1}
+        ],
+        "fan_out_totals": [{"publishes": 3, "expected": 3000, "missing": 450, "incomplete": 2}],
+        "lacking": [{"streamer": authority, "missing": 2, "total_rows": 300}],
         "slo": [
             lane
             | {
@@ -163,5 +176,8 @@ def collected(
 def empty() -> dict[str, list[dict[str, Any]]]:
     nothing: dict[str, list[dict[str, Any]]] = {name: [] for name in collected()}
     nothing["slo_met"] = [{"objectives": 0}]
-    nothing["health_totals"] = [dict.fromkeys(("records", "restarts", "gaps", "records_missing")) | {"streamers": 0}]
+    nothing["health_totals"] = [
+        dict.fromkeys(("records", "restarts", "gaps", "records_missing", "files_left_out")) | {"streamers": 0}
+    ]
+    nothing["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"))]
     return nothing

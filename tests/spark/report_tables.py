@@ -237,6 +237,20 @@ def make(root: Path) -> None:
         tables.ANOMALIES,
         [odd | {"hour": 3, "value": 60.0, "score": 8.99}, odd | {"hour": 5, "value": -40.0, "score": -13.5}],
     )
+    topic = {"src_authority": "veh1", "src_ue_id": 0x10002, "src_resource_id": 0x8000, "gateways": 8, "unknown": 1}
+    whole = topic | {"hour": 8, "publishes": 2, "expected": 16, "missing": 0, "share": 1.0, "least_share": 1.0}
+    part = topic | {"hour": 9, "publishes": 3, "expected": 24, "missing": 3, "share": 0.875, "least_share": 0.75}
+    put(
+        root,
+        tables.FAN_OUT,
+        [whole | {"incomplete": 0, "lacking": 0}, part | {"incomplete": 2, "lacking": 2}],
+    )
+    lacking = {name: topic[name] for name in ("src_authority", "src_ue_id", "src_resource_id")} | {"hour": 9, "publishes": 3}
+    put(
+        root,
+        tables.FAN_OUT_MISSING,
+        [lacking | {"streamer": "back", "missing": 1}, lacking | {"streamer": "gw", "missing": 2}],
+    )
     put(
         root,
         tables.TTL_MARGIN,

@@ -199,3 +199,12 @@ def test_a_cell_has_the_shade_that_the_legend_says(largest: int) -> None:
 @pytest.mark.parametrize(("part", "whole", "expected"), [(1, 4, f"25.0{NARROW}%"), (0, 4, f"0{NARROW}%"), (0, 0, MISSING)])
 def test_a_part_of_nothing_is_unknown(part: int, whole: int, expected: str) -> None:
     assert charts.percent(part, whole) == expected
+
+
+@pytest.mark.parametrize("largest", [1e4, 1e6, 1e9, 1e12])
+def test_labels_of_an_axis_have_room_in_a_narrow_column(largest: float) -> None:
+    """Every label is written in full, and those in between have none."""
+    scale = LogScale([1, largest])
+    assert 2 <= len(scale.labelled) <= 4
+    assert set(scale.labelled) <= set(scale.decades)
+    assert len(marks(charts.log_axis(scale), "text")) == len(scale.labelled)

@@ -1,14 +1,14 @@
 """The streamers' clocks from the ages of messages: X ⇄ Y ⇄ Z, with transits of 2 ms down and 6 ms up."""
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import rollup
-from spark_jobs.clocks import Sightings, alike, alike_in, estimate, number_of, sightings
+from spark_jobs.clocks import Sightings, _compared, alike, alike_in, estimate, number_of, sightings
 from tests.spark.traces import DATE, at, frame, record
 
 DOWN_US, UP_US = 2_000, 6_000
@@ -25,7 +25,7 @@ class Row(NamedTuple):
     age_us: int
 
 
-def rows(skew_us: dict[str, int], flows: Iterable[tuple[str, str | None, bool]], chain: str = "XYZ") -> list[Row]:
+def rows(skew_us: dict[str, int], flows: Iterable[tuple[str, str | None, bool]], chain: Sequence[str] = "XYZ") -> list[Row]:
     """Each flow in three hours, one of which waited between the streamers."""
     made = []
     for source, sink, down in flows:
@@ -164,3 +164,36 @@ def test_sightings_sum_up_records_that_are_alike(spark: SparkSession) -> None:
     assert set(sightings(alike(rows_))) == set(sightings(alike_in(rollup.transform(rows_)))) == expected
     made_on = {each.hour_of_message for each in expected if each.is_made_on(DATE)}
     assert made_on == {first_hour + 7}
+
+
+def fleet(vehicles: int, skew_us: dict[str, int], messages: int, broadcasts: int) -> list[Row]:
+    """The cloud and so many vehicles: a few messages each way, and what the cloud publishes to all of them."""
+    made = []
+    for number in range(vehicles):
+        name = f"V{number:04}"
+        both = rows(skew_us, [("cloud", f"car{number}", True), (f"car{number}", "cloud", False)], ["cloud-gw", name])
+        made += [row._replace(messages=messages) for row in both]
+        told = rows(skew_us, [("cloud", None, True)], ["cloud-gw", name])
+        made += [row._replace(messages=broadcasts) for row in told if number == 0 or row.streamer == name]
+    return made
+
+
+def test_each_streamer_of_a_broadcast_is_compared_with_few_others() -> None:
+    names = [f"V{number:04}" for number in range(500)]
+    total = {name: number % 50 for number, name in enumerate(names)}
+    pairs = _compared(names, total)
+    hubs = {f"V{number:04}" for number in range(49, 400, 50)}
+    assert len(pairs) < len(names) * len(hubs)
+    assert len(hubs) == 8
+    assert all(x < y and {x, y} & hubs for x, y in pairs)
+    assert {name for pair in pairs for name in pair} == set(names)
+    assert _compared("CAB", {}) == [("A", "B"), ("A", "C"), ("B", "C")]
+
+
+@pytest.mark.parametrize("messages", [2, 20])
+def test_broadcasts_do_not_hide_the_few_messages_in_the_other_direction(messages: int) -> None:
+    skew_us = {f"V{number:04}": (number % 7 - 3) * 20_000 for number in range(40)}
+    clocks = estimate(fleet(40, skew_us, messages, 500))
+    assert {name: each.skew_us for name, each in clocks.items() if name != "cloud-gw"} == {
+        name: us + (DOWN_US - UP_US) / 2 for name, us in skew_us.items()
+    }

@@ -13,8 +13,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from spark_jobs import arguments, job, nightly, records
-from spark_jobs.batch import Batch, batches
+from spark_jobs import arguments, job, nightly, quarantine, records
+from spark_jobs.batch import DATES_AT_ONCE, Batch, batches
 from spark_jobs.job import Job
 from spark_jobs.manifests import Manifest, Manifests, gone, grown, united
 from spark_jobs.nightly import NightlyRun
@@ -219,7 +219,8 @@ def test_a_job_alone_leaves_the_trends_to_the_next_night_and_all_tables_if_it_is
     harness.files = {DATE: {"a": A}}
     harness.night()
     monkeypatch.setattr(job, "session", lambda _, **__: None)
-    monkeypatch.setattr(records, "files", lambda _, __, dates: {date: harness.files.get(date, {}) for date in dates})
+    monkeypatch.setattr(records, "files", lambda _, __, dates, strict: {date: harness.files.get(date, {}) for date in dates})
+    monkeypatch.setattr(quarantine, "refused", lambda *_: {})
     monkeypatch.setattr(job, "Storage", MagicMock())
     monkeypatch.setattr(job, "Manifests", lambda _, __: harness.manifests)
     monkeypatch.setattr(job, "run", harness._run)
@@ -336,3 +337,8 @@ def test_what_is_killed_counts_as_undone_for_all_dates_of_its_batch(harness: Nig
     harness.breaks.clear()
     assert harness.night()
     assert harness.together.count((day(0), day(1))) == 2
+
+
+def test_no_query_is_of_more_dates_than_its_plan_has_room_for() -> None:
+    dates = [day(number) for number in range(2 * DATES_AT_ONCE + 1)]
+    assert [len(each) for each in batches(dates, {})] == [DATES_AT_ONCE, DATES_AT_ONCE, 1]

@@ -216,7 +216,7 @@ def test_what_a_newer_version_has_made_is_not_replaced(
         says, known = kept, 2
     else:
         says, known = file.rename(file.with_name(f"{file.stem}.v3.parquet")), 1
-    words = ["--input", f"{tmp_path}/traces", "--output", f"{tmp_path}/tables", *dates]
+    words = ["--input", f"{tmp_path}/traces", "--output", f"{tmp_path}/tables", *dates, "--strict"]
     if not dates:
         words += ["--lookback-days", "36500"]
     for main in (nightly.main, route_hourly.main) if dates else (nightly.main,):

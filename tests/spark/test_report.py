@@ -134,13 +134,19 @@ def test_what_needs_attention_comes_first(figures: dict[str, Any]) -> None:
         ("gw", 13, 2),
         ("back", 0, 1),
     ]
-    assert figures["health"]["totals"] == {"records": 135, "restarts": 1, "gaps": 2, "records_missing": 13, "streamers": 2}
+    totals = {"records": 135, "restarts": 1, "gaps": 2, "records_missing": 13, "files_left_out": 0, "streamers": 2}
+    assert figures["health"]["totals"] == totals
 
 
 def test_the_other_tables_are_shown_as_they_are(figures: dict[str, Any]) -> None:
     assert figures["ttl_margin"]["rows"][0]["least_margin_ms"] == -17
     assert figures["redelivery"]["rows"][0]["retries"] == 11
     assert figures["talkers"]["bytes"][0]["share"] == 0.75
+    assert figures["fan_out"]["totals"] == {"publishes": 5, "expected": 40, "missing": 3, "incomplete": 2}
+    assert [(row["topic"], row["hour"], row["lacking"]) for row in figures["fan_out"]["rows"]] == [
+        ("//veh1/10002/8000", 9, 2)
+    ]
+    assert [(row["streamer"], row["missing"]) for row in figures["fan_out"]["lacking"]] == [("gw", 2), ("back", 1)]
     assert figures["missing"] == []
     assert figures["streamers"] == ["back", "gw"]
 
@@ -160,7 +166,7 @@ def test_missing_tables_and_empty_days_are_told_apart(spark: SparkSession, tmp_p
     assert (figures["slo"], figures["volume"]) == ({"met": 0, "objectives": 0, "rows": [], "more": 0}, None)
     page = Page((tmp_path / "out" / Path(html).name).read_text())
     assert "No objectives are set." in page.text
-    for table in tables.TABLES.keys() - {"slo", "outcomes", "latency"}:
+    for table in tables.TABLES.keys() - {"slo", "outcomes", "latency", "fan_out_missing"}:
         assert f"the table {table} was not written for this day" in page.text
 
 

@@ -22,7 +22,8 @@ MADE = dt.datetime(2026, 11, 21, 2, 30, tzinfo=dt.UTC)
 HOSTILE = "<script>alert(1)</script>"
 HOSTILE_ROUTE = "\"'><img src=x onerror=alert(2)></title></style></svg>&lt;{{ 7*7 }}\x00\u202e"
 _VOID = {"meta", "br", "img", "link", "input", "hr", "base", "col"}
-_PLACES = {  # sections of the figures that share one of the page, or have another name there
+_PLACES = {
+    "fan_out": "fan-out",  # sections of the figures that share one of the page, or have another name there
     "changes": "outcomes",
     "latency_hourly": "latency",
     "dead_letters": "dead-letters",
@@ -193,24 +194,28 @@ def test_what_was_judged_together_is_named() -> None:
 
 
 def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
-    rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}]}
-    rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0}]
+    rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}], "clocks": [], "fan_out": []}
+    rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"), 0)]
+    rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0, "files_left_out": 0}]
     rows["audit_days"] = [row | {"messages": 1} for row in rows["audit_days"] if row["status"] in ("delivered", "lost")]
     assert "; 1 message was handed over but never seen again" in sentences(figures(rows, DAY, MADE))[1]
     assert verdict(figures(rows, DAY, MADE)) == ("attention", "1 message lost")
     rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
-    assert "Of the 1 message created that day, 100\u202f% reached" in sentences(figures(rows, DAY, MADE))[1]
+    assert (
+        "Of the 1 message created that day, each counted once, 100\u202f% reached" in sentences(figures(rows, DAY, MADE))[1]
+    )
     assert verdict(figures(rows, DAY, MADE))[0] == "good"
     rows["audit_days"] += [row | {"status": "unheard", "messages": 3} for row in rows["audit_days"]]
-    expected = "messages created that day, 25.0\u202f% reached the destination, 75.0\u202f% had none beyond the network"
-    assert expected in sentences(figures(rows, DAY, MADE))[1]
+    expected = "25.0\u202f% reached the destination, 75.0\u202f% had none beyond the network"
+    assert f"messages created that day, each counted once, {expected}" in sentences(figures(rows, DAY, MADE))[1]
     assert verdict(figures({}, DAY, MADE))[0] == "unknown"
 
 
 def quiet(earlier: int) -> dict[str, list[dict[str, Any]]]:
     """A day without anomalies, after so many recorded days."""
-    rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}]}
-    rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0}]
+    rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}], "clocks": [], "fan_out": []}
+    rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"), 0)]
+    rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0, "files_left_out": 0}]
     rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
     rows["days"] = [rows["days"][0] | {"date": DAY - dt.timedelta(days=back)} for back in range(earlier + 1)]
     return rows
@@ -244,6 +249,35 @@ def test_a_day_whose_objectives_or_traces_are_unknown_is_not_called_good(table: 
     rows = quiet(14)
     del rows[table]
     assert verdict(figures(rows, DAY, MADE)) == ("unknown", "tables are missing")
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "says"),
+    [
+        ("clocks", "1 clock wrong by a second or more", "; clocks are wrong: veh1 by 60.0\u202fmin ahead of gw"),
+        ("health_totals", "2 trace files left out", "; 2 files of veh1 could not be used"),
+        ("fan_out_totals", "450 of 3\u202f000 deliveries of broadcasts missing", "300 of 1\u202f000 gateways lack"),
+    ],
+)
+def test_a_fault_that_loses_no_message_is_told_at_the_top(name: str, why: str, says: str) -> None:
+    rows = quiet(14)
+    rows[name] = collected()[name]
+    if name == "health_totals":
+        rows[name] = [rows[name][0] | {"records_missing": 0}]
+    if name == "fan_out_totals":
+        rows["fan_out"] = collected()["fan_out"]
+    found = figures(rows, DAY, MADE)
+    assert verdict(found) == ("attention", why)
+    assert says in " ".join(sentences(found))
+    assert why in Page(render(found)).text
+
+
+def test_what_nothing_has_confirmed_is_told_beside_what_arrived() -> None:
+    rows = quiet(14)
+    rows["audit_days"] += [row | {"status": "unconfirmed"} for row in rows["audit_days"]]
+    found = figures(rows, DAY, MADE)
+    assert "50.0\u202f% were sent without a confirmation that they arrived" in sentences(found)[1]
+    assert "Unconfirmed" in Page(render(found)).text
 
 
 @pytest.mark.parametrize(
@@ -330,3 +364,28 @@ def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desktop(browser: 
             assert look[place][3] <= width_px  # wide tables scroll in their own box, the page does not
             assert look[place][5:] == [0, 0]
         assert light[place][4] != dark[place][4]
+
+
+_PRINTED = """<!DOCTYPE html><body><iframe width="1046" height="800" src="report.html"></iframe><pre id="seen"></pre><script>
+const all = () => {
+  const page = document.querySelector("iframe").contentDocument
+  const cut = [...page.querySelectorAll("table, svg")].filter(each => each.getBoundingClientRect().right > 1046)
+  return [[page.querySelectorAll("table").length], cut.map(each => each.closest("section")?.id)]
+}
+onload = () => document.getElementById("seen").textContent = JSON.stringify(all())
+</script>"""
+"""At the width of A4 across, less the margins; with the rules for print on the screen."""
+
+
+@pytest.mark.chromium
+def test_print_has_every_column(browser: str, tmp_path: Path) -> None:
+    rows = collected("gateway.of.vehicle.0001", "to-the-cloud-and-back", routes=30)
+    rows["health"] = [rows["health"][0] | {"missing_hours": "3,4,5,13,17", "clock_skew_ms": -3_600_000.0}]
+    source = render(figures(rows, DAY, MADE))
+    assert "@page { size: A4 landscape; margin: 10mm; }" in source
+    assert "@media print" in source
+    (tmp_path / "report.html").write_text(source.replace("@media print", "@media all"), encoding="utf-8")
+    (tmp_path / "probe.html").write_text(_PRINTED)
+    (tables,), cut = seen(browser, tmp_path, 1)
+    assert tables > 15
+    assert cut == []

@@ -87,6 +87,7 @@ def test_health_counts_the_hours_in_which_a_streamer_wrote() -> None:
     rows: dict[str, list[dict[str, Any]]] = {
         "health": [{"streamer": name, "total_rows": 7} for name in ("gw", "back", "new")],
         "health_totals": [{"records": 5, "restarts": None, "gaps": 0, "records_missing": 3, "streamers": 7}],
+        "clocks": [],
     }
     found = sections.health(rows, ROUTES)
     assert [(row["streamer"], row["hours"]) for row in found["rows"]] == [("gw", 4), ("back", 2), ("new", None)]

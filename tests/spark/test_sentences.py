@@ -35,6 +35,9 @@ def test_a_figure_is_compared_with_what_is_usual(given: dict[str, Any], says: st
     assert against_usual(given) == says
 
 
+NONE_LACKED = [{"publishes": 3, "expected": 3000, "missing": 0, "incomplete": 0}]
+
+
 def said(**rows: Any) -> list[str]:
     return sentences(figures(collected() | rows, DAY, MADE))
 
@@ -54,9 +57,9 @@ def test_messages_for_nobody_are_told_from_those_that_failed(status: str) -> Non
         return {"date": DAY, "status": name, "messages": messages, "copies": 0, "crowded": 0, "latency_max_us": 1}
 
     days = [row("delivered", 6), row(status, 3), row("expired", 1)]
-    assert said(audit_days=days)[1] == (
-        "Of the 10 messages created that day, 60.0\u202f% reached the destination, 30.0\u202f% had none beyond the network "
-        "where they came from, and none was lost on the way."
+    assert said(audit_days=days, fan_out_totals=NONE_LACKED)[1] == (
+        "Of the 10 messages created that day, each counted once, 60.0\u202f% reached the destination, 30.0\u202f% had none "
+        "beyond the network where they came from, and none was lost on the way."
     )
 
 
@@ -76,12 +79,12 @@ def test_the_speed_is_that_of_the_busiest_route_and_objectives_are_counted() -> 
 def test_missing_records_are_named_with_their_share_and_their_streamers() -> None:
     health = collected()["health"][0]
     rows = [health | {"streamer": name, "records_missing": missing} for name, missing in (("x", 5), ("y", 0), ("z", 1))]
-    totals = {"records": 594, "restarts": 0, "gaps": 2, "records_missing": 6, "streamers": 3}
-    told = said(health=rows, health_totals=[totals])[4]
+    totals = {"records": 594, "restarts": 0, "gaps": 2, "records_missing": 6, "files_left_out": 0, "streamers": 3}
+    told = said(health=rows, health_totals=[totals], clocks=[])[4]
     assert told.startswith(
         "The traces lack 6 records of 600 (1.0\u202f%), at x and z; 99 hours of routes differed unusually"
     )
-    whole = said(health=rows, health_totals=[totals | {"records_missing": 0}])[4]
+    whole = said(health=rows, health_totals=[totals | {"records_missing": 0}], clocks=[])[4]
     assert whole.startswith("The traces are complete; ")
     assert said(health=[], health_totals=[totals | {"streamers": 0}])[4].startswith("No streamer wrote traces")
 
@@ -90,5 +93,6 @@ def test_the_verdict_counts_all_that_matters() -> None:
     rows = collected()
     assert verdict(figures(rows, DAY, MADE)) == (
         "attention",
-        "120 messages lost, 6 objectives not met, 17 trace records missing and 99 unusual hours",
+        "120 messages lost, 6 objectives not met, 450 of 3\u202f000 deliveries of broadcasts missing, "
+        "2 trace files left out, 17 trace records missing and 2 more",
     )

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
+import pytest
+
+from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank, rank_crowded
 
 
 def saw(
@@ -277,3 +279,31 @@ def test_what_stops_at_a_streamer_shows_how_it_came_there() -> None:
     b, c = saw("B", 0, kinds=DOWN), saw("C", 1000, "unwanted", "none", None, kinds=("zenoh", None))
     _, lost = verdicts((100, [b, c]), (1, [b]))
     assert (lost.status, findings(lost)) == ("lost", {"lost": "C"})
+
+
+@pytest.mark.parametrize("hole", [10, 12, 404])
+def test_a_hole_in_the_middle_does_not_hide_the_losses_behind_it(hole: int) -> None:
+    """One-way flows: nothing is known of the clocks but that every message was seen in one order."""
+    _, gap, lost = verdicts((900, [A, B, C]), (hole, [A, C]), (11, [A, B]), trusted=False)
+    assert (gap.status, findings(gap)) == ("delivered", {"untraced": "B"})
+    assert (lost.status, findings(lost)) == ("lost", {"lost": "C"})
+
+
+@pytest.mark.parametrize("hole", [10, 12, 404])
+def test_a_hole_at_the_first_does_not_put_it_behind_the_second(hole: int) -> None:
+    _, gap, lost = verdicts((900, [A, B]), (hole, [B]), (11, [A]), trusted=False)
+    assert (gap.status, gap.findings) == ("delivered", ())
+    assert (lost.status, findings(lost)) == ("lost", {"lost": "B"})
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_of_two_streamers_the_one_that_can_hand_over_to_the_other_is_first(is_behind: bool) -> None:
+    """Whatever their clocks say, and though only the first one lacks some."""
+    b, c = saw("B", 1000, kinds=("mqtt5", "mqtt5")), saw("C", -9000 if is_behind else 2000, kinds=("mqtt5", "zenoh"))
+    _, gap = verdicts((90, [A, b, c]), (12, [A, c]), trusted=False)
+    assert (gap.status, findings(gap)) == ("delivered", {"untraced": "B"})
+
+
+def test_streamers_of_crowded_flows_stand_in_the_order_of_most_messages() -> None:
+    signatures = [Signature(key, 1, tuple(seen)) for key, seen in enumerate(([A, B], [B, C], [A, A, C]))]
+    assert rank_crowded(signatures) == {"A": 0, "B": 1, "C": 2}

@@ -1,0 +1,148 @@
+"""Which Publishes did only a part of the gateways get that usually do, and which gateways lack them?
+
+The audit says that a message is delivered as soon as one destination has it. For a topic that goes to a fleet, this table
+has the share. A gateway *usually* gets a topic if it has records of at least half of its Publishes, of those made on the
+date and the days before and after. It *lacks* one that was made while it wrote records, and of which it has none. What was
+made before its first record, or less than `GRACE_US` before its last one, is unknown.
+"""
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from spark_jobs import job
+from spark_jobs.batch import days, seen_from
+from spark_jobs.clocks import Sightings
+from spark_jobs.session import broadcast, small_frame
+from spark_jobs.spans import REACH_DAYS
+from spark_jobs.tables import FAN_OUT, FAN_OUT_MISSING
+
+LEAST = 4
+"""Topics of fewer gateways are of a chain, and the audit tells their losses."""
+GRACE_US = 600_000_000
+_TOPIC = ("date", "src_authority", "src_ue_id", "src_resource_id")
+_SOURCES = "date DATE, src_authority STRING"
+_SPANS = "date DATE, streamer STRING, first_us BIGINT, last_us BIGINT"
+
+
+def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date]) -> tuple[DataFrame, DataFrame]:
+    """Records (`schema.PARTITIONED`) around some dates, and their `clocks.sightings` → `tables.FAN_OUT` and
+    `tables.FAN_OUT_MISSING` of these dates."""
+    spark = records.sparkSession
+    sources, is_crowded = _sources(sightings, dates)
+    if not sources and not is_crowded:
+        return small_frame(spark, [], FAN_OUT.ddl), small_frame(spark, [], FAN_OUT_MISSING.ddl)
+    seen = _seen(records, dates)
+    if not is_crowded:
+        seen = seen.join(broadcast(spark, sources, _SOURCES), ["date", "src_authority"])
+    usual = _usual(seen)
+    today = seen.where(sf.col("made_on") == sf.col("date")).withColumn("hour", sf.hour("msg_ts"))
+    made_us = sf.unix_micros("msg_ts")
+    hours = today.groupBy(*_TOPIC, "hour").agg(
+        sf.count_distinct("msg_id").alias("publishes"), sf.min(made_us).alias("from_us"), sf.max(made_us).alias("until_us")
+    )
+    had = today.groupBy(*_TOPIC, "hour", "streamer").agg(sf.count("*").alias("had"))
+    spans = broadcast(spark, _spans(sightings, dates), _SPANS)
+    keys = [*_TOPIC, "hour", "streamer"]
+    each = (
+        hours.join(usual, list(_TOPIC))
+        .join(had, keys, "left")
+        .join(spans, ["date", "streamer"], "left")
+        .withColumn("missing", sf.col("publishes") - sf.coalesce("had", sf.lit(0)))
+        .withColumn("judged", (sf.col("missing") == 0) | sf.coalesce(_covered(), sf.lit(False)))
+    )
+    judged = each.where("judged")
+    of_message = today.join(judged.select(*keys), keys).groupBy(*_TOPIC, "hour", "msg_id").agg(sf.count("*").alias("got"))
+    of_hour = of_message.groupBy(*_TOPIC, "hour").agg(sf.collect_list("got").alias("gots"))
+    summed = each.groupBy(*_TOPIC, "hour").agg(
+        sf.max("publishes").alias("publishes"),
+        sf.count_if("judged").alias("gateways"),
+        sf.count_if(~sf.col("judged")).alias("unknown"),
+        _total("publishes").alias("expected"),
+        _total("missing").alias("missing"),
+        sf.count_if(sf.col("judged") & (sf.col("missing") > 0)).alias("lacking"),
+    )
+    complete = sf.size(sf.filter("gots", lambda got: got == sf.col("gateways")))
+    least = sf.when(sf.size("gots") < sf.col("publishes"), sf.lit(0)).otherwise(sf.array_min("gots"))
+    table = (
+        summed.join(of_hour, [*_TOPIC, "hour"], "left")
+        .where(sf.col("gateways") > 0)
+        .withColumn("gots", sf.coalesce("gots", sf.array().cast("array<bigint>")))
+        .withColumn("incomplete", sf.col("publishes") - complete)
+        .withColumn("least_share", sf.coalesce(least, sf.lit(0)) / sf.col("gateways"))
+        .withColumn("share", 1 - sf.col("missing") / sf.col("expected"))
+    )
+    return table, judged.where("missing > 0")
+
+
+def _total(column: str) -> Column:
+    return sf.coalesce(sf.sum(sf.when(sf.col("judged"), sf.col(column))), sf.lit(0))
+
+
+def _covered() -> Column:
+    """Whether a gateway has records from before the first Publish of an hour until long after the last one."""
+    return (sf.col("first_us") <= sf.col("from_us")) & (sf.col("last_us") >= sf.col("until_us") + GRACE_US)
+
+
+def _seen(records: DataFrame, dates: Sequence[dt.date]) -> DataFrame:
+    """Each Publish once for each streamer that has a record of it, as each date sees it."""
+    publishes = records.where((sf.col("msg_type") == "publish") & sf.col("msg_ts").isNotNull())
+    wanted = publishes.select("date", "streamer", *_TOPIC[1:], "msg_id", "msg_ts")
+    near = seen_from(wanted, dates, -REACH_DAYS, REACH_DAYS).withColumn("made_on", sf.to_date("msg_ts"))
+    near = near.where(sf.abs(sf.datediff("made_on", "date")) <= REACH_DAYS)
+    return near.select(*_TOPIC, "made_on", "msg_id", "msg_ts", "streamer").distinct()
+
+
+def _usual(seen: DataFrame) -> DataFrame:
+    """The gateways that usually get each topic, if there are enough of them."""
+    topics = seen.groupBy(*_TOPIC).agg(sf.count_distinct("msg_id").alias("all"), sf.count_distinct("streamer").alias("many"))
+    had = seen.groupBy(*_TOPIC, "streamer").agg(sf.count_distinct("msg_id").alias("some"))
+    enough = topics.where(sf.col("many") >= LEAST)
+    return had.join(enough, list(_TOPIC)).where(2 * sf.col("some") >= sf.col("all")).select(*_TOPIC, "streamer")
+
+
+def _sources(sightings: Iterable[Sightings], dates: Sequence[dt.date]) -> tuple[list[tuple[dt.date, str]], bool]:
+    """The sources whose Publishes enough streamers have, by the date that sees it. And whether some are not told apart."""
+    streamers: dict[tuple[dt.date, str], set[str]] = defaultdict(set)
+    is_crowded = False
+    wanted = set(dates)
+    for each in sightings:
+        if not each.is_publish:
+            continue
+        if each.src_authority is None:
+            is_crowded = True
+            continue
+        for date in wanted.intersection(days(each.date, -REACH_DAYS, REACH_DAYS)):
+            streamers[date, each.src_authority].add(each.streamer)
+    return sorted(source for source, names in streamers.items() if len(names) >= LEAST), is_crowded
+
+
+def _spans(sightings: Iterable[Sightings], dates: Sequence[dt.date]) -> list[tuple[dt.date, str, int, int]]:
+    """The times of each streamer's first and last record around a date."""
+    found: dict[tuple[dt.date, str], tuple[int, int]] = {}
+    wanted = set(dates)
+    for each in sightings:
+        for date in wanted.intersection(days(each.date, -REACH_DAYS, REACH_DAYS)):
+            first_us, last_us = found.get((date, each.streamer), (each.first_us, each.last_us))
+            found[date, each.streamer] = min(first_us, each.first_us), max(last_us, each.last_us)
+    return [(*key, *span) for key, span in sorted(found.items())]
+
+
+JOB = job.Job(
+    "fan_out",
+    (FAN_OUT, FAN_OUT_MISSING),
+    lambda batch: transform(batch.records(REACH_DAYS, REACH_DAYS), batch.sightings, batch.dates),
+    before=REACH_DAYS,
+    after=REACH_DAYS,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,134 @@
+"""Trace files that are left out: of a newer version, unreadable, or with a column of another type.
+
+One gateway's file must not stop the night of a fleet. A file is judged by its footer, which costs a request or two where it
+is far away: only those are looked at that no manifest has. A column that only newer writers have is no fault; a higher
+version is, because it says that these jobs would misread the records. What is broken behind a good footer is found by
+`records.Gathered`, when it reads the files of a small date.
+"""
+
+import datetime as dt
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from spark_jobs.records import File, LeftOut, newer, unreadable
+from spark_jobs.schema import TRACE, VERSION, VERSION_KEY
+from spark_jobs.storage import Storage
+
+Files = Mapping[dt.date, Mapping[str, File]]
+
+_AT_ONCE = 16
+_TOLD = 20
+_FOOTER_BYTES = 1 << 16
+_STREAMER = re.compile(r"(?:^|/)streamer=([^/]+)/")
+
+
+def refused(storage: Storage, traces: str, files: Files, known: Iterable[Files] = ()) -> LeftOut:
+    """Those of the files that have a fault. `known`: files that were used before: these are not looked at again."""
+    used: dict[dt.date, dict[str, File]] = defaultdict(dict)
+    for each in known:
+        for date, of_date in each.items():
+            used[date].update(of_date)
+    asked = [
+        (date, path, file)
+        for date, of_date in files.items()
+        for path, file in of_date.items()
+        if used.get(date, {}).get(path) != file
+    ]
+
+    def judged(each: tuple[dt.date, str, File]) -> str | None:
+        date, path, file = each
+        return _fault(storage, f"{traces}/date={date}/{path}", file)
+
+    found: LeftOut = {}
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="footer") as pool:
+        for (date, path, _), reason in zip(asked, pool.map(judged, asked), strict=True):
+            if reason is not None:
+                found.setdefault(date, {})[path] = reason
+    return found
+
+
+def accepted(files: Files, left_out: LeftOut) -> dict[dt.date, dict[str, File]]:
+    """The files without those that are left out."""
+    return {
+        date: {path: file for path, file in of_date.items() if path not in left_out.get(date, {})}
+        for date, of_date in files.items()
+    }
+
+
+def told(left_out: LeftOut, traces: str) -> Iterator[str]:
+    """A line for each file that is left out, up to `_TOLD` of a date, with its path and the reason."""
+    for date, of_date in sorted(left_out.items()):
+        for path, reason in sorted(of_date.items())[:_TOLD]:
+            yield f"left out: {traces}/date={date}/{path}: {reason}"
+        if len(of_date) > _TOLD:
+            yield f"{date}: left out: {len(of_date) - _TOLD} more files"
+
+
+def by_streamer(of_date: Iterable[str]) -> dict[str, int]:
+    """How many of the paths are of each streamer."""
+    counts: dict[str, int] = defaultdict(int)
+    for path in of_date:
+        match = _STREAMER.search(path)
+        counts[unquote(match[1]) if match else "unknown"] += 1
+    return counts
+
+
+def _fault(storage: Storage, path: str, file: File) -> str | None:
+    if (version := newer(path)) is not None:
+        return _newer(version)
+    here = storage.local(path)
+    try:
+        footer = pq.read_metadata(here if here is not None else storage.tail(path, file.size_bytes, _FOOTER_BYTES))
+    except FileNotFoundError:  # deleted since, which is for those who read it
+        return None
+    except (pa.ArrowException, OSError) as error:
+        return unreadable(error)
+    return _footer_fault(footer)
+
+
+def _footer_fault(footer: Any) -> str | None:
+    if (version := (footer.metadata or {}).get(VERSION_KEY.encode())) is not None:
+        if not version.isdigit():
+            return f"its format {version.decode(errors='replace')!r} is not a number"
+        if int(version) > VERSION:
+            return _newer(int(version))
+    found = footer.schema.to_arrow_schema()
+    for name, wanted in _wanted().items():
+        at = found.get_all_field_indices(name)
+        if len(at) > 1:
+            return f"column {name} is there {len(at)} times"
+        if at and not _fits(found.field(at[0]).type, wanted):
+            return f"column {name} is {found.field(at[0]).type}, not {wanted}"
+    return None
+
+
+@cache
+def _wanted() -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in to_arrow_schema(TRACE, timezone="UTC")}
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Spark and Arrow read one as the other without a change of meaning."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_signed_integer(wanted):
+        return bool(pa.types.is_signed_integer(found) and found.bit_width <= wanted.bit_width)
+    if pa.types.is_timestamp(wanted):
+        return bool(pa.types.is_timestamp(found) and found.tz is not None and found.unit in ("ms", "us"))
+    if pa.types.is_string(wanted) or pa.types.is_binary(wanted):
+        kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+        return any(is_kind(found) for is_kind in kinds)
+    return bool(found == wanted)
+
+
+def _newer(version: int) -> str:
+    return f"format {version} was written by a newer ustreamer; these jobs know formats up to {VERSION}"

@@ -1,0 +1,180 @@
+"""A fleet of gateways with planted faults, and broadcasts to all of them: what suits three must suit many."""
+
+import datetime as dt
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import clocks, delivery_audit, job, wide
+from spark_jobs.batch import Batch
+from spark_jobs.generate import Fleet, generate_fleet
+from spark_jobs.generate.__main__ import main
+from spark_jobs.tables import DELIVERY_AUDIT_DETAIL
+from tests.spark.test_delivery_audit import audited, msg_id, seen
+from tests.spark.traces import DATE, Record, at, frame
+
+SMALL = Fleet(DATE, 24, lost=4, rejected=3, broadcasts=6, partial=3)
+LARGE = (Fleet(DATE, 300, broadcasts=10, partial=10), Fleet(DATE, 2000), Fleet(DATE, 800, broadcasts=10, partial=10))
+
+
+def run(spark: SparkSession, folder: Path, fleet: Fleet, *jobs: job.Job) -> tuple[dict[str, Any], Batch]:
+    """Generate a fleet's day and compute tables. The caller releases the batch."""
+    truth = generate_fleet(fleet, folder / "traces")
+    batch = Batch(spark, str(folder / "traces"), str(folder / "tables"), (fleet.date,), reach=(2, 1))
+    for each in jobs:
+        list(job.run(each, batch))
+    return truth, batch
+
+
+def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
+    return list(pq.read_table(folder / "tables" / table / f"date={DATE}").to_pylist())
+
+
+def check_findings(folder: Path, truth: dict[str, Any]) -> None:
+    found = defaultdict(set)
+    for row in rows_of(folder, DELIVERY_AUDIT_DETAIL.name):
+        found[row["finding"]].add(row["msg_id"].hex())
+        assert row["finding"] != "lost" or row["missing_at"] == truth["missing_at"][row["msg_id"].hex()]
+    assert found == {finding: set(ids) for finding, ids in truth["findings"].items()}
+
+
+def check_clocks(batch: Batch, truth: dict[str, Any]) -> None:
+    """Within two transits: half the difference of the shortest ones of either direction."""
+    found = clocks.estimate(batch.sightings)
+    assert found.keys() == truth["skew_us"].keys()
+    (reference,) = (name for name, each in found.items() if each.against is None)
+    for name, each in found.items():
+        assert each.skew_us == pytest.approx(truth["skew_us"][name] - truth["skew_us"][reference], abs=5_000)
+
+
+def test_the_findings_and_the_clocks_of_a_fleet_are_the_planted_ones(spark: SparkSession, tmp_path: Path) -> None:
+    truth, batch = run(spark, tmp_path, SMALL, delivery_audit.JOB)
+    check_findings(tmp_path, truth)
+    check_clocks(batch, truth)
+    batch.release()
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("fleet", LARGE, ids=lambda fleet: str(fleet.gateways))
+def test_so_are_those_of_a_large_one(spark: SparkSession, tmp_path: Path, fleet: Fleet) -> None:
+    truth, batch = run(spark, tmp_path, fleet, delivery_audit.JOB)
+    check_findings(tmp_path, truth)
+    check_clocks(batch, truth)
+    batch.release()
+
+
+def test_clocks_are_data_and_not_part_of_the_plan(spark: SparkSession) -> None:
+    """An expression with a branch for each of so many streamers overflows the stack of Spark's driver."""
+    skews_us = {DATE: {f"gateway.{number}": number for number in range(1500)}}
+    rows = frame(spark, [seen("gateway.7", at("10:00"), 1, 1_007, 0), seen("other", at("11:00"), 2, 1_000, 0)])
+    made = delivery_audit.fates(delivery_audit._of_dates(rows, [DATE]), skews_us)
+    assert sorted(row.last_us for row in made.collect()) == [1_000, 1_000]
+
+
+def leaf(number: int, made: dt.datetime, message: int, **given: Any) -> Record:
+    kinds: dict[str, Any] = {
+        "ingress_transport": "mqtt5",
+        "egress_transport": "zenoh",
+        "ingress": "uplink",
+        "egress": f"vehicle{number}",
+    }
+    return seen(f"leaf{number:02}", made, message, 4_000, **kinds | {"src_authority": "cloud"} | given)
+
+
+def broadcast(message: int, leaves: Iterable[int], made: dt.datetime | None = None) -> list[Record]:
+    made = made or at("10:00") + dt.timedelta(minutes=message)
+    ends: dict[str, Any] = {
+        "ingress": "cloud",
+        "egress": "downlink",
+        "ingress_transport": "zenoh",
+        "egress_transport": "mqtt5",
+    }
+    return [
+        seen("cloud", made, message, 1_000, src_authority="cloud", **ends),
+        *(leaf(number, made, message) for number in leaves),
+    ]
+
+
+LEAVES = range(wide.MANY + 4)
+
+
+def test_a_broadcast_is_judged_by_kinds_of_networks_and_names_real_streamers(spark: SparkSession) -> None:
+    made = [at("10:00") + dt.timedelta(minutes=number) for number in range(20)]
+    aside = {"outcome": "duplicate", "ucode": "ALREADY_EXISTS", "route": "none", "egress": None, "egress_transport": None}
+    records = [each for number in range(12) for each in broadcast(number, LEAVES)]
+    records += [
+        *broadcast(19, LEAVES, at("12:00")),
+        *broadcast(12, ()),  # nobody behind the cloud has it
+        *broadcast(13, LEAVES[1:]),
+        leaf(0, made[13], 13, outcome="rejected", ucode="PERMISSION_DENIED"),
+        *broadcast(14, LEAVES),
+        leaf(3, made[14], 14, **aside),
+        leaf(5, made[14], 14, **aside),
+        *broadcast(15, LEAVES),
+        leaf(6, made[15], 15),
+        leaf(6, made[15], 15),
+        leaf(7, made[15], 15),
+        *broadcast(16, ()),  # of this one only copies were recorded
+        leaf(8, made[16], 16, **aside),
+    ]
+    audit, detail = audited(spark, records)
+    assert {row.status: (row.messages, row.copies) for row in audit.collect()} == {
+        "delivered": (17, 2 + 3 + 1),
+        "lost": (1, 0),
+    }
+    found = {
+        (row.finding, bytes(row.msg_id)): (row.streamers, row.last_streamer, row.missing_at, row.copies)
+        for row in detail.collect()
+    }
+    busiest = "leaf06"
+    both = f"cloud,{busiest}"
+    assert found == {
+        ("lost", msg_id(made[12], 12)): ("cloud", "cloud", busiest, 0),
+        ("rejected", msg_id(made[13], 13)): (both, "leaf00", None, 0),
+        ("duplicate", msg_id(made[14], 14)): (both, "leaf05", None, 2),
+        ("delivered_twice", msg_id(made[15], 15)): (both, busiest, None, 3),
+        ("duplicate", msg_id(made[16], 16)): (both, "leaf08", None, 1),
+    }
+
+
+def test_however_many_streamers_see_a_broadcast_few_rows_of_it_come_to_the_driver(spark: SparkSession) -> None:
+    """Each of them reaches other ones: so many different sets of streamers are one signature."""
+    records = [each for number in range(20) for each in broadcast(number, (n for n in LEAVES if (n + number) % 3))]
+    rows = frame(spark, records).coalesce(1)
+    seen_of = {DATE: clocks.sightings(clocks.alike(rows))}
+    of_dates, has_wide = wide.marked(delivery_audit._of_dates(rows, [DATE]), seen_of)
+    (counted,) = delivery_audit._counted(delivery_audit.fates(of_dates, {}, has_wide)).collect()
+    assert counted.messages == 20
+    examples = delivery_audit._of_messages(of_dates, spark.createDataFrame([(counted.example,)], "id BIGINT"))
+    shown = wide.shown(examples, {DATE: {}}, {DATE: {"cloud": 20, "leaf03": 9, "leaf04": 9, "leaf05": 9}})
+    behind, first = sorted(shown, key=lambda each: each.times, reverse=True)
+    assert (first.streamer, first.egress, first.places) == ("cloud", "mqtt5", 1)
+    assert (behind.egress, behind.places) == ("zenoh", 8)
+    assert behind.streamer in {"leaf04", "leaf05"}, "those with most records, of which one lacks the message"
+
+
+def test_flows_whose_authorities_are_unknown_are_counted_in_the_records(spark: SparkSession) -> None:
+    """Of too many pairs of authorities, the sightings are crowded: a broadcast may be among them."""
+    rows = frame(spark, [*broadcast(1, LEAVES), *broadcast(2, LEAVES[:2], at("12:00"))[1:]]).coalesce(1)
+    crowded = [each._replace(src_authority=None) for each in clocks.sightings(clocks.alike(rows))]
+    of_dates, has_wide = wide.marked(delivery_audit._of_dates(rows, [DATE]), {DATE: crowded})
+    assert has_wide
+    assert of_dates.where(wide.WIDE).count() == of_dates.count() == 1 + len(LEAVES) + 2
+    alone = rows.where("streamer < 'leaf04'")
+    assert wide.marked(delivery_audit._of_dates(alone, [DATE]), {DATE: crowded})[0].where(wide.WIDE).count() == 0
+
+
+def test_the_command_line_makes_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--output", str(tmp_path), "--from", str(DATE), "--streamers", "5", "--records", "100"]) == 0
+    truth = json.loads((tmp_path / "_truth" / "truth.json").read_text())
+    files = list(tmp_path.glob("date=*/hour=*/streamer=*/*.parquet"))
+    assert sum(pq.read_metadata(path).num_rows for path in files) == truth["records"]
+    assert len({path.parent.name for path in files}) == 5
+    assert len(truth["lacking"]) == 2
+    assert f"{truth['records']} records" in capsys.readouterr().out
