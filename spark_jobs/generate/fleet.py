@@ -105,13 +105,16 @@ class _Day:
                 yield self._seen(about, name, made_us, hop, is_up, fault == "rejected")
 
     def broadcasts(self) -> Iterator[Record]:
-        """Publishes of the cloud to every vehicle, those that reach two thirds of them last."""
+        """Publishes of the cloud to every vehicle, those that reach two thirds of them last.
+
+        All in the first half of an hour: to lack one, a gateway has to have records long after it.
+        """
         fleet = self._fleet
         lacking = {f"gateway.{vehicle}" for vehicle in self._vehicles[len(self._vehicles) * 2 // 3 :]}
         self.truth["lacking"] = sorted(lacking) if fleet.partial else []
         for number in range(fleet.broadcasts + fleet.partial):
             is_partial = number >= fleet.broadcasts
-            made_us = self._at_us(HOURS[is_partial], _EDGE_S, _HOUR_S - _EDGE_S)
+            made_us = self._at_us(HOURS[is_partial], _EDGE_S, _HOUR_S // 2)
             about = self._about(made_us, "cloud", None, "campaigns")
             for hop, name in enumerate(self.skew_us):
                 if not (is_partial and name in lacking):

@@ -1,8 +1,7 @@
-"""Who lacks what is published to many, by hand-made records and by a fleet with a broadcast that a third of it never got."""
+"""Who lacks what is published to many, by hand-made records; a fleet of which a third never got a broadcast: test_fleet."""
 
 import datetime as dt
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,20 +10,21 @@ from pyspark.sql import SparkSession
 from spark_jobs import clocks, fan_out
 from spark_jobs.tables import FAN_OUT, FAN_OUT_MISSING
 from tests.spark.test_delivery_audit import seen
-from tests.spark.test_fleet import SMALL, rows_of, run
 from tests.spark.traces import DATE, Record, at, frame
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 ALL = range(6)
 
 
-def publish(number: int, made: dt.datetime, gateways: Iterable[int], **given: Any) -> list[Record]:
-    return [seen(f"g{each}", made, number, 1_000 + each, **given) for each in gateways]
+def publish(
+    number: int, made: dt.datetime, gateways: Iterable[int], source: str = "veh1", fleet: str = "g", **given: Any
+) -> list[Record]:
+    return [seen(f"{fleet}{each}", made, number, 1_000 + each, src_authority=source, **given) for each in gateways]
 
 
-def alive(date: dt.date = DATE, gateways: Collection[int] = ALL) -> list[Record]:
+def alive(date: dt.date = DATE, gateways: Collection[int] = ALL, fleet: str = "g") -> list[Record]:
     """Records from the first to the last minute of a date."""
-    kept = [publish(900 + each, at(clock, date), [each], src_authority=f"own{each}") for each in gateways
+    kept = [publish(900 + each, at(clock, date), [each], f"own {fleet}{each}", fleet) for each in gateways
             for clock in ("00:00", "23:59")]  # fmt: skip
     return [record for each in kept for record in each]
 
@@ -38,52 +38,58 @@ def tables(spark: SparkSession, records: Iterable[Record], *dates: dt.date) -> t
     return sorted(whole, key=str), sorted(missing, key=str)
 
 
-def test_each_hour_of_a_topic_has_the_share_and_the_gateways_that_lack_it(spark: SparkSession) -> None:
-    records = [
-        *alive(),
-        *(each for number in range(5) for each in publish(number, at(f"08:0{number}"), ALL)),
-        *publish(10, at("09:00"), ALL[:4]),
-        *publish(11, at("09:10"), ALL[:5]),
-        *publish(11, at("09:10"), [2]),  # a copy counts once
-        *publish(12, at("09:20"), ALL),
-    ]
-    whole, missing = tables(spark, records)
-    topic = ("veh1", 1, 0x8000)
-    assert [tuple(row) for row in whole] == [
+@pytest.fixture(scope="module")
+def day(spark: SparkSession) -> tuple[list[Any], list[Any]]:
+    """Three sources, of which the last has a fleet of its own."""
+    sometimes = {"source": "sometimes", "fleet": "s"}
+    return tables(
+        spark,
+        [
+            *alive(),
+            *alive(gateways=[7]),
+            *(each for number in range(5) for each in publish(number, at(f"08:0{number}"), ALL, "part")),
+            *publish(10, at("09:00"), ALL[:4], "part"),
+            *publish(11, at("09:10"), ALL[:5], "part"),
+            *publish(11, at("09:10"), [2], "part"),  # a copy counts once
+            *publish(12, at("09:20"), ALL, "part"),
+            *(each for number in range(4) for each in publish(number, at(f"08:0{number}"), ALL, "nobody")),
+            *publish(9, at("12:00"), [7], "nobody"),
+            # gateway 4 is not subscribed; 5 has written nothing since 08:40, and 3 nothing before 08:30
+            *alive(gateways=[0, 1, 2, 4], fleet="s"),
+            *publish(800, at("08:30"), [3, 5], **sometimes),
+            *publish(801, at("23:59"), [3], "own s3", "s"),
+            *(each for number in range(4) for each in publish(number, at(f"08:3{number}"), [0, 1, 2, 3, 5], **sometimes)),
+            *publish(20, at("08:40"), ALL, **sometimes),
+            *publish(30, at("12:00"), [0, 1, 3], **sometimes),
+            *publish(31, at("07:00"), [0, 1], **sometimes),
+        ],
+    )
+
+
+def of(source: str, rows: list[Any]) -> list[Any]:
+    return [row for row in rows if row.src_authority == source]
+
+
+def test_each_hour_of_a_topic_has_the_share_and_the_gateways_that_lack_it(day: tuple[list[Any], list[Any]]) -> None:
+    topic = ("part", 1, 0x8000)
+    assert [tuple(row) for row in of("part", day[0])] == [
         (DATE, 8, *topic, 5, 6, 0, 30, 0, 1.0, 0, 0, 1.0),
         (DATE, 9, *topic, 3, 6, 0, 18, 3, pytest.approx(15 / 18), 2, 2, pytest.approx(4 / 6)),
     ]
-    assert [tuple(row) for row in missing] == [(DATE, 9, *topic, "g4", 3, 1), (DATE, 9, *topic, "g5", 3, 2)]
+    assert [tuple(row) for row in of("part", day[1])] == [(DATE, 9, *topic, "g4", 3, 1), (DATE, 9, *topic, "g5", 3, 2)]
 
 
-def test_a_publish_that_no_usual_gateway_has_is_lacked_by_all(spark: SparkSession) -> None:
-    records = [*alive(), *(each for n in range(4) for each in publish(n, at(f"08:0{n}"), ALL))]
-    records += publish(9, at("12:00"), [7]) + alive(gateways=[7])
-    whole, missing = tables(spark, records)
-    assert [(row.hour, row.missing, row.share, row.incomplete, row.least_share) for row in whole] == [
-        (12, 6, 0.0, 1, 0.0),
-        (8, 0, 1.0, 0, 1.0),
-    ]
-    assert [row.streamer for row in missing] == [f"g{number}" for number in ALL]
+def test_a_publish_that_no_usual_gateway_has_is_lacked_by_all(day: tuple[list[Any], list[Any]]) -> None:
+    found = {(row.hour, row.missing, row.share, row.incomplete, row.least_share) for row in of("nobody", day[0])}
+    assert found == {(12, 6, 0.0, 1, 0.0), (8, 0, 1.0, 0, 1.0)}
+    assert [row.streamer for row in of("nobody", day[1])] == [f"g{number}" for number in ALL]
 
 
-def test_who_gets_less_than_half_or_writes_nothing_then_lacks_nothing(spark: SparkSession) -> None:
-    """Gateway 4 is not subscribed; 5 has written nothing since 08:30, and 3 nothing before 08:30."""
-    gateways = [0, 1, 2, 3, 5]
-    records = [*alive(gateways=range(3)), *alive(gateways=[4])]
-    records += [*publish(800, at("08:30"), [3, 5]), *publish(801, at("23:59"), [3], src_authority="own3")]
-    records += [each for n in range(4) for each in publish(n, at(f"08:3{n}"), gateways)]
-    records += [
-        *publish(20, at("08:40"), [4, *gateways]),
-        *publish(30, at("12:00"), [0, 1, 3]),
-        *publish(31, at("07:00"), [0, 1]),
-    ]
-    whole, missing = tables(spark, records)
-    found = {row.hour: (row.gateways, row.unknown, row.missing) for row in whole}
-    assert found[12] == (4, 1, 1)
-    assert found[7] == (3, 2, 1)
-    lacking = {(12, "g2"), (7, "g2"), (8, "g0"), (8, "g1"), (8, "g2")}
-    assert {(row.hour, row.streamer) for row in missing} == lacking
+def test_who_gets_less_than_half_or_writes_nothing_then_lacks_nothing(day: tuple[list[Any], list[Any]]) -> None:
+    found = {row.hour: (row.gateways, row.unknown, row.missing) for row in of("sometimes", day[0])}
+    assert (found[12], found[7]) == ((4, 1, 1), (3, 2, 1))
+    lacking = {(12, "s2"), (7, "s2"), (8, "s0"), (8, "s1"), (8, "s2")}
+    assert {(row.hour, row.streamer) for row in of("sometimes", day[1])} == lacking
 
 
 def test_few_gateways_are_a_chain(spark: SparkSession) -> None:
@@ -103,13 +109,3 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
     alone = tables(spark, [each for each in records if each["ts"].date() != AFTER], BEFORE)
     for both, one in zip(together, alone, strict=True):
         assert [row for row in both if row.date == BEFORE] == one
-
-
-def test_a_third_of_a_fleet_lacks_the_partial_broadcasts(spark: SparkSession, tmp_path: Path) -> None:
-    truth, batch = run(spark, tmp_path, SMALL, fan_out.JOB)
-    batch.release()
-    missing = rows_of(tmp_path, FAN_OUT_MISSING.name)
-    assert sorted(row["streamer"] for row in missing) == truth["lacking"]
-    assert {(row["publishes"], row["missing"]) for row in missing} == {(SMALL.partial, SMALL.partial)}
-    (row,) = (row for row in rows_of(tmp_path, FAN_OUT.name) if row["missing"])
-    assert (row["lacking"], row["gateways"]) == (len(truth["lacking"]), SMALL.gateways)

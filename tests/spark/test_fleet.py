@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import clocks, delivery_audit, job, wide
+from spark_jobs import clocks, delivery_audit, fan_out, job, wide
 from spark_jobs.batch import Batch
 from spark_jobs.generate import Fleet, generate_fleet
 from spark_jobs.generate.__main__ import main
-from spark_jobs.tables import DELIVERY_AUDIT_DETAIL
+from spark_jobs.tables import DELIVERY_AUDIT_DETAIL, FAN_OUT, FAN_OUT_MISSING
 from tests.spark.test_delivery_audit import audited, msg_id, seen
 from tests.spark.traces import DATE, Record, at, frame
 
 SMALL = Fleet(DATE, 24, lost=4, rejected=3, broadcasts=6, partial=3)
-LARGE = (Fleet(DATE, 300, broadcasts=10, partial=10), Fleet(DATE, 2000), Fleet(DATE, 800, broadcasts=10, partial=10))
+LARGE = (Fleet(DATE, 300, broadcasts=10, partial=5), Fleet(DATE, 2000), Fleet(DATE, 800, broadcasts=10, partial=5))
 
 
 def run(spark: SparkSession, folder: Path, fleet: Fleet, *jobs: job.Job) -> tuple[dict[str, Any], Batch]:
@@ -53,19 +53,30 @@ def check_clocks(batch: Batch, truth: dict[str, Any]) -> None:
         assert each.skew_us == pytest.approx(truth["skew_us"][name] - truth["skew_us"][reference], abs=5_000)
 
 
-def test_the_findings_and_the_clocks_of_a_fleet_are_the_planted_ones(spark: SparkSession, tmp_path: Path) -> None:
-    truth, batch = run(spark, tmp_path, SMALL, delivery_audit.JOB)
+def check_broadcasts(folder: Path, truth: dict[str, Any], fleet: Fleet) -> None:
+    """A third of the fleet lacks every partial broadcast, and nobody lacks anything else."""
+    missing = rows_of(folder, FAN_OUT_MISSING.name)
+    assert sorted(row["streamer"] for row in missing) == truth["lacking"]
+    assert {(row["publishes"], row["missing"]) for row in missing} <= {(fleet.partial, fleet.partial)}
+    found = [(row["lacking"], row["gateways"]) for row in rows_of(folder, FAN_OUT.name) if row["missing"]]
+    assert found == [(len(truth["lacking"]), fleet.gateways)] * bool(fleet.partial)
+
+
+def test_what_is_found_in_a_fleet_is_what_was_planted(spark: SparkSession, tmp_path: Path) -> None:
+    truth, batch = run(spark, tmp_path, SMALL, delivery_audit.JOB, fan_out.JOB)
     check_findings(tmp_path, truth)
     check_clocks(batch, truth)
+    check_broadcasts(tmp_path, truth, SMALL)
     batch.release()
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("fleet", LARGE, ids=lambda fleet: str(fleet.gateways))
-def test_so_are_those_of_a_large_one(spark: SparkSession, tmp_path: Path, fleet: Fleet) -> None:
-    truth, batch = run(spark, tmp_path, fleet, delivery_audit.JOB)
+def test_so_it_is_in_a_large_one(spark: SparkSession, tmp_path: Path, fleet: Fleet) -> None:
+    truth, batch = run(spark, tmp_path, fleet, delivery_audit.JOB, fan_out.JOB)
     check_findings(tmp_path, truth)
     check_clocks(batch, truth)
+    check_broadcasts(tmp_path, truth, fleet)
     batch.release()
 
 
