@@ -1,5 +1,7 @@
 """The daemon before a broker that never confirms some messages: each of them has its outcome, and the rest goes on."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,37 +36,36 @@ def config(folder: Path, vehicle: Mosquitto, cloud: FakeBroker) -> dict[str, Any
     }
 
 
-async def test_one_without_a_ttl_becomes_a_dead_letter_and_others_are_delivered(fake: FakeBroker, tmp_path: Path) -> None:
+@asynccontextmanager
+async def scene(fake: FakeBroker, folder: Path) -> AsyncIterator[tuple[ForgetfulBroker, MqttSide, StreamerProcess]]:
+    """A broker that never confirms what is bad, a program on another one that sends there, and the daemon between them."""
     broker = ForgetfulBroker(fake, b"bad")
     broker.grants = True
     with Mosquitto() as vehicle:
         async with (
             broker.serving(),
             MqttSide(vehicle.port, "in-vehicle", []) as sender,
-            StreamerProcess(tmp_path, config(tmp_path, vehicle, fake)) as daemon,
+            StreamerProcess(folder, config(folder, vehicle, fake)) as daemon,
         ):
             await daemon.until_up()
-            await sender.send([news(text) for text in (b"before", b"bad", b"behind")])
-            await sender.send([news(b"other", resource=0x8101)])
-            await daemon.until_total(1, "ustreamer_dead_letters_total")
-            await sender.send([news(b"later")])
-            await until(lambda: any(b"later" in sent for sent in broker.sent), "what comes later")
-            await daemon.until_total(0, "ustreamer_queue_messages")
-            assert daemon.total("ustreamer_dead_letters_total") == 1
-            assert daemon.total("ustreamer_outcomes_total", route="veh-cloud", outcome="delivered") == 4
-            daemon.check_books()
+            yield broker, sender, daemon
+
+
+async def test_one_without_a_ttl_becomes_a_dead_letter_and_others_are_delivered(fake: FakeBroker, tmp_path: Path) -> None:
+    async with scene(fake, tmp_path) as (broker, sender, daemon):
+        await sender.send([news(text) for text in (b"before", b"bad", b"behind")])
+        await sender.send([news(b"other", resource=0x8101)])
+        await daemon.until_total(1, "ustreamer_dead_letters_total")
+        await sender.send([news(b"later")])
+        await until(lambda: any(b"later" in sent for sent in broker.sent), "what comes later")
+        await daemon.until_total(0, "ustreamer_queue_messages")
+        assert daemon.total("ustreamer_dead_letters_total") == 1
+        assert daemon.total("ustreamer_outcomes_total", route="veh-cloud", outcome="delivered") == 4
+        daemon.check_books()
 
 
 async def test_one_with_a_ttl_expires_although_nothing_else_is_sent(fake: FakeBroker, tmp_path: Path) -> None:
-    broker = ForgetfulBroker(fake, b"bad")
-    broker.grants = True
-    with Mosquitto() as vehicle:
-        async with (
-            broker.serving(),
-            MqttSide(vehicle.port, "in-vehicle", []) as sender,
-            StreamerProcess(tmp_path, config(tmp_path, vehicle, fake)) as daemon,
-        ):
-            await daemon.until_up()
-            await sender.send([news(b"bad", ttl=1000)])
-            await daemon.until_total(1, "ustreamer_outcomes_total", route="veh-cloud", outcome="expired")
-            daemon.check_books()
+    async with scene(fake, tmp_path) as (_, sender, daemon):
+        await sender.send([news(b"bad", ttl=1000)])
+        await daemon.until_total(1, "ustreamer_outcomes_total", route="veh-cloud", outcome="expired")
+        daemon.check_books()
