@@ -2,7 +2,7 @@
 
 from streamer.transports.base import Presence
 from tests.flow.harness import ORDERS, RouterHarness
-from tests.flow.test_unconfirmed import ABSENT_MS, ROUTE, UNCONFIRMED_S, publishing, reach
+from tests.flow.unconfirmed import ABSENT_MS, ROUTE, UNCONFIRMED_S, publishing, reach
 
 
 async def test_a_steady_flow_whose_subscriber_is_gone_for_good_does_not_fill_the_queue() -> None:

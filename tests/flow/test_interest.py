@@ -1,24 +1,17 @@
 """Topics that are forwarded because somebody subscribed: from when to when, to whom, and how often."""
 
-import asyncio
-
 import pytest
 
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
-from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.uri import everything_at
 from tests.flow.harness import GATEWAY, ORDERS, SPEED, RouterHarness, configuration, three_networks
+from tests.flow.interested import want
 
 DOWN = {"from": "cloud", "to": "vehicle"}
 UP = {"from": "vehicle", "to": "cloud"}
 BARE = configuration(routes=[UP, DOWN])
-
-
-async def want(harness: RouterHarness, topic: UUri, interested: dict[str, int], owner: str = "test") -> None:
-    harness.router.set_interest(topic, interested, owner)
-    await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await harness.router.subscriber.catch_up()
 
 
 def received(harness: RouterHarness, endpoint: str) -> int:

@@ -13,10 +13,10 @@ from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import ORDERS, SPEED, VEHICLE_APP
+from tests.flow.interested import want
 from tests.flow.journaled_run import DOWN, journaled_run, order
 from tests.flow.letters import gladly, mark, never, stored
 from tests.flow.pausing import UP, pause, resume
-from tests.flow.test_interest import want
 from tests.waiting import until
 
 

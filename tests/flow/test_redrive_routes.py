@@ -13,9 +13,9 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import everything_at
 from tests.flow.harness import SPEED, three_networks
+from tests.flow.interested import want
 from tests.flow.journaled_run import journaled_run
 from tests.flow.letters import gladly, never, stored
-from tests.flow.test_interest import want
 
 TWO_ROUTES = [{"from": "vehicle", "to": to, "publish": ["//veh1/FFFFFFFF/FF/FFFF"]} for to in ("cloud", "phone")]
 RENAMED = [route | {"name": f"new-{route['to']}"} for route in TWO_ROUTES]

@@ -9,9 +9,9 @@ from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import SPEED, RouterHarness, configuration, three_networks
+from tests.flow.interested import want
 from tests.flow.journaled_run import journaled_run
 from tests.flow.letters import never, stored
-from tests.flow.test_interest import want
 
 EVERY_TOPIC = ["//veh1/FFFFFFFF/FF/FFFF"]
 NARROW = {"queue": {"messages": 1, "stalled_factor": 0}}

@@ -8,8 +8,8 @@ from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from tests.flow.answers import assert_answered
 from tests.flow.harness import ORDERS, RouterHarness, configuration
-from tests.flow.test_failures import assert_answered
 
 WHOLE_BYTES = 50_000_000
 

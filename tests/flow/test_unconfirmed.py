@@ -7,36 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.config.models import Config
 from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.transports.base import Presence
 from streamer.uprotocol.message import UMessage, request, response
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness, configuration
+from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness
 from tests.flow.journaled_run import journaled_run
+from tests.flow.unconfirmed import ABSENT_MS, ROUTE, UNCONFIRMED_S, publishing, reach
 
-ROUTE = "cloud-vehicle"
-UNCONFIRMED_S = 10
-ABSENT_MS = 60_000
 FLOW = (ORDERS, VEHICLE_APP)
-
-
-def publishing() -> Config:
-    return configuration(
-        routes=[
-            {"from": "vehicle", "to": "cloud"},
-            {"from": "cloud", "to": "vehicle", "publish": ["//cloud/FFFFFFFF/FF/FFFF"]},
-        ]
-    )
 
 
 def order(harness: RouterHarness, text: bytes = b"", **options: Any) -> UMessage:
     return harness.notify(text, sink=VEHICLE_APP, source=ORDERS, **options)
-
-
-def reach(harness: RouterHarness, reached: Presence, source: UUri = ORDERS, sink: UUri | None = VEHICLE_APP) -> None:
-    harness.transports["vehicle"].set_presence(source, sink, reached)
-    harness.check_books()
 
 
 async def test_a_message_counts_as_delivered_when_its_receiver_stays_for_long_enough() -> None:

@@ -10,7 +10,7 @@ from streamer.journal.entries import JournalError
 from streamer.journal.sqlite import connect as journal_connect
 from streamer.transports.base import Presence
 from tests.flow.journaled_run import journaled_run, order
-from tests.flow.test_unconfirmed import reach
+from tests.flow.unconfirmed import reach
 
 
 def fails(number: int) -> bytes:

@@ -24,7 +24,7 @@ from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from tests.pages import DOCS, ROOT, named, rows
 from tests.programs import require
-from tests.unit.admin.test_metrics import Scrape, played
+from tests.unit.admin.scrape import Scrape, played
 
 RULES = ROOT / "deploy/prometheus/ustreamer-rules.yaml"
 RULE_TESTS = ROOT / "deploy/prometheus/ustreamer-rules.test.yaml"

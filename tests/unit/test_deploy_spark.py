@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.test_deploy import unit
+from tests.unit.deployed import unit
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "deploy/spark"

@@ -10,7 +10,7 @@ import yaml
 
 from streamer.cli.main import main
 from streamer.config.load import load_text
-from tests.unit.test_deploy import ROOT, dockerfile, instruction, memory_bytes, project
+from tests.unit.deployed import ROOT, dockerfile, instruction, memory_bytes, project
 
 CHART = ROOT / "deploy/helm/ustreamer"
 KUBERNETES = "1.30.0"

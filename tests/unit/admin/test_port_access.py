@@ -11,12 +11,11 @@ import pytest
 
 from streamer.config.token import made_token_file, make_token, read_token, token_file
 from streamer.logs import audit
-from streamer.logs.audit import NAME
 from tests.flow.harness import SPEED, configuration
 from tests.ports import free_port
+from tests.unit.admin.audit import PAUSE, audited
 from tests.unit.admin.daemon import DaemonHarness, running
 
-PAUSE = {"topic": str(SPEED)}
 KNOWN = "known to whoever has put it there"
 
 
@@ -25,10 +24,6 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(audit, "_denials", audit.denials())
     async with running(tmp_path) as harness:
         yield harness
-
-
-def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == NAME]
 
 
 # the token

@@ -18,8 +18,8 @@ from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.logs import audit
 from tests.certificates import write_certificates
 from tests.flow.harness import SPEED
+from tests.unit.admin.audit import audited
 from tests.unit.admin.daemon import running
-from tests.unit.admin.test_port_access import audited
 from tests.unit.admin.tls_port import client, post, tls
 
 

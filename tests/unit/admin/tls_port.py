@@ -5,8 +5,8 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.unit.admin.audit import PAUSE
 from tests.unit.admin.daemon import DaemonHarness
-from tests.unit.admin.test_port_access import PAUSE
 
 
 def tls(certificates: Path, **changes: str) -> dict[str, str]:

@@ -29,25 +29,9 @@ from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, ok
 from tests.certificates import write_certificates
 from tests.unit.cli.probes import answers, of_stores, raw
+from tests.unit.cli.probing import checked, lines
 
 SECRET = "s3cret-s3cret-s3cret"
-
-
-def checked(tmp_path: Path, **sections: Any) -> int:
-    file = tmp_path / "streamer.yaml"
-    file.write_text(yaml.safe_dump(raw(**sections)))
-    return main(["check", "--probe", "--config", str(file)])
-
-
-def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
-    """Verdict and text by key."""
-    verdicts = tuple(each.value for each in Verdict)
-    found = {}
-    for line in capsys.readouterr().out.splitlines():
-        if line.startswith(verdicts):
-            key, _, text = line[13:].partition(": ")
-            found[key] = (line[:13].strip(), text)
-    return found
 
 
 def of_files(**sections: Any) -> dict[str, Answer]:

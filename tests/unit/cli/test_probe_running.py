@@ -13,7 +13,7 @@ from streamer.journal.lock import FileLock
 from streamer.journal.sqlite import FileError
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Probe, blocking, ok, problem
-from tests.unit.cli.test_probe import checked, lines
+from tests.unit.cli.probing import checked, lines
 
 T = TypeVar("T")
 

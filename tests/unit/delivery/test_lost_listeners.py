@@ -3,7 +3,7 @@
 from streamer.delivery.lane import EXPIRED_AT_ONCE
 from streamer.transports.base import Presence
 from tests.unit.delivery.messages import message
-from tests.unit.delivery.test_presence import ABSENT_S, UNHEARD, PresenceHarness, give_back, lose_receiver
+from tests.unit.delivery.presence_harness import ABSENT_S, UNHEARD, PresenceHarness, give_back, lose_receiver
 
 
 def test_younger_publishes_wait_no_longer_than_those_that_a_lost_listener_may_have_missed() -> None:

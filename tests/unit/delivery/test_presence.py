@@ -1,105 +1,25 @@
 """Lanes whose receiver is absent: held, settled or given up, and released when somebody listens."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from streamer.delivery import presence as presence_module
-from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, Delivery, Hold, Lane
-from streamer.delivery.presence import AbsentLanes
+from streamer.delivery.lane import EXPIRED_AT_ONCE, Delivery, Hold
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState, Presence
 from streamer.uprotocol.message import UMessage, notification
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import START_MS
-from tests.unit.delivery.fake_transport import FakeTransport
 from tests.unit.delivery.messages import message, queue_policy, topic
-from tests.unit.delivery.settler_harness import SettlerHarness
+from tests.unit.delivery.presence_harness import ABSENT_S, UNHEARD, PresenceHarness, give_back, lose_receiver
 
 APP = UUri("cloud", 0xC, 1, 0)
-ABSENT_S = 60
-UNHEARD = {(Outcome.UNHEARD, UCode.OK): 1}
 GIVEN_UP = {(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE): 1}
-
-
-class FakeLanes:
-    """Holds lanes as an egress does. ``log`` is what it was asked for."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.absent: AbsentLanes | None = None
-
-    def file(self, lane: Lane) -> None:
-        self.log.append("file")
-        if lane.is_for_nobody and self.absent is not None:
-            self.absent.unheard(lane)
-
-    def hold(self, lane: Lane, why: Hold) -> None:
-        lane.set_hold(lane.hold | why)
-
-    def release_hold(self, lane: Lane, why: Hold) -> None:
-        self.log.append("release")
-        lane.set_hold(lane.hold & ~why)
-
-    def refill(self, lane: Lane) -> None:
-        self.log.append("refill")
-
-    def wait_before_last_try(self, lane: Lane) -> None:
-        pass
-
-    def confirm_arrived(self) -> None:
-        pass
-
-    def pump(self, now_ms: int) -> None:
-        self.log.append(f"pump {now_ms}")
-
-
-class PresenceHarness(SettlerHarness):
-    """The lanes of one route, on a network that says who listens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.transport = FakeTransport()
-        self.sent: list[Delivery] = []
-        self.lanes = FakeLanes()
-        self.absent = self.lanes.absent = AbsentLanes(self.transport, self.settler, self.held.store, self.clock, self.lanes)
-
-    def watched(self, sent: UMessage, presence: Presence = Presence.ABSENT) -> Delivery:
-        """A message in a new lane."""
-        self.transport.set_presence(sent.attributes.source, sent.attributes.sink, presence)
-        self.absent.watch(self.queue.lane((sent.attributes.source, sent.attributes.sink)))
-        return self.accept(sent)
-
-    def change(self, lane: Lane, presence: Presence) -> None:
-        self.transport.set_presence(*lane.key, presence)
-
-    def tick(self, after_s: float = 0) -> None:
-        self.clock.advance(round(after_s * 1000))
-        self.absent.tick(self.clock.s)
 
 
 def told() -> UMessage:
     """A message that waits for its receiver."""
     return notification(START_MS, topic(), APP)
-
-
-def give_back(lane: Lane, sent: Sequence[Delivery]) -> None:
-    """The link over which these were sent is lost."""
-    for delivery in sent:
-        lane.returned()
-        delivery.history |= REDELIVERED
-        lane.put_back(delivery)
-
-
-def lose_receiver(harness: PresenceHarness, count: int = 1) -> Lane:
-    """The lane of a flow whose last listener goes while so many Publishes are in flight: ``harness.sent``."""
-    delivery = harness.watched(message(), Presence.PRESENT)
-    for _ in range(count - 1):
-        harness.accept(message())
-    delivery.lane.take(count, START_MS, harness.sent, [])
-    harness.change(delivery.lane, Presence.ABSENT)
-    return delivery.lane
 
 
 # held and released

@@ -19,8 +19,8 @@ from streamer.uprotocol.message import (
 )
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import everything_at
+from tests.unit.uprotocol.attribute_sets import APP, PUBLISH, REQUEST, RESPONSE, TOPIC
 from tests.unit.uprotocol.strategies import START_MS, attributes, ids, traceparents
-from tests.unit.uprotocol.test_message import APP, PUBLISH, REQUEST, RESPONSE, TOPIC
 
 
 @pytest.mark.parametrize(

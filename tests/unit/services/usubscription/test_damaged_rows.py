@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamer.uprotocol.uri import UUri
+from tests.unit.services.usubscription.follower_harness import FollowerHarness
 from tests.unit.services.usubscription.harness import (
     APP,
     APP2,
@@ -17,7 +18,6 @@ from tests.unit.services.usubscription.harness import (
     TIMEOUT_MS,
     UsubscriptionHarness,
 )
-from tests.unit.services.usubscription.test_follow import FollowerHarness
 
 OTHER = UUri.parse("//dev1/B0/1/8002")
 HIGHEST = (1 << 63) - 1
