@@ -251,6 +251,9 @@ class _Writer:
             "ucode": text(UCODES, ucode_of(records.outcome), none),
             "redelivered": pa.array(((records.way & REDELIVERED) > 0) | delivered_late),
             "traceparent": pa.nulls(count, pa.string()),
+            "version": pa.nulls(count, pa.string()),
+            "compiled": pa.nulls(count, pa.bool_()),
+            "config": pa.nulls(count, pa.string()),
         }
         fields = [pa.field(f.name, columns[f.name].type, f.nullable) for f in self.schema]
         return pa.table([columns[f.name] for f in self.schema], schema=pa.schema(fields, self.schema.metadata))

@@ -16,6 +16,7 @@ from streamer import __version__, newer_format
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import Outcome
 from streamer.traces.layout import VERSION
+from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -96,6 +97,9 @@ SCHEMA = pa.schema(
         pa.field("ucode", pa.string(), nullable=False),
         pa.field("redelivered", pa.bool_(), nullable=False),
         pa.field("traceparent", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("compiled", pa.bool_()),
+        pa.field("config", pa.string()),
     ],
     metadata={VERSION_KEY: str(VERSION).encode(), WRITTEN_BY_KEY: __version__.encode()},
 )
@@ -130,13 +134,14 @@ class TraceFlow(NamedTuple):
 class Buffer(NamedTuple):
     """Packed records in the order of their outcomes; the first one has ``first_seq``.
 
-    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed.
+    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed. ``config``: `streamer.config.shown.cohort`.
     """
 
     packed: bytes | bytearray | memoryview
     flows: Sequence[TraceFlow]
     first_seq: int
     offset_us: int
+    config: str = ""
 
     @property
     def records(self) -> int:
@@ -196,6 +201,9 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
         "ucode": _CODES.take(pa.array(np.searchsorted(_CODE_NUMBERS, rows["code"]))),
         "redelivered": pa.array((rows["flags"] & REDELIVERED) != 0),
         "traceparent": _traceparents(rows["traceparent"]),
+        "version": pa.repeat(__version__, count),
+        "compiled": pa.repeat(IS_COMPILED, count),
+        "config": pa.repeat(buffer.config, count) if buffer.config else pa.nulls(count, pa.string()),
         **{name: values.take(flow) for name, values in _of_flows(buffer.flows).items()},
     }
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)

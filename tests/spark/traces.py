@@ -76,6 +76,9 @@ def record(ts: dt.datetime | str = "07:00", **given: Any) -> Record:
         "ucode": "OK",
         "redelivered": False,
         "traceparent": None,
+        "version": "1.0.0",
+        "compiled": False,
+        "config": "0123456789ab",
         "streamer": "gateway",
     }
     if unknown := given.keys() - made.keys():

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from spark_jobs import schema
 from streamer import __version__
+from streamer import __version__
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import FAILURES, Outcome
 from streamer.traces import record
 from streamer.traces.record import Buffer, TraceFlow, to_columns
+from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -57,7 +59,7 @@ def packed(**changes: Any) -> bytes:
 
 def row(flow: TraceFlow = FLOW, **changes: Any) -> dict[str, Any]:
     found: dict[str, Any]
-    (found,) = to_columns(Buffer(packed(**changes), [flow], 41, OFFSET_US), RUN_US).to_pylist()
+    (found,) = to_columns(Buffer(packed(**changes), [flow], 41, OFFSET_US, "0123456789ab"), RUN_US).to_pylist()
     return found
 
 
@@ -94,6 +96,9 @@ def test_every_column_of_a_delivered_publish() -> None:
         "ucode": "OK",
         "redelivered": False,
         "traceparent": None,
+        "version": __version__,
+        "compiled": IS_COMPILED,
+        "config": "0123456789ab",
     }
 
 
