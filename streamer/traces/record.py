@@ -134,7 +134,8 @@ class TraceFlow(NamedTuple):
 class Buffer(NamedTuple):
     """Packed records in the order of their outcomes; the first one has ``first_seq``.
 
-    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed. ``config``: `streamer.config.shown.cohort`.
+    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed. ``config``: of
+    `streamer.config.shown.cohort`, empty if unknown.
     """
 
     packed: bytes | bytearray | memoryview

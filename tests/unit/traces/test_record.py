@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from spark_jobs import schema
 from streamer import __version__
-from streamer import __version__
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import FAILURES, Outcome
 from streamer.traces import record
