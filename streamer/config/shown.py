@@ -60,7 +60,10 @@ def _without_names(value: Any, own: re.Pattern[str], names: Mapping[str, str]) -
     """A part of the configuration in JSON's types, with ``names`` in place of the authorities."""
     if isinstance(value, Mapping):
         found = {str(key): _without_names(each, own, names) for key, each in value.items()}
-        return {_renamed(key, own, names): _THIS if key in _OF_ONE and isinstance(each, str) else each for key, each in found.items()}
+        return {
+            _renamed(key, own, names): _THIS if key in _OF_ONE and isinstance(each, str) else each
+            for key, each in found.items()
+        }
     if isinstance(value, list | tuple):
         return [_without_names(each, own, names) for each in value]
     if isinstance(value, set | frozenset):
