@@ -1,13 +1,14 @@
 """Until when the traces of each streamer are complete, hour by hour, on hand-made records."""
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import streamer_health
-from tests.spark.traces import DATE, Record, at, frame, record
+from spark_jobs import completeness, streamer_health
+from tests.spark.traces import DATE, Record, at, frame, record, write
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 LONG_AGO = at("20:00", DATE - dt.timedelta(days=9))
@@ -28,40 +29,43 @@ Row = dict[str, Any]
 Hours = dict[int, Row]
 
 
+RECORDS = [
+    *numbered("whole", (20, at("23:00", BEFORE)), (21, at("00:30")), (22, at("19:10")), (23, at("00:10", AFTER))),
+    # the record that came at 23:50 had its outcome after midnight, among those of the next day
+    *numbered("waited", (0, at("01:00"))),
+    *numbered("waited", (2, at("23:50")), waited_s=1_200),
+    *numbered("waited", (1, at("00:05", AFTER)), (3, at("00:20", AFTER))),
+    *numbered("waits from before", (1, at("23:50", BEFORE)), waited_s=12_000),
+    *numbered("waits from before", (0, at("01:00")), (2, at("04:00")), (3, at("01:00", AFTER))),
+    # two gaps that begin at 7, the second reaches to 10; and one over many buckets
+    *numbered("gaps", (0, at("23:00", BEFORE)), (1, at("07:10")), (3, at("07:50")), (6, at("10:10")), (7, at("11:00"))),
+    *numbered("gaps", (100, at("12:30")), (101, at("13:30")), (102, at("08:00", AFTER))),
+    *numbered("over midnight", (0, at("22:00")), (5, at("02:00", AFTER))),
+    *numbered("since the day before", (0, at("22:00", BEFORE)), (5, at("03:20")), (6, at("01:00", AFTER))),
+    *numbered("restarted", (8, at("11:50"))),
+    *numbered("restarted", (0, at("12:10")), (1, at("03:00", AFTER)), run_ts=NOON),
+    *numbered("restarted badly", (8, at("23:00", BEFORE)), (9, at("11:50"))),
+    *numbered("restarted badly", (2, at("12:10")), (3, at("03:00", AFTER)), run_ts=NOON),
+    *numbered("went silent", (0, at("23:00", BEFORE)), (1, at("14:20"))),
+    *numbered("silent all day", (0, at("23:00", BEFORE))),
+    *numbered("silent for a day", (0, at("23:00", BEFORE)), (1, at("04:00", AFTER))),
+    *numbered("came back", (5_000, at("05:30")), (5_001, at("02:00", AFTER))),
+    *numbered("new", (0, at("12:10")), (1, at("01:00", AFTER)), run_ts=NOON),
+    *numbered("of tomorrow", (0, at("12:10", AFTER)), run_ts=at("11:00", AFTER)),
+    *numbered("left out", (0, at("23:00", BEFORE)), (1, at("04:00")), (3, at("06:00")), (4, at("01:00", AFTER))),
+]
+"""One streamer per case."""
+
+
 @pytest.fixture(scope="module")
 def made(spark: SparkSession) -> tuple[dict[str, Hours], dict[str, Row]]:
-    """The rows of each streamer by hour, and those of `streamer_health`; one streamer per case."""
-    records = [
-        *numbered("whole", (20, at("23:00", BEFORE)), (21, at("00:30")), (22, at("19:10")), (23, at("00:10", AFTER))),
-        # the record that came at 23:50 had its outcome after midnight, among those of the next day
-        *numbered("waited", (0, at("01:00"))),
-        *numbered("waited", (2, at("23:50")), waited_s=1_200),
-        *numbered("waited", (1, at("00:05", AFTER)), (3, at("00:20", AFTER))),
-        *numbered("waits from before", (1, at("23:50", BEFORE)), waited_s=12_000),
-        *numbered("waits from before", (0, at("01:00")), (2, at("04:00")), (3, at("01:00", AFTER))),
-        # two gaps that begin at 7, the second reaches to 10; and one over many buckets
-        *numbered("gaps", (0, at("23:00", BEFORE)), (1, at("07:10")), (3, at("07:50")), (6, at("10:10")), (7, at("11:00"))),
-        *numbered("gaps", (100, at("12:30")), (101, at("13:30")), (102, at("08:00", AFTER))),
-        *numbered("over midnight", (0, at("22:00")), (5, at("02:00", AFTER))),
-        *numbered("since the day before", (0, at("22:00", BEFORE)), (5, at("03:20")), (6, at("01:00", AFTER))),
-        *numbered("restarted", (8, at("11:50"))),
-        *numbered("restarted", (0, at("12:10")), (1, at("03:00", AFTER)), run_ts=NOON),
-        *numbered("restarted badly", (8, at("23:00", BEFORE)), (9, at("11:50"))),
-        *numbered("restarted badly", (2, at("12:10")), (3, at("03:00", AFTER)), run_ts=NOON),
-        *numbered("went silent", (0, at("23:00", BEFORE)), (1, at("14:20"))),
-        *numbered("silent all day", (0, at("23:00", BEFORE))),
-        *numbered("silent for a day", (0, at("23:00", BEFORE)), (1, at("04:00", AFTER))),
-        *numbered("came back", (5_000, at("05:30")), (5_001, at("02:00", AFTER))),
-        *numbered("new", (0, at("12:10")), (1, at("01:00", AFTER)), run_ts=NOON),
-        *numbered("of tomorrow", (0, at("12:10", AFTER)), run_ts=at("11:00", AFTER)),
-        *numbered("left out", (0, at("23:00", BEFORE)), (1, at("04:00")), (3, at("06:00")), (4, at("01:00", AFTER))),
-    ]
+    """The rows of each streamer by hour, and those of `streamer_health`."""
     files = left_out(
         "hour=5/streamer=left%20out/a.parquet", "hour=9/streamer=bad/b.parquet", "hour=9/streamer=bad/c.parquet"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streamer_health, "_BUCKET_BITS", BITS)
-        health, hours = streamer_health.transform(frame(spark, records).coalesce(1).cache(), [], [DATE], files)
+        health, hours = streamer_health.transform(frame(spark, RECORDS).coalesce(1).cache(), [], [DATE], files)
         found: dict[str, Hours] = {}
         for row in hours.collect():
             found.setdefault(row.streamer, {})[row.hour] = row.asDict()
@@ -147,3 +151,108 @@ def test_what_is_missing_is_as_much_as_the_health_of_the_streamer_says(
         name: (row["records"], row["records_missing"]) for name, row in health.items()
     }
     assert {sums[name] for name in without} == {(0, 0)}
+
+
+# the command
+
+
+T = f"{DATE}T24:00Z"
+
+
+def asked(capsys: pytest.CaptureFixture[str], traces: Path | str, *more: str, **given: Any) -> tuple[int, list[str]]:
+    code = completeness.main(["--input", str(traces), "--wait-complete-until", T, *more], **given)
+    return code, capsys.readouterr().out.splitlines()
+
+
+def lacking(said: list[str]) -> dict[str, str]:
+    return dict(line.removeprefix("not complete: ").split(": ", 1) for line in said if line.startswith("not complete: "))
+
+
+def test_the_command_says_of_each_streamer_what_the_table_says(
+    made: tuple[dict[str, Hours], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, [each for each in RECORDS if each["streamer"] != "left out"])
+    write(tmp_path, [each | {"streamer": "left%20out"} for each in RECORDS if each["streamer"] == "left out"])
+    for hour, name in ((5, "left%20out"), (9, "bad")):
+        (torn,) = write(tmp_path, [record(f"{hour:02}:10", streamer=name)])
+        torn.write_bytes(torn.read_bytes()[:-50])
+    whole = {name for name, hours in made[0].items() if not ends(hours)}
+    code, said = asked(capsys, tmp_path)
+    assert code == 1
+    assert said[0] == f"complete until {AFTER}T00:00Z: {len(whole)} of {len(made[0])} streamers"
+    told = lacking(said)
+    assert told.keys() == made[0].keys() - whole
+    assert told["gaps"] == f"lacks 95 records from {DATE}T07:10:00Z on"
+    assert told["over midnight"] == f"lacks 4 records from {DATE}T22:00:00Z on"
+    assert told["restarted badly"] == f"lacks 2 records from {DATE}T12:00:00Z on"
+    assert told["went silent"] == f"nothing since the hour {DATE}T14:00Z"
+    assert "part-" in told["left out"]
+    assert " cannot be used: cannot be read: " in told["left out"]
+
+
+def test_it_waits_until_the_share_of_streamers_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(4):
+        write(tmp_path, numbered(f"veh{number}", (0, at("12:00")), run_ts=NOON))
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        write(tmp_path, numbered(f"veh{len(waited)}", (1, at("00:10", AFTER)), run_ts=NOON))
+        waited.append(seconds)
+
+    code, said = asked(capsys, tmp_path, "--share", "0.75", "--timeout", "2h", "--every", "5m", sleep=sleep)
+    assert (code, waited) == (0, [300.0] * 3)
+    assert [line.split(": ")[1] for line in said[:-1]] == [f"{number} of 4 streamers" for number in range(4)]
+    assert lacking(said).keys() == {"veh3"}
+
+
+def test_who_is_not_complete_is_named_within_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [each for n in range(23) for each in numbered(f"veh{n:02}", (0, at("12:00")), run_ts=NOON)])
+    code, said = asked(capsys, tmp_path)
+    assert (code, len(said), said[-1]) == (1, 22, "not complete: 3 more streamers")
+
+
+def test_streamers_without_records_in_the_last_days_are_not_expected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, numbered("sold", (0, at("12:00", DATE - dt.timedelta(days=7)))))
+    write(tmp_path, numbered("parked", (0, at("12:00", DATE - dt.timedelta(days=6)))))
+    assert lacking(asked(capsys, tmp_path)[1]).keys() == {"parked"}
+    assert lacking(asked(capsys, tmp_path, "--days", "8")[1]).keys() == {"parked", "sold"}
+    assert asked(capsys, tmp_path, "--days", "2") == (1, [f"complete until {AFTER}T00:00Z: 0 of 0 streamers"])
+
+
+def test_several_runs_and_copies_in_merged_files_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hour = [*numbered("hub", (7, at("12:01")), (8, at("12:02")))]
+    hour += numbered("hub", (0, at("12:10")), (1, at("12:20")), run_ts=at("12:05"))
+    write(tmp_path, numbered("hub", (6, at("23:00", BEFORE))) + hour)
+    write(tmp_path, hour)
+    write(tmp_path, numbered("hub", (2, at("03:00", AFTER)), run_ts=at("12:05")))
+    assert asked(capsys, tmp_path) == (0, [f"complete until {AFTER}T00:00Z: 1 of 1 streamers"])
+    (rest,) = (tmp_path / f"date={AFTER}").rglob("*.parquet")
+    rest.unlink()
+    write(tmp_path, numbered("hub", (3, at("03:00", AFTER)), run_ts=at("12:05")))
+    assert lacking(asked(capsys, tmp_path)[1]) == {"hub": f"lacks 1 records from {DATE}T12:20:00Z on"}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--wait-complete-until", "2026-11-20T07:30Z"], "expected a full hour in UTC, such as 2026-11-26T24:00Z"),
+        (["--wait-complete-until", "2026-11-20T25:00Z"], "expected a full hour in UTC"),
+        (["--share", "0"], "expected a share above 0 and up to 1"),
+        (["--share", "99%"], "expected a share above 0 and up to 1"),
+        (["--timeout", "soon"], "expected a time such as 90s, 30m or 2h"),
+    ],
+)
+def test_wrong_usage_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        asked(capsys, tmp_path, *more)
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_traces_that_are_not_there_end_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in (f"{tmp_path}/none", f"file://{tmp_path}/none", "nofs://a/b"):
+        assert completeness.main(["--input", folder, "--wait-complete-until", T]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert asked(capsys, f"file://{tmp_path}")[0] == 1
