@@ -33,6 +33,7 @@ _AT_ONCE = 16
 _TOLD = 20
 _HOUR_US = 3_600_000_000
 _EPOCH = dt.date(1970, 1, 1)
+_EVENTS = "_events"
 _BEFORE_H, _AFTER_H = 48, 24
 """How far from the date records are looked for that lack: as `streamer_health` reads."""
 _UNTIL = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)(?::00(?::00)?)?Z")
@@ -82,6 +83,29 @@ class Traces:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="list") as pool:
             for (_, hour), names in zip(folders, pool.map(self._names, (path for path, _ in folders)), strict=True):
                 yield from ((name, hour) for name in names if name.startswith("streamer="))
+
+    def events(self, from_date: dt.date) -> dict[str, str]:
+        """The newest folder of each streamer with events, from a date on."""
+        found: dict[str, str] = {}
+        for name in sorted(self._names(_EVENTS)):
+            if (date := _date(name)) and date >= from_date:
+                found |= {streamer: f"{_EVENTS}/{name}/{streamer}" for streamer in self._names(f"{_EVENTS}/{name}")}
+        return found
+
+    def last_event(self, folder: str) -> tuple[int, str] | None:
+        """Of the last event in a folder: its run, in µs, and which event it is. None if no event can be read."""
+        last: tuple[int, int, str] | None = None
+        for name in self._names(folder):
+            if not name.endswith(".parquet") or name[0] in "._" or newer(name) is not None:
+                continue
+            try:
+                with self._fs.open_input_file(f"{self._root}/{folder}/{name}") as file:
+                    rows = pq.read_table(file, columns=["run_ts", "seq", "event"])
+            except (pa.ArrowException, OSError):  # the streamer counts as if it had none
+                continue
+            of_file = zip(_us(rows["run_ts"]).to_pylist(), rows["seq"].to_pylist(), rows["event"].to_pylist(), strict=True)
+            last = max([*of_file, *([last] if last else [])], default=None)
+        return (last[0], last[2]) if last else None
 
     def files(self, streamer: str, hour: int) -> list[str]:
         """The files of a streamer's hour."""
@@ -196,6 +220,7 @@ class Fleet:
         self._first_date = _EPOCH + dt.timedelta(days=self._from // 24 - days + 1)
         self._done: set[str] = set()
         self._judged: dict[str, tuple[int, str]] = {}
+        self._events: dict[str, str] = {}
         self.lacking: dict[str, str] = {}
         """Why a streamer is not complete."""
         self.complete = 0
@@ -211,6 +236,7 @@ class Fleet:
         base = (self._first_date - _EPOCH).days * 24
         for streamer, hour in self._traces.hours(self._first_date):
             masks[streamer] |= 1 << (hour - base)
+        self._events = self._traces.events(self._first_date)
         expected = [name for name, mask in masks.items() if mask & ((1 << (self._until - base)) - 1)]
         asked = [name for name in expected if name not in self._done]
         self.lacking = {}
@@ -226,7 +252,7 @@ class Fleet:
 
     def _judge(self, streamer: str, hours: list[int]) -> str | None:
         """Why a streamer is not complete; None if it is."""
-        if hours[-1] < self._until:
+        if hours[-1] < self._until and not self._has_stopped(streamer, hours[-1]):
             return f"nothing since the hour {_shown(hours[-1])}"
         near = [hour for hour in hours if self._from - _BEFORE_H <= hour < self._until + _AFTER_H]
         own = [hour for hour in hours if self._from <= hour < self._until]
@@ -236,6 +262,18 @@ class Fleet:
             if (fault := self._fault(streamer, wanted)) is None:
                 return None
         return fault
+
+    def _has_stopped(self, streamer: str, hour: int) -> bool:
+        """Whether a streamer whose last records are of that hour has said that it stops, or that it began behind `until`."""
+        if (folder := self._events.get(streamer)) is None or (last := self._traces.last_event(folder)) is None:
+            return False
+        run_us, event = last
+        if run_us >= self._until * _HOUR_US:
+            return True
+        if event != "stopped":
+            return False
+        runs = [each for path in self._traces.files(streamer, hour) for each in self._traces.extents(path)]
+        return all(isinstance(each, Extent) and each.run_us <= run_us for each in runs)
 
     def _fault(self, streamer: str, hours: Iterable[int]) -> str | None:
         """The same, by the records of these hours."""

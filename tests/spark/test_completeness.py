@@ -1,9 +1,12 @@
 """Until when the traces of each streamer are complete, hour by hour, on hand-made records."""
 
 import datetime as dt
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -256,3 +259,41 @@ def test_traces_that_are_not_there_end_it_with_2(tmp_path: Path, capsys: pytest.
         assert completeness.main(["--input", folder, "--wait-complete-until", T]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert asked(capsys, f"file://{tmp_path}")[0] == 1
+
+
+def tell(root: Path, streamer: str, *events: tuple[str, dt.datetime], run_ts: dt.datetime = NOON) -> Path:
+    """Write events as the daemon does, in a file of their own."""
+    rows = [{"ts": ts, "seq": seq, "run_ts": run_ts, "event": event} for seq, (event, ts) in enumerate(events)]
+    us = pa.timestamp("us", "UTC")
+    schema = pa.schema({"ts": us, "seq": pa.int64(), "run_ts": us, "event": pa.string()})
+    folder = root / "_events" / f"date={events[-1][1].date()}" / f"streamer={streamer}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"events-{uuid.uuid4()}.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return path
+
+
+def test_a_streamer_that_has_stopped_in_order_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    later, killed = at("15:00"), at("11:00")
+    for name in ("stopped", "stopped with a gap", "started again", "began behind", "killed", "torn", "newer", "runs since"):
+        write(tmp_path, numbered(name, (0, at("12:10")), run_ts=NOON))
+    write(tmp_path, numbered("stopped with a gap", (2, at("12:20")), run_ts=NOON))
+    for name in ("stopped", "stopped with a gap", "started again", "began behind", "runs since"):
+        tell(tmp_path, name, ("started", NOON), ("down", at("12:01")), ("stopped", at("14:00")))
+    tell(tmp_path, "started again", ("started", later), run_ts=later)
+    tell(tmp_path, "began behind", ("started", at("06:00", AFTER)), run_ts=at("06:00", AFTER))
+    write(tmp_path, numbered("runs since", (0, at("15:10")), run_ts=later))
+    tell(tmp_path, "killed", ("stopped", at("11:30")), run_ts=killed)
+    torn = tell(tmp_path, "torn", ("stopped", at("14:00")))
+    torn.write_bytes(torn.read_bytes()[:-20])
+    newer = tell(tmp_path, "newer", ("stopped", at("14:00")))
+    newer.rename(newer.with_name(f"{newer.stem}.v2.parquet"))
+    told = lacking(asked(capsys, tmp_path)[1])
+    assert told == {
+        "stopped with a gap": f"lacks 1 records from {DATE}T12:10:00Z on",
+        "started again": f"nothing since the hour {DATE}T12:00Z",
+        "killed": f"nothing since the hour {DATE}T12:00Z",
+        "torn": f"nothing since the hour {DATE}T12:00Z",
+        "newer": f"nothing since the hour {DATE}T12:00Z",
+        "runs since": f"nothing since the hour {DATE}T15:00Z",
+    }
