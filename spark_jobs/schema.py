@@ -79,6 +79,9 @@ TRACE = StructType(
             False,
         ),
         _field("traceparent", StringType(), "W3C trace context, as it came"),
+        _field("version", StringType(), "the streamer's own version"),
+        _field("compiled", BooleanType(), "whether the streamer was compiled, or pure Python"),
+        _field("config", StringType(), "fingerprint of its configuration, without what tells single gateways apart"),
     ]
 )
 
@@ -91,6 +94,34 @@ PARTITIONED = StructType(
     ]
 )
 """`TRACE` with its partition columns: what a job reads."""
+
+EVENT = StructType(
+    [
+        _field("ts", TimestampType(), "when it happened, µs, UTC", nullable=False),
+        _field("seq", LongType(), "number of the event in this run of the streamer, from 0", nullable=False),
+        _field("run_ts", TimestampType(), "when this run of the streamer began, µs, UTC: as in its records", nullable=False),
+        _field("event", StringType(), "started, stopped, configured, up, down", nullable=False),
+        _field("endpoint", StringType(), "whose link is up or down; null for events of the whole streamer"),
+        _field("transport", StringType(), "kind of the endpoint: mqtt5, zenoh"),
+        _field("reason", StringType(), "why a link is down, as in the log, cut to 200 characters"),
+        _field("version", StringType(), "the streamer's own version"),
+        _field("compiled", BooleanType(), "whether the streamer was compiled, or pure Python"),
+        _field("config", StringType(), "fingerprint of its configuration, as in its records"),
+    ]
+)
+"""What happened to a streamer and its links, in files beside those of the records: ``_events/date=…/streamer=…``."""
+
+PARTITIONED_EVENT = StructType(
+    [
+        *EVENT.fields,
+        _field("date", DateType(), "UTC date of ts"),
+        _field("streamer", StringType(), "authority of the streamer that wrote the event"),
+    ]
+)
+"""`EVENT` with its partition columns: what a job reads."""
+
+EVENTS = ("started", "stopped", "configured", "up", "down")
+"""All events. A streamer that starts tells of every endpoint that it is down, until it is up."""
 
 OUTCOMES = (
     "delivered",

@@ -149,6 +149,24 @@ FAN_OUT_MISSING = _table(
     "hour INT, src_authority STRING, src_ue_id BIGINT, src_resource_id INT, streamer STRING, publishes BIGINT, "
     "missing BIGINT",
 )
+COHORTS = _table(
+    "cohorts",
+    "Did a version or a configuration make it worse?",
+    # one row per version, form, configuration (null: of an older version) and route; streamers: how many had such records;
+    # lost: messages that were delivered there and that the next streamer never got (`delivery_audit_detail`)
+    f"version STRING, compiled BOOLEAN, config STRING, route STRING, streamers BIGINT, messages BIGINT, bytes BIGINT, "
+    f"{_BY_OUTCOME}, lost BIGINT, redelivered BIGINT, latency_p50_us BIGINT, latency_p99_us BIGINT",
+)
+"""Percentiles of delivered messages, from KLL sketches (k = 800)."""
+LINK_SESSIONS = _table(
+    "link_sessions",
+    "Which links were down, for how long, and what had piled up?",
+    # one row per time offline, on each date that it touches; down_ts: when it began, maybe on an earlier date; up_ts: null
+    # unless it ended that day; offline_s: within that date; piled_up: messages to this endpoint that were received before
+    # up_ts, after the time that it was up before, and had their outcome after it; drain_s: from up_ts to the last of these
+    "streamer STRING, endpoint STRING, transport STRING, down_ts TIMESTAMP, up_ts TIMESTAMP, offline_s DOUBLE, "
+    "reason STRING, version STRING, config STRING, piled_up BIGINT, piled_up_bytes BIGINT, drain_s DOUBLE",
+)
 SLO = _table(
     "slo",
     "Did each route keep what was promised?",

@@ -16,6 +16,7 @@ from streamer import __version__, newer_format
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import Outcome
 from streamer.traces.layout import VERSION
+from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -59,16 +60,16 @@ _OUTCOMES = pa.array([outcome.value for outcome in OUTCOMES])
 _CODES = pa.array([code.name for code in UCode])
 _CODE_NUMBERS = np.array([code.value for code in UCode])
 
-_US = pa.timestamp("us", tz="UTC")
+US = pa.timestamp("us", tz="UTC")
 _LAST_US = 253_402_300_799_999_999  # the year 9999: ids come from others, and readers of dates go no further
 _INT32_MAX = 0x7FFF_FFFF  # numbers of invalid URIs are cut to it
 
 SCHEMA = pa.schema(
     [
-        pa.field("ts", _US, nullable=False),
-        pa.field("msg_ts", _US),
+        pa.field("ts", US, nullable=False),
+        pa.field("msg_ts", US),
         pa.field("seq", pa.int64(), nullable=False),
-        pa.field("run_ts", _US, nullable=False),
+        pa.field("run_ts", US, nullable=False),
         pa.field("msg_id", pa.binary(), nullable=False),
         pa.field("req_id", pa.binary()),
         pa.field("route", pa.string(), nullable=False),
@@ -96,6 +97,9 @@ SCHEMA = pa.schema(
         pa.field("ucode", pa.string(), nullable=False),
         pa.field("redelivered", pa.bool_(), nullable=False),
         pa.field("traceparent", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("compiled", pa.bool_()),
+        pa.field("config", pa.string()),
     ],
     metadata={VERSION_KEY: str(VERSION).encode(), WRITTEN_BY_KEY: __version__.encode()},
 )
@@ -130,13 +134,15 @@ class TraceFlow(NamedTuple):
 class Buffer(NamedTuple):
     """Packed records in the order of their outcomes; the first one has ``first_seq``.
 
-    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed.
+    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed. ``config``: of
+    `streamer.config.shown.cohort`, empty if unknown.
     """
 
     packed: bytes | bytearray | memoryview
     flows: Sequence[TraceFlow]
     first_seq: int
     offset_us: int
+    config: str = ""
 
     @property
     def records(self) -> int:
@@ -178,10 +184,10 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
     no_id = ((id_bytes[:, 6] >> 4) != 7) | (msg_us > _LAST_US)
     flow = pa.array(rows["flow"])
     columns = {
-        "ts": pa.array(ts).cast(_US),
-        "msg_ts": pa.array(msg_us, mask=no_id).cast(_US),
+        "ts": pa.array(ts).cast(US),
+        "msg_ts": pa.array(msg_us, mask=no_id).cast(US),
         "seq": pa.array(np.arange(buffer.first_seq, buffer.first_seq + count, dtype=np.int64)),
-        "run_ts": pa.array(np.full(count, run_us, np.int64)).cast(_US),
+        "run_ts": pa.array(np.full(count, run_us, np.int64)).cast(US),
         "msg_id": _binary(id_bytes),
         "req_id": _binary(_bytes_of(rows["req_id"], 16), is_optional=True),
         "msg_type": _TYPES.take(pa.array(rows["type"])),
@@ -196,6 +202,9 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
         "ucode": _CODES.take(pa.array(np.searchsorted(_CODE_NUMBERS, rows["code"]))),
         "redelivered": pa.array((rows["flags"] & REDELIVERED) != 0),
         "traceparent": _traceparents(rows["traceparent"]),
+        "version": pa.repeat(__version__, count),
+        "compiled": pa.repeat(IS_COMPILED, count),
+        "config": pa.repeat(buffer.config, count) if buffer.config else pa.nulls(count, pa.string()),
         **{name: values.take(flow) for name, values in _of_flows(buffer.flows).items()},
     }
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)

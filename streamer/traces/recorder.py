@@ -38,13 +38,14 @@ Take = Callable[[Buffer], bool]
 class Recorder:
     """Packs records for the router. ``transports``: the kind of transport of each endpoint, by name."""
 
-    def __init__(self, transports: dict[str, str], take: Take, offset_us: Callable[[], int]) -> None:
-        """``offset_us``: Unix time minus the monotonic clock, in µs, now."""
+    def __init__(self, transports: dict[str, str], take: Take, offset_us: Callable[[], int], config: str = "") -> None:
+        """``offset_us``: Unix time minus the monotonic clock, in µs, now. ``config``: see `Buffer`."""
         self.records = 0
         self.dropped = 0
         self._transports = transports
         self._take = take
         self._offset_us = offset_us
+        self._config = config
         self._seq = 0
         self._began_s = 0.0  # when the oldest record in the buffer was packed
         self._packed = bytearray(_BYTES)
@@ -144,6 +145,12 @@ class Recorder:
         if self._at and self._began_s + MAX_AGE_S <= now_s:
             self.hand_on()
 
+    def use(self, config: str) -> None:
+        """Messages have their outcomes with another configuration from now on."""
+        if config != self._config:
+            self.hand_on()
+            self._config = config
+
     def hand_on(self) -> None:
         """Hand over the buffer, to be written."""
         if not self._at:
@@ -151,7 +158,7 @@ class Recorder:
         count = self._at // _SIZE
         packed, self._packed = self._packed, bytearray(_BYTES)
         del packed[self._at :]
-        buffer = Buffer(packed, self._flows, self._seq, self._offset_us())
+        buffer = Buffer(packed, self._flows, self._seq, self._offset_us(), self._config)
         self._at = 0
         self._flows, self._numbers = [], {}
         self._seq += count

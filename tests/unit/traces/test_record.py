@@ -13,8 +13,10 @@ from spark_jobs import schema
 from streamer import __version__
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import FAILURES, Outcome
-from streamer.traces import record
+from streamer.traces import event, record
+from streamer.traces.event import EVENT_SCHEMA
 from streamer.traces.record import Buffer, TraceFlow, to_columns
+from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -57,7 +59,7 @@ def packed(**changes: Any) -> bytes:
 
 def row(flow: TraceFlow = FLOW, **changes: Any) -> dict[str, Any]:
     found: dict[str, Any]
-    (found,) = to_columns(Buffer(packed(**changes), [flow], 41, OFFSET_US), RUN_US).to_pylist()
+    (found,) = to_columns(Buffer(packed(**changes), [flow], 41, OFFSET_US, "0123456789ab"), RUN_US).to_pylist()
     return found
 
 
@@ -94,6 +96,9 @@ def test_every_column_of_a_delivered_publish() -> None:
         "ucode": "OK",
         "redelivered": False,
         "traceparent": None,
+        "version": __version__,
+        "compiled": IS_COMPILED,
+        "config": "0123456789ab",
     }
 
 
@@ -220,8 +225,10 @@ def test_the_columns_are_those_that_the_jobs_read() -> None:
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
-    read = [(field.name, kinds[field.dataType.simpleString()], field.nullable) for field in schema.TRACE.fields]
-    assert [(field.name, field.type, field.nullable) for field in record.SCHEMA] == read
+    for written, kind in ((record.SCHEMA, schema.TRACE), (EVENT_SCHEMA, schema.EVENT)):
+        read = [(field.name, kinds[field.dataType.simpleString()], field.nullable) for field in kind.fields]
+        assert [(field.name, field.type, field.nullable) for field in written] == read
+    assert {event.STARTED, event.STOPPED, event.CONFIGURED, event.UP, event.DOWN} == set(schema.EVENTS)
     assert record.SCHEMA.metadata == {
         schema.VERSION_KEY.encode(): str(schema.VERSION).encode(),
         b"ustreamer.trace.written_by": __version__.encode(),
