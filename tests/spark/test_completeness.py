@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import completeness, streamer_health
+from spark_jobs.batch import Batch
 from tests.spark.traces import DATE, Record, at, frame, record, write
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
@@ -154,6 +155,31 @@ def test_what_is_missing_is_as_much_as_the_health_of_the_streamer_says(
         name: (row["records"], row["records_missing"]) for name, row in health.items()
     }
     assert {sums[name] for name in without} == {(0, 0)}
+
+
+def test_a_streamer_that_was_stopped_in_order_is_complete_until_it_begins_again(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("stopped", "stopped on the next day", "began again", "stopped before", "crashed")
+    write(tmp_path, [each for name in names for each in numbered(name, (0, at("12:10")), run_ts=NOON)])
+    write(tmp_path, numbered("stopped before", (0, at("15:10")), run_ts=at("15:00")))
+    tell(tmp_path, "stopped", ("started", NOON), ("stopped", at("14:00")))
+    tell(tmp_path, "stopped on the next day", ("stopped", at("01:00", AFTER)))
+    tell(tmp_path, "began again", ("started", NOON), ("stopped", at("14:00")))
+    tell(tmp_path, "began again", ("started", at("16:00")), ("down", at("16:01")), run_ts=at("16:00"))
+    tell(tmp_path, "stopped before", ("stopped", at("14:00")))
+    tell(tmp_path, "crashed", ("started", NOON), ("down", at("12:01")))
+    batch = Batch(spark, str(tmp_path), f"{tmp_path}/tables", (DATE,), reach=(2, 1), left_out={})
+    found: dict[str, Hours] = {}
+    for row in streamer_health.compute(batch)[1].collect():
+        found.setdefault(row.streamer, {})[row.hour] = row.asDict()
+    batch.release()
+    silent = dict.fromkeys(range(16, 24), "")
+    assert {name: ends(hours) for name, hours in found.items()} == {
+        "stopped": {},
+        "stopped on the next day": {},
+        "began again": silent | {16: "16:00"},
+        "stopped before": silent | {15: "15:10"},
+        "crashed": silent | {12: "12:10", 13: "", 14: "", 15: ""},
+    }
 
 
 # the command
