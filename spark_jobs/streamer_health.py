@@ -315,7 +315,8 @@ def _hours(
 ) -> Iterator[tuple[Any, ...]]:
     """The rows of `tables.COMPLETENESS`. `known_us`: see `_known_until`.
 
-    `own`: those of the gaps that belong to the date. `left_out`: files, by hour."""
+    `own`: those of the gaps that belong to the date. `left_out`: files, by hour.
+    """
     day_us = (date - _EPOCH).days * _DAY_US
     ends_us = [day_us + (hour + 1) * _HOUR_US for hour in range(24)]
     until_us = list(ends_us)

@@ -41,6 +41,8 @@ RECORDS = [
     *numbered("waited", (1, at("00:05", AFTER)), (3, at("00:20", AFTER))),
     *numbered("waits from before", (1, at("23:50", BEFORE)), waited_s=12_000),
     *numbered("waits from before", (0, at("01:00")), (2, at("04:00")), (3, at("01:00", AFTER))),
+    *numbered("waits for hours", (1, at("20:00", BEFORE)), waited_s=18_000),
+    *numbered("waits for hours", (0, at("23:00", BEFORE)), (2, at("04:00")), (3, at("01:00", AFTER))),
     # two gaps that begin at 7, the second reaches to 10; and one over many buckets
     *numbered("gaps", (0, at("23:00", BEFORE)), (1, at("07:10")), (3, at("07:50")), (6, at("10:10")), (7, at("11:00"))),
     *numbered("gaps", (100, at("12:30")), (101, at("13:30")), (102, at("08:00", AFTER))),
@@ -101,6 +103,7 @@ NOTHING = dict.fromkeys(range(24), "")
         ("whole", {0: (1, 1), 19: (1, 1)}, {}),
         ("waited", {1: (1, 1), 23: (1, 1)}, {}),
         ("waits from before", {1: (1, 1), 4: (1, 1)}, {}),
+        ("waits for hours", {4: (1, 1)}, {}),
         (
             "gaps",
             {7: (2 + 1 + 2, 2), 10: (1, 1), 11: (1 + 92, 1), 12: (1, 1), 13: (1, 1)},
