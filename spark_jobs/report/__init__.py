@@ -1,18 +1,20 @@
 """The nightly report: one self-contained HTML file, and the same figures as JSON.
 
-`reading` queries the tables, and `figures` makes one dict of the results. The JSON, the `sentences`, the `charts` and the
-`page` are made from that dict alone.
+`reading` queries the tables, and `figures` makes one dict of the results. The JSON, the `sentences`, the `charts`, the
+`page` and the `verdict` are made from that dict alone.
 """
 
 import datetime
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.report import figures, page, reading
+from spark_jobs.report import figures, reading
+from spark_jobs.report.sections import Figures
 from spark_jobs.storage import Storage
 
 
@@ -23,13 +25,26 @@ def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tup
     If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
     ``to`` cannot be written.
     """
+    return put(spark, collected(spark, output, date), to)
+
+
+def collected(spark: SparkSession, output: str, date: datetime.date, jobs_failed: Sequence[str] | None = None) -> Figures:
+    """The figures of the date. ``jobs_failed``: jobs whose tables of the date are not up to date; None: not known."""
     found = figures.figures(reading.collect(Storage(spark), output, date), date, datetime.datetime.now(datetime.UTC))
+    return found | {"jobs_failed": None if jobs_failed is None else list(jobs_failed)}
+
+
+def put(spark: SparkSession, found: Figures, to: str) -> tuple[str, str]:
+    """What `write` writes, of figures."""
+    from spark_jobs.report import page  # noqa: PLC0415  # the verdict needs no drawing libraries
+
     html, data = page.render(found), json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
-    base = f"{to.rstrip('/')}/report-{date}"
-    return _put(spark, f"{base}.html", html), _put(spark, f"{base}.json", f"{data}\n")
+    base = f"{to.rstrip('/')}/report-{found['date']}"
+    return put_text(spark, f"{base}.html", html), put_text(spark, f"{base}.json", f"{data}\n")
 
 
-def _put(spark: SparkSession, path: str, text: str) -> str:
+def put_text(spark: SparkSession, path: str, text: str) -> str:
+    """Write a file that appears complete or not at all, and return its path. Raises OSError."""
     storage = Storage(spark)
     if path.startswith("file:") or storage.local(path) is None:
         storage.write_text(path, text)
