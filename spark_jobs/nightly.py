@@ -13,6 +13,7 @@ import datetime as dt
 import sys
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +28,7 @@ from spark_jobs import (
     dead_letters,
     delivery_audit,
     fan_out,
+    formats,
     latency,
     outcomes,
     quarantine,
@@ -46,6 +48,7 @@ from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
 from spark_jobs.session import session
 from spark_jobs.storage import Storage, reason
+from spark_jobs.table_store import TableStore
 
 JOBS = (
     delivery_audit.JOB,
@@ -91,6 +94,7 @@ class NightlyRun:
         """How many days before and after a date its records are read."""
         self.changed: set[dt.date] = set()
         """The dates that got a new table."""
+        self._id = uuid.uuid4().hex
         self._is_stopping = False
         self._traced: set[str] = set()
         self.failed: dict[dt.date, set[str]] = {}
@@ -171,11 +175,14 @@ class NightlyRun:
             read = {each: files.get(each, {}) for each in self.reads(date)}
             trends = before is not None and before.trends and date not in looked_back_on
             seen = united(before.files, read) if before else read
-            self._manifests.put(date, Manifest(seen, done=False, trends=trends))
-            finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends)
+            self._manifests.put(date, Manifest(seen, done=False, trends=trends, run=self._id))
+            finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends, run=self._id)
         self._run_jobs(wanted)
         for date, manifest in finished.items():
-            if date not in self.failed:
+            if (now := self._manifests.get(date)) and now.run != self._id:
+                self._manifests.put(date, replace(now, done=False))
+                self._progress.say(f"{date}: another run has written these tables meanwhile: the date runs again next time")
+            elif date not in self.failed:
                 files = quarantine.accepted(manifest.files, self._left_out)
                 self._manifests.put(date, replace(manifest, files=files))
 
@@ -290,8 +297,7 @@ def _lost(job: Job, before: Manifest, files: Files, date: dt.date) -> int:
 
 def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
     """Whether the job's tables exist. After a first run that was interrupted, some do not."""
-    storage = Storage(batch.spark)
-    return before.done or all(storage.exists(f"{batch.output}/{table.name}/date={batch.dates[0]}") for table in job.tables)
+    return before.done or all(batch.dates[0] in batch.tables.dates(table) for table in job.tables)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -304,20 +310,29 @@ def main(argv: Sequence[str] | None = None) -> int:
             slo_file.load(options.slo)  # a mistake is reported before hours of work, not after
         today = dt.datetime.now(dt.UTC).date()
         first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
-        spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
+        is_small = records.is_small(options.input, options.dates or _new(options, first))
+        spark = session(small=is_small, packages=formats.packages(options))
         storage = Storage(spark)
         manifests = Manifests(storage, options.output)
         left_out: records.LeftOut = {}
 
         def batch_of(dates: tuple[dt.date, ...]) -> Batch:
             return Batch(
-                spark, options.input, options.output, dates, options.slo, night.reach, None if options.strict else left_out
+                spark,
+                options.input,
+                options.output,
+                dates,
+                options.slo,
+                night.reach,
+                None if options.strict else left_out,
+                tables,
             )
 
         night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
         present = records.dates(spark, options.input)
         storage.check_writable(options.output)
-        with storage.alone(options.output):
+        tables = formats.tables(options, spark, storage)
+        with tables.alone():
             dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
             read = {each for date in dates for each in night.reads(date)}
             files = records.files(spark, options.input, read, strict=options.strict)
@@ -333,7 +348,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read
                 progress.say(line)
             for date in sorted(night.changed):
-                succeeded = _report(spark, options.output, date, progress) and succeeded
+                succeeded = _report(spark, options.output, date, progress, tables) and succeeded
     except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -374,11 +389,11 @@ def _recent(
     return [date for date in present if first <= date < today]
 
 
-def _report(spark: SparkSession, output: str, date: dt.date, progress: Progress) -> bool:
+def _report(spark: SparkSession, output: str, date: dt.date, progress: Progress, tables: TableStore) -> bool:
     try:
         from spark_jobs import report  # noqa: PLC0415  # the jobs themselves need no drawing libraries
 
-        for path in report.write(spark, output, date, f"{output}/report"):
+        for path in report.write(spark, output, date, f"{output}/report", tables):
             progress.say(f"{date} report: {path}")
     except Exception as error:  # noqa: BLE001  # the tables are good, whatever happens to the report
         progress.say(f"{date} report: FAILED: {reason(error)}")

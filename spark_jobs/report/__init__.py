@@ -14,16 +14,20 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.report import figures, page, reading
 from spark_jobs.storage import Storage
+from spark_jobs.table_store import ParquetTables, TableStore
 
 
-def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tuple[str, str]:
-    """Write ``report-DATE.html`` and ``.json`` of the tables below ``output`` to the folder ``to``. Returns both paths.
+def write(
+    spark: SparkSession, output: str, date: datetime.date, to: str, tables: TableStore | None = None
+) -> tuple[str, str]:
+    """Write ``report-DATE.html`` and ``.json`` of these tables, or those below ``output``, to ``to``. Returns both paths.
 
     ``to`` is a folder as Spark understands it, without a scheme on Spark's default file system; it is created if necessary.
     If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
     ``to`` cannot be written.
     """
-    found = figures.figures(reading.collect(Storage(spark), output, date), date, datetime.datetime.now(datetime.UTC))
+    collected = reading.collect(tables or ParquetTables(spark, output), date)
+    found = figures.figures(collected, date, datetime.datetime.now(datetime.UTC))
     html, data = page.render(found), json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
     base = f"{to.rstrip('/')}/report-{date}"
     return _put(spark, f"{base}.html", html), _put(spark, f"{base}.json", f"{data}\n")
