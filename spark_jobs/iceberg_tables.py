@@ -119,6 +119,8 @@ class IcebergTables:
                     "configuration, jdbc:…, or https://… of a REST catalogue"
                 )
             self._settings[f"{prefix}.cache-enabled"] = "false"  # a cached table is seen as it was before
+        if any(spark.conf.get(key, value) != value for key, value in self._settings.items()):
+            raise CatalogError("this session of Spark has other tables of Iceberg open: use a session of its own for these")
         _fits(str(spark.conf.get("spark.jars", "")), spark.version)
         try:
             self._knowing(spark).sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
@@ -131,7 +133,7 @@ class IcebergTables:
         return f"{self._catalog.name}.{NAMESPACE}"
 
     def _name(self, table: Table) -> str:
-        return f"{self._namespace}.{table.name}"
+        return f"{self._namespace}.{table.name.lstrip('_').replace('/', '_')}"
 
     def _knowing(self, spark: SparkSession) -> SparkSession:
         """The session, which now knows the catalogue. One made of another knows only what that was started with."""
