@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import jvm
+from spark_jobs.columns import meaning
 from spark_jobs.session import is_remote, is_small
 from spark_jobs.storage import Storage, StorageError, reason
 from spark_jobs.table_store import CHUNK
@@ -165,12 +166,13 @@ class IcebergTables:
         """Create the table, or add the columns that it lacks, at its end. Returns those that only a newer version has."""
         if not self._exists(spark, table):
             properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
+            columns = ", ".join(_column(table, name) for name in table.columns)
             spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self._name(table)} ({table.ddl}) USING iceberg PARTITIONED BY (date) "
+                f"CREATE TABLE IF NOT EXISTS {self._name(table)} ({columns}) USING iceberg PARTITIONED BY (date) "
                 f"COMMENT {_text(table.question)} TBLPROPERTIES ({properties})"
             )
         found = {field.name: field.dataType.simpleString() for field in spark.table(self._name(table)).schema}
-        if lacking := [f"{name} {kind}" for name, kind in table.columns.items() if name not in found]:
+        if lacking := [_column(table, name) for name in table.columns if name not in found]:
             spark.sql(f"ALTER TABLE {self._name(table)} ADD COLUMNS ({', '.join(lacking)})")
         return {name: kind for name, kind in found.items() if name not in table.columns}
 
@@ -229,6 +231,10 @@ class IcebergTables:
             ).collect()
         except PySparkException as error:
             raise StorageError(f"{name}: dates cannot be deleted: {reason(error)}") from error
+
+
+def _column(table: Table, name: str) -> str:
+    return f"`{name}` {table.columns[name]} COMMENT {_text(meaning(table, name))}"
 
 
 def _text(text: str) -> str:
