@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-compiled test-console test-packages wheels deb lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-compiled test-console test-iceberg test-packages wheels deb lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -90,6 +90,29 @@ test-console: $(VENV)/.dev
 # The pictures of docs/console.md, taken with Chromium before a daemon that is at work.
 screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.console.screenshots
+
+# The nightly jobs on the oldest Spark that they support, and with Apache Iceberg, for which there is none for a later one yet.
+# Beside it runs the Spark of $(VENV). The py4j of that time leaves sockets open, which warnings tell. Needs mvn, which gets Iceberg's archives: without them the target fails.
+OLDEST := build/spark-4.1
+ICEBERG := build/iceberg
+$(OLDEST)/.made: pyproject.toml
+	rm -rf $(OLDEST)
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark==4.1.*' 'pyiceberg[pyarrow,sql-sqlite]>=0.12,<0.13'
+	touch $@
+
+$(ICEBERG)/.made: spark_jobs/iceberg_tables.py
+	rm -rf $(ICEBERG)
+	mkdir -p $(ICEBERG)
+	@command -v mvn >/dev/null || { echo "make test-iceberg needs mvn, which gets the archives of Apache Iceberg"; exit 1; }
+	for each in $$($(OLDEST)/bin/python -c "from spark_jobs.iceberg_tables import packages; print(packages().replace(',', ' '))"); do \
+		mvn --quiet --batch-mode dependency:copy -Dartifact=$$each -DoutputDirectory=$(abspath $(ICEBERG)) || exit 1; done
+	touch $@
+
+$(ICEBERG)/.made: $(OLDEST)/.made
+
+test-iceberg: $(VENV)/.dev $(OLDEST)/.made $(ICEBERG)/.made
+	ICEBERG=$(abspath $(ICEBERG)) LATEST=$(HERE)/python $(OLDEST)/bin/python -m pytest --timeout 600 -o filterwarnings=default -m iceberg tests/iceberg
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

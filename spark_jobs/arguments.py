@@ -19,6 +19,10 @@ class JobArguments:
     """Without dates: how many days before today are considered. 0 if dates are required."""
     strict: bool = False
     """Whether a trace file that cannot be used stops the run, instead of being left out."""
+    format: str = "parquet"
+    """Of the tables: parquet or iceberg."""
+    catalog: str | None = None
+    """Of Iceberg: as `iceberg_tables.catalog_of` takes it."""
     fail_on_attention: bool = False
     """Whether a verdict that needs attention has an exit code of its own. This and the next two: of the nightly run only."""
     webhook_url_file: str | None = None
@@ -44,6 +48,7 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
     parser.add_argument(
         "--strict", action="store_true", help="stop at a trace file that cannot be used (default: leave it out, and say so)"
     )
+    add_format(parser)
     if not dates_required:
         parser.add_argument(
             "--lookback-days",
@@ -66,6 +71,7 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
             help="write metrics of the run here, for the textfile collector of node_exporter",
         )
     given = parser.parse_args(argv)
+    check_format(parser, given)
     if given.date and (given.first or given.last):
         parser.error("--date names one date, --from and --to name several: use one or the other")
     if bool(given.first) != bool(given.last):
@@ -79,7 +85,30 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
     dates = tuple(first + dt.timedelta(days=day) for day in days)
     lookback_days = 0 if dates_required else given.lookback_days
     of_night = () if dates_required else (given.fail_on_attention, given.webhook_url_file, given.metrics_file)
-    return JobArguments(dates, given.input, given.output, given.slo, lookback_days, given.strict, *of_night)
+    tables = given.format, given.catalog
+    return JobArguments(dates, given.input, given.output, given.slo, lookback_days, given.strict, *tables, *of_night)
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the tables are."""
+    parser.add_argument(
+        "--format",
+        choices=("parquet", "iceberg"),
+        default="parquet",
+        help="of the tables: Parquet files below --output, or tables of Apache Iceberg (default: parquet)",
+    )
+    parser.add_argument(
+        "--catalog",
+        metavar="C",
+        help="of Iceberg: https://… (REST), jdbc:…, or the name of one that Spark is configured with "
+        "(default: a file of SQLite's in --output)",
+    )
+
+
+def check_format(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Exit with code 2 if the options do not go together."""
+    if given.catalog is not None and given.format != "iceberg":
+        parser.error("--catalog is for --format iceberg")
 
 
 def _date(text: str) -> dt.date:

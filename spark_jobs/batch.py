@@ -23,6 +23,7 @@ from spark_jobs import clocks, records, rollup
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
+from spark_jobs.table_store import ParquetTables, TableStore
 from spark_jobs.tables import Table
 
 DATES_AT_ONCE = 30
@@ -48,12 +49,18 @@ class Batch:
     slo: str | None = None
     reach: tuple[int, int] = (0, 0)
     left_out: LeftOut | None = None
+    store: TableStore | None = None
+    """Where the published tables are. None: in Parquet files below `output`."""
     _read: dict[tuple[dt.date, ...], DataFrame] = field(default_factory=dict)
     _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
     _asking: RLock = field(default_factory=RLock)
     _counting: RLock = field(default_factory=RLock)
     """Locks of their own: a query that runs must not keep other jobs from the records."""
+
+    @cached_property
+    def tables(self) -> TableStore:
+        return self.store or ParquetTables(self.spark, self.output)
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
         """The trace records (`schema.PARTITIONED`) of the dates, and of so many days before and after each of them."""
@@ -122,8 +129,8 @@ class Batch:
         return seen_from(self._published(table, around(self.dates, -TREND_DAYS, -1)), self.dates, -TREND_DAYS, -1)
 
     def _published(self, table: Table, dates: Sequence[dt.date]) -> DataFrame:
-        is_light = is_small(self.spark) or records.table_bytes(self.spark, self.output, table, dates) <= _LIGHT_BYTES
-        return together(records.read_table(light(self.spark) if is_light else self.spark, self.output, table, dates))
+        is_light = is_small(self.spark) or self.tables.size_bytes(table, dates) <= _LIGHT_BYTES
+        return together(self.tables.read(light(self.spark) if is_light else self.spark, table, dates))
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Keep rows that are used more than once, in memory or on disk, until `release`."""

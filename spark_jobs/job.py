@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
-from spark_jobs import arguments, quarantine, records, slo_file, webhook
+from spark_jobs import arguments, formats, quarantine, records, slo_file, webhook
 from spark_jobs.batch import Batch, around, batches, shown
+from spark_jobs.iceberg_tables import CatalogError
 from spark_jobs.java import JavaMissingError
 from spark_jobs.manifests import Manifests
-from spark_jobs.publish import publish
-from spark_jobs.session import session
+from spark_jobs.session import PackagesMissingError, session
 from spark_jobs.storage import Storage, StorageError
 from spark_jobs.tables import Table
 
@@ -28,6 +28,8 @@ CANNOT_BEGIN = (
     records.InputMissingError,
     records.NewerVersionError,
     webhook.WebhookError,
+    CatalogError,
+    PackagesMissingError,
 )
 """Faults of the machine, the folders or the command line: their text is all that has to be told."""
 
@@ -51,7 +53,7 @@ class Job(NamedTuple):
 def run(job: Job, batch: Batch) -> Iterator[tuple[Table, int]]:
     """Compute and publish a job's tables. Yields each, with the number of its rows, when it is published."""
     for table, rows in zip(job.tables, job.compute(batch), strict=True):
-        yield table, publish(rows, table, batch.output, batch.dates)
+        yield table, batch.tables.publish(rows, table, batch.dates)
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> int:
@@ -65,11 +67,14 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
     try:
         if options.slo:
             slo_file.load(options.slo)  # a mistake is reported before any table is replaced
-        spark = session(f"ustreamer {job.name}", small=records.is_small(options.input, read))
+        spark = session(
+            f"ustreamer {job.name}", small=records.is_small(options.input, read), packages=formats.packages(options)
+        )
         storage = Storage(spark)
         manifests = Manifests(storage, options.output)
         storage.check_writable(options.output)
-        with storage.alone(options.output):
+        tables = formats.tables(options, spark, storage)
+        with tables.alone():
             manifest_of = {date: manifests.get(date) for date in options.dates}
             files = records.files(spark, options.input, read, strict=options.strict)
             left_out = None if options.strict else quarantine.refused(storage, options.input, files)
@@ -77,7 +82,9 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
             for dates in batches(options.dates, files):
                 for date in before.keys() & set(dates):
                     manifests.put(date, replace(before[date], done=False, trends=False))
-                batch = Batch(spark, options.input, options.output, dates, options.slo, (job.before, job.after), left_out)
+                batch = Batch(
+                    spark, options.input, options.output, dates, options.slo, (job.before, job.after), left_out, tables
+                )
                 for each in (*job.needs, job):
                     for table, rows in run(each, batch):
                         sys.stdout.write(f"{shown(dates)} {table.name}: {rows} rows\n")

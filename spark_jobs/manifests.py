@@ -6,13 +6,15 @@ files, and tables made from the rest would hold less than the present ones. A ma
 that are still in place.
 
 ``"done"`` is false from before the first table of a date is replaced until all its record tables are in place. ``"trends"``
-is true once the trend tables are up to date: those of this date, and those of later dates that look back on it.
+is true once the trend tables are up to date: those of this date, and those of later dates that look back on it. ``"run"``
+tells runs apart that write the same date at once, where nothing keeps the second one out: neither of them can then know
+whose tables are in place, so the date stays stale.
 """
 
 import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_jobs.records import File, NewerVersionError, date_of
 from spark_jobs.storage import Storage
@@ -33,6 +35,8 @@ class Manifest:
     """Whether the record tables belong to these files. False while they are made, and after a kill or a failure."""
     trends: bool
     """Whether the trend tables are up to date too, of this date and of those that look back on it."""
+    run: str = field(default="", compare=False)
+    """The run that has last begun to replace the tables."""
 
 
 class Manifests:
@@ -60,7 +64,7 @@ class Manifests:
                 dt.date.fromisoformat(day): {path: File(*seen) for path, seen in found.items()}
                 for day, found in content["files"].items()
             }
-            return Manifest(files, bool(content["done"]), bool(content["trends"]))
+            return Manifest(files, bool(content["done"]), bool(content["trends"]), str(content.get("run", "")))
         except NewerVersionError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -73,7 +77,8 @@ class Manifests:
 
     def put(self, date: dt.date, manifest: Manifest) -> None:
         files = {str(day): dict(found) for day, found in manifest.files.items()}
-        content = {"format": _FORMAT, "date": str(date), "done": manifest.done, "trends": manifest.trends, "files": files}
+        content = {"format": _FORMAT, "date": str(date), "done": manifest.done, "trends": manifest.trends}
+        content |= {"run": manifest.run, "files": files}
         self._storage.write_text(self._path(date), json.dumps(content, separators=(",", ":")))
 
     def _path(self, date: dt.date) -> str:

@@ -13,6 +13,7 @@ import datetime as dt
 import sys
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -28,6 +29,7 @@ from spark_jobs import (
     dead_letters,
     delivery_audit,
     fan_out,
+    formats,
     latency,
     link_sessions,
     outcomes,
@@ -53,6 +55,7 @@ from spark_jobs.report import verdict
 from spark_jobs.report.sections import Figures
 from spark_jobs.session import session
 from spark_jobs.storage import Storage, reason
+from spark_jobs.table_store import TableStore
 
 JOBS = (
     delivery_audit.JOB,
@@ -103,6 +106,7 @@ class NightlyRun:
         """How many days before and after a date its records are read."""
         self.changed: set[dt.date] = set()
         """The dates that got a new table."""
+        self._id = uuid.uuid4().hex
         self._is_stopping = False
         self._traced: set[str] = set()
         self.failed: dict[dt.date, set[str]] = {}
@@ -183,11 +187,14 @@ class NightlyRun:
             read = {each: files.get(each, {}) for each in self.reads(date)}
             trends = before is not None and before.trends and date not in looked_back_on
             seen = united(before.files, read) if before else read
-            self._manifests.put(date, Manifest(seen, done=False, trends=trends))
-            finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends)
+            self._manifests.put(date, Manifest(seen, done=False, trends=trends, run=self._id))
+            finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends, run=self._id)
         self._run_jobs(wanted)
         for date, manifest in finished.items():
-            if date not in self.failed:
+            if (now := self._manifests.get(date)) and now.run != self._id:
+                self._manifests.put(date, replace(now, done=False))
+                self._progress.say(f"{date}: another run has written these tables meanwhile: the date runs again next time")
+            elif date not in self.failed:
                 files = quarantine.accepted(manifest.files, self._left_out)
                 self._manifests.put(date, replace(manifest, files=files))
 
@@ -302,8 +309,7 @@ def _lost(job: Job, before: Manifest, files: Files, date: dt.date) -> int:
 
 def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
     """Whether the job's tables exist. After a first run that was interrupted, some do not."""
-    storage = Storage(batch.spark)
-    return before.done or all(storage.exists(f"{batch.output}/{table.name}/date={batch.dates[0]}") for table in job.tables)
+    return before.done or all(batch.dates[0] in batch.tables.dates(table) for table in job.tables)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -334,20 +340,21 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
     url = webhook.url(options.webhook_url_file)
     today = dt.datetime.now(dt.UTC).date()
     first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
-    spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
+    is_small = records.is_small(options.input, options.dates or _new(options, first))
+    spark = session(small=is_small, packages=formats.packages(options))
     storage = Storage(spark)
     manifests = Manifests(storage, options.output)
     left_out: records.LeftOut = {}
 
     def batch_of(dates: tuple[dt.date, ...]) -> Batch:
-        return Batch(
-            spark, options.input, options.output, dates, options.slo, night.reach, None if options.strict else left_out
-        )
+        given = None if options.strict else left_out
+        return Batch(spark, options.input, options.output, dates, options.slo, night.reach, given, tables)
 
     night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
     present = records.dates(spark, options.input)
     storage.check_writable(options.output)
-    with storage.alone(options.output):
+    tables = formats.tables(options, spark, storage)
+    with tables.alone():
         dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
         read = {each for date in dates for each in night.reads(date)}
         files = records.files(spark, options.input, read, strict=options.strict)
@@ -362,9 +369,9 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         succeeded = night.run(work, files, first, asked=bool(options.dates))
         for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read
             progress.say(line)
-        reports = Reports(spark, f"{options.output}/report", progress)
+        reports = Reports(spark, tables, f"{options.output}/report", progress)
         for date in sorted({*night.changed, *night.failed}):
-            reports.write(options.output, date, night.failed.get(date, set()), left_out.get(date, {}))
+            reports.write(date, night.failed.get(date, set()), left_out.get(date, {}))
         outcome.verdict = reports.newest()
     outcome.dates, outcome.files_left_out = len(night.changed), sum(map(len, left_out.values()))
     outcome.jobs_failed = sum(map(len, night.failed.values())) + reports.failed
@@ -400,17 +407,17 @@ def _needs_attention(dates: Iterable[dt.date], reports: "Reports", newest: Figur
 class Reports:
     """The reports and verdicts of the dates of one run, in the folder `to`."""
 
-    def __init__(self, spark: SparkSession, to: str, progress: Progress) -> None:
-        self._spark, self._to, self._progress = spark, to, progress
+    def __init__(self, spark: SparkSession, tables: TableStore, to: str, progress: Progress) -> None:
+        self._spark, self._tables, self._to, self._progress = spark, tables, to, progress
         self.made: dict[dt.date, Figures] = {}
         self.news: list[Figures] = []
         """The verdicts that say something else than the one of the same date before."""
         self.failed = 0
 
-    def write(self, output: str, date: dt.date, jobs_failed: Iterable[str], left_out: Mapping[str, str]) -> None:
+    def write(self, date: dt.date, jobs_failed: Iterable[str], left_out: Mapping[str, str]) -> None:
         """Write those of a date. A fault is told and counted: the tables are good, whatever happens to the report."""
         try:
-            found = report.collected(self._spark, output, date, sorted(jobs_failed))
+            found = report.collected(self._tables, date, sorted(jobs_failed))
             made = verdict.verdict(found, left_out)
             path, is_new = verdict.put(self._spark, made, self._to)
             self.made[date] = made

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
+from spark_jobs.arrow import arrow_schema
 from spark_jobs.session import is_small
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
@@ -55,9 +54,6 @@ def publish(rows: DataFrame, table: Table, output: str, dates: Sequence[dt.date]
 
 def _empty(table: Table) -> bytes:
     """A Parquet file without rows."""
-    schema = StructType.fromDDL(table.ddl)
-    assert isinstance(schema, StructType)  # the stubs say DataType
-    fields = [field for field in schema if field.name != "date"]
     content = io.BytesIO()
-    pq.write_table(to_arrow_schema(StructType(fields), timezone="UTC").empty_table(), content)
+    pq.write_table(arrow_schema(table.ddl).empty_table().drop_columns(["date"]), content)
     return content.getvalue()

@@ -16,21 +16,24 @@ from pyspark.sql import SparkSession
 from spark_jobs.report import figures, reading
 from spark_jobs.report.sections import Figures
 from spark_jobs.storage import Storage
+from spark_jobs.table_store import ParquetTables, TableStore
 
 
-def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tuple[str, str]:
-    """Write ``report-DATE.html`` and ``.json`` of the tables below ``output`` to the folder ``to``. Returns both paths.
+def write(
+    spark: SparkSession, output: str, date: datetime.date, to: str, tables: TableStore | None = None
+) -> tuple[str, str]:
+    """Write ``report-DATE.html`` and ``.json`` of these tables, or those below ``output``, to ``to``. Returns both paths.
 
     ``to`` is a folder as Spark understands it, without a scheme on Spark's default file system; it is created if necessary.
     If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
     ``to`` cannot be written.
     """
-    return put(spark, collected(spark, output, date), to)
+    return put(spark, collected(tables or ParquetTables(spark, output), date), to)
 
 
-def collected(spark: SparkSession, output: str, date: datetime.date, jobs_failed: Sequence[str] | None = None) -> Figures:
+def collected(tables: TableStore, date: datetime.date, jobs_failed: Sequence[str] | None = None) -> Figures:
     """The figures of the date. ``jobs_failed``: jobs whose tables of the date are not up to date; None: not known."""
-    found = figures.figures(reading.collect(Storage(spark), output, date), date, datetime.datetime.now(datetime.UTC))
+    found = figures.figures(reading.collect(tables, date), date, datetime.datetime.now(datetime.UTC))
     return found | {"jobs_failed": None if jobs_failed is None else list(jobs_failed)}
 
 

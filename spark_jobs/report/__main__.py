@@ -5,10 +5,11 @@ import datetime
 import sys
 from collections.abc import Sequence
 
-from spark_jobs import tables
+from spark_jobs import arguments, formats, tables
+from spark_jobs.iceberg_tables import CatalogError
 from spark_jobs.java import JavaMissingError
 from spark_jobs.report import write
-from spark_jobs.session import session
+from spark_jobs.session import PackagesMissingError, session
 from spark_jobs.storage import Storage
 
 
@@ -27,18 +28,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="folder for the report, anywhere that Spark can write (file:, s3a:, hdfs:, abfs:)",
     )
+    arguments.add_format(parser)
     given = parser.parse_args(argv)
+    arguments.check_format(parser, given)
     try:
-        spark = session("ustreamer report", small=True)
+        spark = session("ustreamer report", small=True, packages=formats.packages(given))
         storage, output = Storage(spark), given.output
         if not storage.exists(output):
             sys.stderr.write(f"there is no folder {output}: expected the tables of the nightly jobs\n")
             return 2
-        if not any(storage.exists(f"{output}/{name}/date={given.date}") for name in tables.TABLES):
+        store = formats.tables(given, spark, storage)
+        if not any(given.date in store.dates(table) for table in tables.TABLES.values()):
             sys.stderr.write(f"{output} has no tables of {given.date}: expected those of the nightly jobs\n")
             return 2
-        paths = write(spark, given.output, given.date, given.to)
-    except (JavaMissingError, OSError) as exc:
+        paths = write(spark, given.output, given.date, given.to, store)
+    except (JavaMissingError, PackagesMissingError, CatalogError, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 2
     sys.stdout.writelines(f"{path}\n" for path in paths)

@@ -1,7 +1,7 @@
 """Queries the tables for the report, with Arrow and without Spark: they are small, and each query of Spark's has its price.
 
 `collect` is the only place of the report that reads tables. It returns plain rows under the names of `TABLE_OF`, without
-those whose table was not written. A fleet's tables can be large, so they are read in chunks of `_CHUNK` rows, and every
+those whose table was not written. A fleet's tables can be large, so they are read in chunks, and every
 query is either a sum over few groups or the top of a ranking, with the number of all rows in `TOTAL`.
 """
 
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from spark_jobs import tables
+from spark_jobs.arrow import TYPES
 from spark_jobs.batch import TREND_DAYS, days
 from spark_jobs.schema import OUTCOMES
-from spark_jobs.storage import Storage
+from spark_jobs.table_store import TableStore
 
 TOTAL = "total_rows"
 """Column of a ranking: the number of rows before the ranking was cut."""
@@ -43,36 +43,26 @@ Chunks = Iterable[pa.Table]
 Key = tuple[str, str]
 """A column to sort by, and how. Ascending has nulls first, descending has them last, as in Spark."""
 
-_CHUNK = 1 << 17
-
 
 class ReportTables:
-    """The tables below one output folder, for the report of one date."""
+    """The published tables, for the report of one date."""
 
-    def __init__(self, storage: Storage, output: str, date: datetime.date) -> None:
-        self._storage, self._output = storage, output.rstrip("/")
-        self.date = date
-        self._written = {table.name for table in tables.TABLES.values() if self._storage.exists(self._folder(table, date))}
-
-    def _folder(self, table: tables.Table, date: datetime.date) -> str:
-        return f"{self._output}/{table.name}/date={date}"
+    def __init__(self, store: TableStore, date: datetime.date) -> None:
+        self._store, self.date = store, date
+        self._dates = {name: set(store.dates(table)) for name, table in tables.TABLES.items()}
 
     def has(self, table: tables.Table) -> bool:
         """Whether the table was written for the report's date, even without rows."""
-        return table.name in self._written
+        return self.date in self._dates[table.name]
 
     def day(self, table: tables.Table, date: datetime.date | None = None) -> Iterator[pa.Table]:
         """The rows of the report's date, or of another one, in chunks. The first has the columns at least."""
-        folder = self._folder(table, date or self.date)
-        for name in self._storage.names(f"{folder}/*.parquet"):
-            file = pq.ParquetFile(self._storage.readable(f"{folder}/{name}"))
-            yield _whole(file.schema_arrow.empty_table(), table)
-            yield from (_whole(_in_utf8(pa.Table.from_batches([batch])), table) for batch in file.iter_batches(_CHUNK))
+        yield from (_whole(_in_utf8(chunk), table) for chunk in self._store.chunks(table, date or self.date))
 
     def trend(self, table: tables.Table) -> Iterator[tuple[datetime.date, Iterator[pa.Table]]]:
         """The report's date and the 14 days before it, each with its rows; without the days that were never written."""
         for date in days(self.date, -TREND_DAYS, 0):
-            if self._storage.exists(self._folder(table, date)):
+            if date in self._dates[table.name]:
                 yield date, self.day(table, date)
 
 
@@ -80,19 +70,8 @@ def _whole(rows: pa.Table, table: tables.Table) -> pa.Table:
     """With all columns of the table: those that it had not when these rows were written are unknown."""
     for name, kind in table.columns.items():
         if name not in rows.column_names and name != "date":
-            rows = rows.append_column(name, pa.nulls(len(rows), _TYPES[kind]))
+            rows = rows.append_column(name, pa.nulls(len(rows), TYPES[kind.lower()]))
     return rows
-
-
-_TYPES = {
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-}
 
 
 def _in_utf8(rows: pa.Table) -> pa.Table:
@@ -416,9 +395,9 @@ TABLE_OF = (
 """The table behind each name in the result of `collect`."""
 
 
-def collect(storage: Storage, output: str, date: datetime.date) -> Collected:
+def collect(store: TableStore, date: datetime.date) -> Collected:
     """The rows of every query whose table was written for the date."""
-    report = ReportTables(storage, output, date)
+    report = ReportTables(store, date)
     rows: dict[str, Rows] = {name: query(report) for name, (table, query) in QUERIES.items() if report.has(table)}
     for name, ranking in RANKINGS.items():
         if report.has(ranking.table):

@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from spark_jobs import arguments, job, nightly, quarantine, records
+from spark_jobs import arguments, formats, job, nightly, quarantine, records
 from spark_jobs.batch import DATES_AT_ONCE, Batch, batches
 from spark_jobs.job import Job
 from spark_jobs.manifests import Manifest, Manifests, gone, grown, united
@@ -59,13 +59,12 @@ class NightHarness:
         self.files: dict[dt.date, dict[str, File]] = {}
         self.manifests = MemoryManifests()
         self.ran: list[str] = []
-        self.tables: set[str] = set()
+        self.tables: set[tuple[str, dt.date]] = set()
         self.breaks: dict[str, BaseException] = {}
         self.broken: Set[dt.date] = {day(number) for number in range(-30, 30)}
         self.together: list[tuple[dt.date, ...]] = []
         self.said = io.StringIO()
         patch.setattr(nightly, "run", self._run)
-        patch.setattr(nightly, "Storage", lambda _: SimpleNamespace(exists=self.tables.__contains__))
 
     def _run(self, each: Job, batch: Batch) -> list[tuple[Table, int]]:
         if (error := self.breaks.get(each.name)) and self.broken & set(batch.dates):
@@ -75,14 +74,17 @@ class NightHarness:
             key=lambda name: ORDER.index(name.split()[1]),
         )
         self.together.append(batch.dates)
-        self.tables.update(f"{batch.output}/{table.name}/date={date}" for table in each.tables for date in batch.dates)
+        self.tables.update((table.name, date) for table in each.tables for date in batch.dates)
         return [(table, 0) for table in each.tables]
+
+    def _dates(self, table: Table) -> list[dt.date]:
+        return sorted(date for name, date in self.tables if name == table.name)
 
     def night(self, *asked: dt.date, first: dt.date = dt.date.min) -> bool:
         """One nightly run, of these dates or of the stale ones. Afterwards `ran` has its jobs, `lines` its output."""
         self.ran, self.together, self.said = [], [], io.StringIO()
         each = NightlyRun(
-            lambda dates: Batch(cast(Any, None), "in", "out", dates),
+            lambda dates: Batch(cast(Any, None), "in", "out", dates, store=cast(Any, SimpleNamespace(dates=self._dates))),
             cast(Manifests, self.manifests),
             (PLAIN, AUDIT, TREND),
             Progress(self.said),
@@ -222,6 +224,7 @@ def test_a_job_alone_leaves_the_trends_to_the_next_night_and_all_tables_if_it_is
     monkeypatch.setattr(records, "files", lambda _, __, dates, strict: {date: harness.files.get(date, {}) for date in dates})
     monkeypatch.setattr(quarantine, "refused", lambda *_: {})
     monkeypatch.setattr(job, "Storage", MagicMock())
+    monkeypatch.setattr(formats, "tables", MagicMock())
     monkeypatch.setattr(job, "Manifests", lambda _, __: harness.manifests)
     monkeypatch.setattr(job, "run", harness._run)
     argv = ["--date", str(DATE), "--input", "in", "--output", "out"]
@@ -342,3 +345,21 @@ def test_what_is_killed_counts_as_undone_for_all_dates_of_its_batch(harness: Nig
 def test_no_query_is_of_more_dates_than_its_plan_has_room_for() -> None:
     dates = [day(number) for number in range(2 * DATES_AT_ONCE + 1)]
     assert [len(each) for each in batches(dates, {})] == [DATES_AT_ONCE, DATES_AT_ONCE, 1]
+
+
+def test_a_date_that_two_runs_write_at_once_stays_stale(harness: NightHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.files = {DATE: {"a": A}}
+
+    def beside_another(each: Job, batch: Batch) -> list[tuple[Table, int]]:
+        monkeypatch.setattr(nightly, "run", harness._run)
+        harness.night()  # begins later, ends earlier
+        return harness._run(each, batch)
+
+    monkeypatch.setattr(nightly, "run", beside_another)
+    harness.night()
+    assert (found := harness.manifests.get(DATE)) is not None
+    assert not found.done
+    harness.night()
+    assert "0 plain" in harness.ran
+    harness.night()
+    assert harness.ran == []

@@ -304,7 +304,7 @@ def test_two_runs_do_not_write_the_same_tables(
 def test_a_job_alone_says_that_java_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str, *, small: bool) -> SparkSession:
+    def missing(name: str, *, small: bool, packages: str | None) -> SparkSession:
         raise JavaMissingError("there is no Java")
 
     monkeypatch.setattr(job, "session", missing)

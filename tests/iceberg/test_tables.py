@@ -1,0 +1,108 @@
+"""Single tables: readers meanwhile, snapshots, columns that are added, dates without rows or deleted."""
+
+import datetime as dt
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.iceberg_tables import IcebergTables, catalog_of
+from spark_jobs.session import light, small_frame
+from spark_jobs.storage import Storage
+from spark_jobs.tables import TRAFFIC_MATRIX, Table
+from tests.iceberg import nights
+
+pytestmark = pytest.mark.iceberg
+DATE = dt.date.fromisoformat(nights.DAY)
+NEXT = DATE + dt.timedelta(days=1)
+ROWS = 500
+
+
+@pytest.fixture
+def store(spark: SparkSession, tmp_path: Path) -> IcebergTables:
+    return opened(spark, tmp_path)
+
+
+def opened(spark: SparkSession, output: Path) -> IcebergTables:
+    return IcebergTables(spark, catalog_of(None, Storage(spark), str(output)))
+
+
+def matrix(spark: SparkSession, *sources: str, date: dt.date = DATE) -> DataFrame:
+    rows = [(date, "gateway", source, None, 4, 400, 3, 1) for source in sources]
+    return small_frame(spark, rows, TRAFFIC_MATRIX.ddl)
+
+
+def sources(store: IcebergTables, spark: SparkSession) -> list[tuple[dt.date, str]]:
+    return sorted((row.date, row.src_authority) for row in store.read(light(spark), TRAFFIC_MATRIX).collect())
+
+
+def test_a_reader_sees_the_old_rows_or_the_new_ones(spark: SparkSession, store: IcebergTables, tmp_path: Path) -> None:
+    store.publish(matrix(spark, *["v0"] * ROWS), TRAFFIC_MATRIX, [DATE])
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "tests.iceberg.reader", str(tmp_path), TRAFFIC_MATRIX.name, nights.DAY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == f"v0:{ROWS}\n"
+    for version in range(1, 8):
+        rows = ROWS + version
+        store.publish(matrix(spark, *[f"v{version}"] * rows), TRAFFIC_MATRIX, [DATE])
+        assert reader.stdout.readline() == f"v{version}:{rows}\n"
+    reader.stdin.close()
+    assert reader.stdout.read() == ""
+    assert reader.wait(60) == 0
+
+
+def test_a_date_without_rows_is_one_that_was_published(spark: SparkSession, store: IcebergTables) -> None:
+    assert store.dates(TRAFFIC_MATRIX) == []
+    assert sources(store, spark) == []
+    assert store.publish(matrix(spark, "veh1", "veh2"), TRAFFIC_MATRIX, [DATE, NEXT]) == 2
+    assert store.dates(TRAFFIC_MATRIX) == [DATE, NEXT]
+    assert sum(chunk.num_rows for chunk in store.chunks(TRAFFIC_MATRIX, NEXT)) == 0
+    assert store.publish(matrix(spark, "veh3", date=NEXT), TRAFFIC_MATRIX, [NEXT]) == 1
+    assert sources(store, spark) == [(DATE, "veh1"), (DATE, "veh2"), (NEXT, "veh3")]
+    assert store.publish(matrix(spark), TRAFFIC_MATRIX, [DATE]) == 0
+    assert sources(store, spark) == [(NEXT, "veh3")]
+    assert store.dates(TRAFFIC_MATRIX) == [DATE, NEXT]
+    assert store.size_bytes(TRAFFIC_MATRIX, [DATE]) == 0 < store.size_bytes(TRAFFIC_MATRIX, [NEXT])
+
+
+def test_the_rows_before_stay_readable_as_a_snapshot(spark: SparkSession, store: IcebergTables) -> None:
+    store.publish(matrix(spark, "old"), TRAFFIC_MATRIX, [DATE])
+    store.publish(matrix(spark, "new"), TRAFFIC_MATRIX, [DATE])
+    name = f"nightly.ustreamer.{TRAFFIC_MATRIX.name}"
+    first = spark.table(f"{name}.snapshots").orderBy("committed_at").first()
+    assert first is not None
+    (row,) = spark.sql(f"SELECT src_authority FROM {name} VERSION AS OF {first.snapshot_id}").collect()
+    assert row.src_authority == "old"
+
+
+def test_a_deleted_date_is_gone_and_the_others_stay(spark: SparkSession, store: IcebergTables) -> None:
+    for date in (DATE, NEXT):
+        store.publish(matrix(spark, "veh1", date=date), TRAFFIC_MATRIX, [date, date + dt.timedelta(days=5)])
+    store.withdraw(TRAFFIC_MATRIX, [DATE, DATE + dt.timedelta(days=5)])
+    assert store.dates(TRAFFIC_MATRIX) == [NEXT, NEXT + dt.timedelta(days=5)]
+    assert sources(store, spark) == [(NEXT, "veh1")]
+
+
+def test_columns_are_added_and_an_older_version_leaves_them_alone(spark: SparkSession, tmp_path: Path) -> None:
+    columns = dict(TRAFFIC_MATRIX.columns)
+    newer = Table(TRAFFIC_MATRIX.name, TRAFFIC_MATRIX.question, {**columns, "late": "BIGINT", "why": "STRING"})
+    opened(spark, tmp_path).publish(matrix(spark, "old"), TRAFFIC_MATRIX, [DATE])
+    rows = small_frame(spark, [(NEXT, "gateway", "new", None, 4, 400, 3, 1, 7, "rain")], newer.ddl)
+    store = opened(spark, tmp_path)
+    (before,) = store.read(spark, newer).collect()  # read by a new version that has not written yet
+    assert (before.src_authority, before.late) == ("old", None)
+    store.publish(rows, newer, [NEXT])
+    assert {(row.src_authority, row.late, row.why) for row in store.read(spark, newer).collect()} == {
+        ("old", None, None),
+        ("new", 7, "rain"),
+    }
+    store.publish(matrix(spark, "rolled back", date=NEXT), TRAFFIC_MATRIX, [NEXT])
+    assert sources(store, spark) == [(DATE, "old"), (NEXT, "rolled back")]
+    assert store.read(spark, newer).columns == [*newer.columns]

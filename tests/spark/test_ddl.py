@@ -1,0 +1,106 @@
+"""The SQL for the tables: run by DuckDB and Spark; for Trino, which is not here, its form."""
+
+import datetime as dt
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import columns, ddl
+from spark_jobs.arrow import TYPES
+from spark_jobs.tables import TABLES, Table
+from tests.spark.traces import DATE
+
+ODD = "vehicle's tables"
+VALUES = {
+    "BIGINT": 2**40,
+    "INT": 7,
+    "DOUBLE": 0.5,
+    "BOOLEAN": True,
+    "STRING": "a",
+    "BINARY": b"\x00\xff",
+    "TIMESTAMP": dt.datetime(2026, 11, 20, 1, 2, 3, 4, dt.UTC),
+}
+
+
+def written(folder: Path, table: Table, date: dt.date, rows: int, without: tuple[str, ...] = ()) -> None:
+    """A file as the jobs write it."""
+    names = [name for name in table.columns if name not in ("date", *without)]
+    kinds = [table.columns[name] for name in names]
+    arrays = [pa.array([VALUES[kind]] * rows, TYPES[kind.lower()]) for kind in kinds]
+    (folder / table.name / f"date={date}").mkdir(parents=True)
+    pq.write_table(pa.table(arrays, names), folder / table.name / f"date={date}" / "part-0.parquet")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Every table: one date without rows, one with rows of an older version, which had a column less, one with all."""
+    for table in TABLES.values():
+        written(tmp_path / ODD, table, DATE, 0)
+        written(tmp_path / ODD, table, DATE + dt.timedelta(days=1), 2, without=([*table.columns][-1],))
+        written(tmp_path / ODD, table, DATE + dt.timedelta(days=2), 1)
+    return tmp_path / ODD
+
+
+def test_duckdb_sees_every_table_with_its_types_and_comments(folder: Path) -> None:
+    with duckdb.connect() as database:
+        for _ in range(2):  # it is safe to run again
+            for statement in ddl.statements("duckdb", f"{folder}/"):
+                database.execute(statement)
+        database.execute("SET TimeZone = 'UTC'")
+        for table in TABLES.values():
+            found = {name: kind for name, kind, *_ in database.execute(f"DESCRIBE {table.name}").fetchall()}
+            assert found == {name: ddl._DUCKDB.get(kind, kind) for name, kind in table.columns.items()}
+            rows = database.execute(f"SELECT * FROM {table.name} ORDER BY date").fetchall()
+            last = (DATE + dt.timedelta(days=2), *(VALUES[kind] for kind in [*table.columns.values()][1:]))
+            older = (DATE + dt.timedelta(days=1), *last[1:-1], None)
+            assert rows == [older, older, last]
+        query = "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+        told = {(table, column): comment for table, column, comment in database.execute(query).fetchall()}
+        assert told == {
+            (table.name, each): columns.meaning(table, each) for table in TABLES.values() for each in table.columns
+        }
+
+
+def test_spark_sees_every_table(spark: SparkSession, folder: Path) -> None:
+    try:
+        for statement in ddl.statements("spark", str(folder)):
+            spark.sql(statement)
+        for table in TABLES.values():
+            rows = spark.table(table.name)
+            kinds = {field.name: field.dataType.simpleString().upper() for field in rows.schema}
+            assert kinds == table.columns
+            assert rows.count() == 3
+            comments = {each.name: each.description for each in spark.catalog.listColumns(table.name)}
+            assert comments == {name: columns.meaning(table, name) for name in table.columns}
+    finally:
+        for name in TABLES:
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+    assert len([*folder.rglob("*.parquet")]) == 3 * len(TABLES)  # which are not Spark's own
+
+
+def test_trino_gets_every_column_with_the_partition_last(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ddl.main(["--dialect", "trino", "--tables", "s3://fleet/tables"]) == 0
+    text = capsys.readouterr().out
+    for table in TABLES.values():
+        _, _, made = text.partition(f"hive.ustreamer.{table.name} (\n")
+        made = made.partition("\n)\n")[0]
+        named = [line.split('"')[1] for line in made.splitlines()]
+        assert named == [*[name for name in table.columns if name != "date"], "date"]
+        assert f"external_location = 's3://fleet/tables/{table.name}'" in text
+    registered = [*ddl.statements("trino-iceberg", "s3://fleet/tables")]
+    assert registered[0] == (
+        "CALL iceberg.system.register_table('ustreamer', 'route_hourly', 's3://fleet/tables/ustreamer/route_hourly')"
+    )
+
+
+def test_every_meaning_is_that_of_a_column() -> None:
+    used = {name for table in TABLES.values() for name in table.columns}
+    assert used <= {each.partition("@")[0] for each in columns._MEANINGS}
+    assert used == {each for each in columns._MEANINGS if "@" not in each}
+    for each in columns._MEANINGS:
+        column, _, table = each.partition("@")
+        assert not table or column in TABLES[table].columns
