@@ -10,9 +10,9 @@ from spark_jobs.session import small_frame
 from spark_jobs.tables import COHORTS, DELIVERY_AUDIT_DETAIL
 from tests.spark.traces import DATE, Record, at, frame, record
 
-OLD = {"version": "1.0", "compiled": False, "config": "a"}
-NEW = {"version": "1.1", "compiled": True, "config": "b"}
-UNKNOWN = dict.fromkeys(OLD)
+OLD: Record = {"version": "1.0", "compiled": False, "config": "a"}
+NEW: Record = {"version": "1.1", "compiled": True, "config": "b"}
+UNKNOWN: Record = dict.fromkeys(OLD)
 ID = b"0123456789abcdef"
 
 
