@@ -8,7 +8,7 @@ version is, because it says that these jobs would misread the records. What is b
 
 import datetime as dt
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -29,6 +29,7 @@ _AT_ONCE = 16
 _TOLD = 20
 _FOOTER_BYTES = 1 << 16
 _STREAMER = re.compile(r"(?:^|/)streamer=([^/]+)/")
+_HOUR = re.compile(r"(?:^|/)hour=(\d|1\d|2[0-3])/")
 
 
 def refused(storage: Storage, traces: str, files: Files, known: Iterable[Files] = ()) -> LeftOut:
@@ -73,12 +74,12 @@ def told(left_out: LeftOut, traces: str) -> Iterator[str]:
             yield f"{date}: left out: {len(of_date) - _TOLD} more files"
 
 
-def by_streamer(of_date: Iterable[str]) -> dict[str, int]:
-    """How many of the paths are of each streamer."""
-    counts: dict[str, int] = defaultdict(int)
+def by_streamer(of_date: Iterable[str]) -> dict[str, Counter[int]]:
+    """How many of the paths are of each hour of each streamer. One without an hour counts for the first."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
     for path in of_date:
-        match = _STREAMER.search(path)
-        counts[unquote(match[1]) if match else "unknown"] += 1
+        streamer, hour = _STREAMER.search(path), _HOUR.search(path)
+        counts[unquote(streamer[1]) if streamer else "unknown"][int(hour[1]) if hour else 0] += 1
     return counts
 
 

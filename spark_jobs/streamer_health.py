@@ -1,4 +1,4 @@
-"""Can the traces of each streamer be trusted?
+"""Can the traces of each streamer be trusted, and until when are they complete?
 
 `seq` counts outcomes, while folders go by ingress time: the record of a message that waited over midnight has a seq among
 those of the next day. The records of `REACH_BEFORE` days before are therefore read, too (a longer wait looks like a gap),
@@ -8,15 +8,17 @@ the records that follow. What is missing at the end of a run, or of more than on
 
 One pass sums the records up to *buckets* of seq, few enough for the driver, which does the rest. Only buckets that lack a
 record are looked at record by record.
+
+An hour is complete if no gap reaches into it, by the times of the outcomes around the gap, and a later record is there.
 """
 
 import datetime as dt
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job, quarantine
@@ -24,24 +26,20 @@ from spark_jobs.batch import days
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import LeftOut
 from spark_jobs.session import small_frame
-from spark_jobs.tables import STREAMER_HEALTH
+from spark_jobs.tables import COMPLETENESS, STREAMER_HEALTH
 
 REACH_BEFORE = 2
 REACH_AFTER = 1
 _BUCKET_BITS = 12
 """A bucket is 2 to that power seqs wide."""
-_DAY_US = 86_400_000_000
+_HOUR_US = 3_600_000_000
+_DAY_US = 24 * _HOUR_US
 _EPOCH = dt.date(1970, 1, 1)
 _RUN = ("streamer", "run_us")
-_NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("records", "runs", "restarts", "gaps", "records_missing", "skew_messages"), 0),
-    "missing_hours": "",
-}
-"""The figures of a streamer that has nothing but files that are left out."""
 
 
 class _Bucket(NamedTuple):
-    """The records of one hour that are in a bucket of seq. Times are in µs; `ended` is the date of the last outcome."""
+    """The records of one hour that are in a bucket of seq. `began_us`, `ended_us`: the first and the last outcome."""
 
     date: dt.date
     hour: int
@@ -51,7 +49,8 @@ class _Bucket(NamedTuple):
     records: int
     first: int
     last: int
-    ended: dt.date
+    began_us: int
+    ended_us: int
     first_us: int
     last_us: int
 
@@ -63,11 +62,26 @@ class _Stretch(NamedTuple):
     first: int
     last: int
     came: dt.date
-    ended: dt.date
+    began_us: int
+    ended_us: int
 
     @property
     def is_whole(self) -> bool:
         return self.records == self.last - self.first + 1
+
+
+class _Gap(NamedTuple):
+    """One gap in seq, or those inside of a bucket that begin in the same hour.
+
+    `from_us`, `to_us`: the outcome before it, or the start of the run, and the one behind it. `follows`: the first date of
+    the records behind it.
+    """
+
+    from_us: int
+    to_us: int
+    follows: dt.date
+    gaps: int
+    missing: int
 
 
 _Seen = Mapping[tuple[dt.date, str], Sequence[_Bucket]]
@@ -77,38 +91,40 @@ _Stretches = Mapping[tuple[int, int], _Stretch]
 
 def transform(
     records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date], left_out: LeftOut | None = None
-) -> DataFrame:
+) -> tuple[DataFrame, DataFrame]:
     """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, and the files that were left out →
-    `tables.STREAMER_HEALTH` of these dates.
+    `tables.STREAMER_HEALTH` and `tables.COMPLETENESS` of these dates.
 
     Runs a small query, and a second one if records are missing, and collects their results.
     """
     numbered = _numbered(records)
     seen = _seen([_Bucket(*row) for row in _buckets(numbered).collect()], dates)
     stretches = {key: _stretches(buckets) for key, buckets in seen.items()}
-    recorded = {key: {each.date for each in buckets} for key, buckets in seen.items()}
-    inside = _gaps_inside(numbered, stretches, recorded)
+    inside = _gaps_inside(numbered, stretches)
     clock = {date: clocks.estimate(row for row in sightings if row.date == date) for date in dates}
     files = {date: quarantine.by_streamer((left_out or {}).get(date, ())) for date in dates}
-    rows = [
-        (date, streamer, *(_NOTHING.get(name) for name in list(STREAMER_HEALTH.columns)[2:-1]), number)
-        for date, of_date in files.items()
-        for streamer, number in of_date.items()
-        if (date, streamer) not in seen
-    ]
-    for (date, streamer), buckets in seen.items():
-        gaps, missing = inside.get((date, streamer), (0, 0))
-        between = _gaps_between(date, stretches[date, streamer], recorded[date, streamer])
+    nowhere = [(date, name) for date, of_date in files.items() for name in of_date if (date, name) not in seen]
+    health: list[tuple[Any, ...]] = []
+    hours: list[tuple[Any, ...]] = []
+    for date, streamer in [*nowhere, *seen]:
+        buckets = seen.get((date, streamer), ())
+        recorded = {each.date for each in buckets}
+        gaps = [*_gaps_between(stretches.get((date, streamer), {})), *inside.get((date, streamer), ())]
+        own = [each for each in gaps if date in recorded and _belongs(date, each, recorded)]
+        without = files[date].get(streamer, Counter())
+        hours += _hours(date, streamer, buckets, gaps, own, without)
+        if date not in recorded and not without:
+            continue
         found = {
-            **_volume([each for each in buckets if each.date == date]),
-            "restarts": _restarts(date, buckets),
-            "gaps": gaps + len(between),
-            "records_missing": missing + sum(between),
+            **_volume(date, buckets),
+            "gaps": sum(each.gaps for each in own),
+            "records_missing": sum(each.missing for each in own),
             **_skew(clock[date].get(streamer)),
-            "files_left_out": files[date].get(streamer, 0),
+            "files_left_out": without.total(),
         }
-        rows.append((date, streamer, *(found[name] for name in list(STREAMER_HEALTH.columns)[2:])))
-    return small_frame(records.sparkSession, rows, STREAMER_HEALTH.ddl)
+        health.append((date, streamer, *(found[name] for name in list(STREAMER_HEALTH.columns)[2:])))
+    spark = records.sparkSession
+    return small_frame(spark, health, STREAMER_HEALTH.ddl), small_frame(spark, hours, COMPLETENESS.ddl)
 
 
 def _numbered(records: DataFrame) -> DataFrame:
@@ -132,23 +148,24 @@ def _buckets(numbered: DataFrame) -> DataFrame:
         sf.count("*").alias("records"),
         sf.min("seq").alias("first"),
         sf.max("seq").alias("last"),
-        _on(sf.max("ended_us")).alias("ended"),
+        sf.min("ended_us").alias("began_us"),
+        sf.max("ended_us").alias("ended_us"),
         sf.min("ts_us").alias("first_us"),
         sf.max("ts_us").alias("last_us"),
     )
 
 
 def _seen(buckets: Iterable[_Bucket], dates: Sequence[dt.date]) -> _Seen:
-    """What each date sees of the streamers that have records on it."""
-    of_day: dict[tuple[dt.date, str], list[_Bucket]] = defaultdict(list)
+    """What each date sees of the streamers that have records on it or near it, unless their first run began later."""
+    found: dict[tuple[dt.date, str], list[_Bucket]] = defaultdict(list)
     for each in buckets:
-        of_day[each.date, each.streamer].append(each)
+        for date in days(each.date, -REACH_AFTER, REACH_BEFORE):
+            if date in dates:
+                found[date, each.streamer].append(each)
     return {
-        (date, streamer): [
-            each for near in days(date, -REACH_BEFORE, REACH_AFTER) for each in of_day.get((near, streamer), ())
-        ]
-        for date, streamer in sorted(of_day)
-        if date in dates
+        (date, streamer): near
+        for (date, streamer), near in sorted(found.items())
+        if any(each.date == date or _date(each.run_us) <= date for each in near)
     }
 
 
@@ -162,18 +179,23 @@ def _stretches(buckets: Iterable[_Bucket]) -> _Stretches:
             min(each.first for each in found),
             max(each.last for each in found),
             min(each.date for each in found),
-            max(each.ended for each in found),
+            min(each.began_us for each in found),
+            max(each.ended_us for each in found),
         )
         for key, found in parts.items()
     }
 
 
-def _volume(own: Sequence[_Bucket]) -> dict[str, Any]:
+def _volume(date: dt.date, buckets: Sequence[_Bucket]) -> dict[str, Any]:
+    own = [each for each in buckets if each.date == date]
+    if not own:  # nothing but files that are left out
+        return {**dict.fromkeys(("records", "runs", "restarts"), 0), "missing_hours": "", "first_ts": None, "last_ts": None}
     hours = {each.hour for each in own}
     missing = [str(hour) for hour in range(min(hours), max(hours)) if hour not in hours]
     return {
         "records": sum(each.records for each in own),
         "runs": len({each.run_us for each in own}),
+        "restarts": _restarts(date, buckets),
         "missing_hours": ",".join(missing),
         "first_ts": min(each.first_us for each in own),
         "last_ts": max(each.last_us for each in own),
@@ -186,34 +208,32 @@ def _restarts(date: dt.date, buckets: Sequence[_Bucket]) -> int:
     return sum(_date(run_us) == date for run_us in runs - {min(runs)})
 
 
-def _belongs(date: dt.date, ended: dt.date, follows: dt.date, recorded: Set[dt.date]) -> bool:
-    """Whether a gap belongs to the date. `ended`: that of the outcome before it. `follows`: the first one of what follows.
-    `recorded`: the dates with records."""
+def _belongs(date: dt.date, gap: _Gap, recorded: Set[dt.date]) -> bool:
+    """Whether a gap belongs to the date. `recorded`: the dates with records."""
+    ended = _date(gap.from_us)
     if ended == date:
         return True
     away = (date - ended).days
-    return follows == date and 0 < away <= REACH_BEFORE and (ended not in recorded or away > REACH_AFTER)
+    return gap.follows == date and 0 < away <= REACH_BEFORE and (ended not in recorded or away > REACH_AFTER)
 
 
-def _gaps_between(date: dt.date, stretches: _Stretches, recorded: Set[dt.date]) -> list[int]:
-    """The sizes of the gaps between stretches, and before the first one of each run."""
+def _gaps_between(stretches: _Stretches) -> list[_Gap]:
+    """The gaps between stretches, and before the first one of each run."""
     gaps = []
     for run_us, of_run in groupby(sorted(stretches), key=lambda key: key[0]):
         ordered = [stretches[key] for key in of_run]
         follows = [*accumulate((each.came for each in reversed(ordered)), min)][::-1]
-        before = [(-1, _date(run_us)), *((each.last, each.ended) for each in ordered[:-1])]
-        for (last, ended), stretch, came in zip(before, ordered, follows, strict=True):
-            if stretch.first > last + 1 and _belongs(date, ended, came, recorded):
-                gaps.append(stretch.first - last - 1)
+        before = [(-1, run_us), *((each.last, each.ended_us) for each in ordered[:-1])]
+        for (last, ended_us), stretch, came in zip(before, ordered, follows, strict=True):
+            if stretch.first > last + 1:
+                gaps.append(_Gap(ended_us, stretch.began_us, came, 1, stretch.first - last - 1))
     return gaps
 
 
 def _gaps_inside(
-    numbered: DataFrame,
-    stretches: Mapping[tuple[dt.date, str], _Stretches],
-    recorded: Mapping[tuple[dt.date, str], Set[dt.date]],
-) -> dict[tuple[dt.date, str], tuple[int, int]]:
-    """Number and size of the gaps inside of stretches, by date and streamer."""
+    numbered: DataFrame, stretches: Mapping[tuple[dt.date, str], _Stretches]
+) -> dict[tuple[dt.date, str], list[_Gap]]:
+    """The gaps inside of stretches, by date and streamer."""
     broken = [
         (date, streamer, *key)
         for (date, streamer), of_date in stretches.items()
@@ -230,20 +250,50 @@ def _gaps_inside(
     gaps = single.select(
         "seen_from",
         "streamer",
-        _on("ended_us").alias("ended"),
+        "ended_us",
+        sf.lead("ended_us").over(in_order).alias("to_us"),
         sf.min("date").over(behind).alias("follows"),
         (sf.lead("seq").over(in_order) - sf.col("seq") - 1).alias("gap"),
     ).where(sf.col("gap") > 0)
-    counted = gaps.groupBy("seen_from", "streamer", "ended", "follows").agg(
-        sf.count("*").alias("gaps"), sf.sum("gap").alias("missing")
+    counted = gaps.groupBy("seen_from", "streamer", "follows", sf.expr(f"ended_us div {_HOUR_US}")).agg(
+        sf.min("ended_us").alias("from_us"),
+        sf.max("to_us").alias("to_us"),
+        sf.count("*").alias("gaps"),
+        sf.sum("gap").alias("missing"),
     )
-    found: dict[tuple[dt.date, str], tuple[int, int]] = {}
+    found: dict[tuple[dt.date, str], list[_Gap]] = defaultdict(list)
     for row in counted.collect():
-        key = row.seen_from, row.streamer
-        if _belongs(row.seen_from, row.ended, row.follows, recorded[key]):
-            number, missing = found.get(key, (0, 0))
-            found[key] = number + row.gaps, missing + row.missing
+        found[row.seen_from, row.streamer].append(_Gap(row.from_us, row.to_us, row.follows, row.gaps, row.missing))
     return found
+
+
+def _hours(
+    date: dt.date,
+    streamer: str,
+    buckets: Sequence[_Bucket],
+    gaps: Iterable[_Gap],
+    own: Iterable[_Gap],
+    left_out: Mapping[int, int],
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of `tables.COMPLETENESS`. `own`: those of the gaps that belong to the date. `left_out`: files, by hour."""
+    day_us = (date - _EPOCH).days * _DAY_US
+    ends_us = [day_us + (hour + 1) * _HOUR_US for hour in range(24)]
+    until_us = list(ends_us)
+    last_us = max((each.ended_us for each in buckets), default=0)
+    for from_us, to_us in [*((each.from_us, each.to_us) for each in gaps), (last_us, ends_us[-1])]:
+        first = max((from_us - day_us) // _HOUR_US, 0)
+        last = min((max(to_us - 1, from_us) - day_us) // _HOUR_US, 23)
+        for hour in range(first, last + 1):
+            until_us[hour] = min(until_us[hour], from_us)
+    seen, missing = Counter[int](), Counter[int]()
+    for each in buckets:
+        seen[each.hour] += each.records if each.date == date else 0
+    for gap in own:  # one that began before the date counts in its first hour
+        missing[max((gap.from_us - day_us) // _HOUR_US, 0)] += gap.missing
+    for hour in range(24):
+        is_known = not left_out.get(hour) and until_us[hour] >= ends_us[hour] - _HOUR_US
+        records, files = seen[hour], left_out.get(hour, 0)
+        yield date, hour, streamer, records + missing[hour], records, files, until_us[hour] if is_known else None
 
 
 def _skew(clock: clocks.ClockEstimate | None) -> dict[str, Any]:
@@ -252,19 +302,14 @@ def _skew(clock: clocks.ClockEstimate | None) -> dict[str, Any]:
     return {"clock_skew_ms": skew_ms, "skew_against": against, "skew_messages": messages}
 
 
-def _on(us: Column | str) -> Column:
-    """The date of a time in µs."""
-    return sf.to_date(sf.timestamp_micros(us))
-
-
 def _date(us: int) -> dt.date:
     return _EPOCH + dt.timedelta(days=us // _DAY_US)
 
 
 JOB = job.Job(
     "streamer_health",
-    (STREAMER_HEALTH,),
-    lambda batch: (transform(batch.records(REACH_BEFORE, REACH_AFTER), batch.sightings, batch.dates, batch.left_out),),
+    (STREAMER_HEALTH, COMPLETENESS),
+    lambda batch: transform(batch.records(REACH_BEFORE, REACH_AFTER), batch.sightings, batch.dates, batch.left_out),
     before=REACH_BEFORE,
     after=REACH_AFTER,
 )

@@ -124,6 +124,15 @@ STREAMER_HEALTH = _table(
     "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT, "
     "files_left_out BIGINT",
 )
+COMPLETENESS = _table(
+    "completeness",
+    "Of which hours are all records of a streamer there?",
+    # each hour of a streamer with records near the date. seen: records of the hour, by ingress; expected: with those that
+    # lack, by the hour of the outcome before the gap; files_left_out: of the hour; complete_until: until when in the hour
+    # every outcome has its record, as far as seq and runs tell: its end if none is missing and a later record is there;
+    # null if it is not known for any of the hour
+    "hour INT, streamer STRING, expected BIGINT, seen BIGINT, files_left_out BIGINT, complete_until TIMESTAMP",
+)
 FAN_OUT = _table(
     "fan_out",
     "Did all gateways get what is published to many, of those that usually do?",

@@ -54,7 +54,7 @@ def health(spark: SparkSession) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streamer_health, "_BUCKET_BITS", BITS)
         rows = frame(spark, records).coalesce(1).cache()
-        made = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [DATE])
+        made, _ = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [DATE])
     return {row.streamer: row for row in made.collect()}
 
 
@@ -116,7 +116,7 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
         rows = frame(spark, [each for each in records if each["ts"].date() in reach]).coalesce(1).cache()
         return sorted(
             str(row.asDict())
-            for row in streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), wanted).collect()
+            for row in streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), wanted)[0].collect()
         )
 
     assert made(*dates) == sorted(row for date in dates for row in made(date))
@@ -128,7 +128,7 @@ def found_on(spark: SparkSession, records: list[Record]) -> dict[str, tuple[int,
     for date in sorted({each["ts"].date() for each in records}):
         seen = [each for each in records if -2 <= (each["ts"].date() - date).days <= 1]
         rows = frame(spark, seen).coalesce(1).cache()
-        (row,) = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [date]).collect()
+        (row,) = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [date])[0].collect()
         if row.gaps:
             found[str(date)] = gaps(row)
     return found
@@ -178,7 +178,7 @@ def test_a_single_record_between_two_buckets_is_missed(spark: SparkSession) -> N
 def test_first_and_last_are_those_of_all_records_of_an_hour(spark: SparkSession) -> None:
     clocked = ("01:20", "01:10", "05:50", "05:30", "03:00")
     rows = frame(spark, [numbered(seq, at(clock)) for seq, clock in enumerate(clocked)]).coalesce(1).cache()
-    (row,) = streamer_health.transform(rows, [], [DATE]).collect()
+    (row,) = streamer_health.transform(rows, [], [DATE])[0].collect()
     assert [ts.replace(tzinfo=dt.UTC) for ts in (row.first_ts, row.last_ts)] == [at("01:10"), at("05:50")]
 
 
@@ -190,7 +190,7 @@ def test_a_skew_is_that_of_the_messages_of_the_date(spark: SparkSession) -> None
         for seq in range(3)
     ]
     rows = frame(spark, records).coalesce(1).cache()
-    made = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [BEFORE, DATE]).collect()
+    made = streamer_health.transform(rows, clocks.sightings(clocks.alike(rows)), [BEFORE, DATE])[0].collect()
     found = {(row.date, row.streamer): (row.clock_skew_ms, row.skew_against, row.skew_messages) for row in made}
     assert found == {
         (BEFORE, "hub"): (0.0, None, 0),
