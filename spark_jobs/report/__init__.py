@@ -1,32 +1,49 @@
 """The nightly report: one self-contained HTML file, and the same figures as JSON.
 
-`reading` queries the tables, and `figures` makes one dict of the results. The JSON, the `sentences`, the `charts` and the
-`page` are made from that dict alone.
+`reading` and `fleet` query the tables, and `figures` makes one dict of the results. The JSON, the `sentences`, the `charts`
+and the `page` are made from that dict alone.
 """
 
 import datetime
+import hashlib
 import json
 import os
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.report import figures, page, reading
+from spark_jobs.report import figures, fleet, page, reading
 from spark_jobs.storage import Storage
 
 
-def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tuple[str, str]:
+def write(spark: SparkSession, output: str, date: datetime.date, to: str, streamer: str | None = None) -> tuple[str, str]:
     """Write ``report-DATE.html`` and ``.json`` of the tables below ``output`` to the folder ``to``. Returns both paths.
 
+    With ``streamer``, only what the tables say of that one, to ``report-DATE-STREAMER.html`` and ``.json``, percent-encoded.
     ``to`` is a folder as Spark understands it, without a scheme on Spark's default file system; it is created if necessary.
     If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
     ``to`` cannot be written.
     """
-    found = figures.figures(reading.collect(Storage(spark), output, date), date, datetime.datetime.now(datetime.UTC))
+    report = reading.ReportTables(Storage(spark), output, date, streamer)
+    rows = reading.collect(report) | fleet.collect(report)
+    found = figures.figures(rows, date, datetime.datetime.now(datetime.UTC), streamer)
     html, data = page.render(found), json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
-    base = f"{to.rstrip('/')}/report-{date}"
+    base = f"{to.rstrip('/')}/report-{date}{'' if streamer is None else f'-{_in_a_path(streamer)}'}"
     return _put(spark, f"{base}.html", html), _put(spark, f"{base}.json", f"{data}\n")
+
+
+def _in_a_path(streamer: str) -> str:
+    """A name as part of a file's name, at most `_NAME_BYTES` long, with a digest if it is longer."""
+    text = quote(streamer, safe="")
+    if len(text) <= _NAME_BYTES:
+        return text
+    return f"{text[: _NAME_BYTES - 17]}-{hashlib.sha256(streamer.encode()).hexdigest()[:16]}"
+
+
+_NAME_BYTES = 200
+"""File systems take 255, of which the date, the ending and a temporary name need some."""
 
 
 def _put(spark: SparkSession, path: str, text: str) -> str:

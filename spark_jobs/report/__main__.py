@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.report --output TABLES --date D --to DIR``."""
+"""``python -m spark_jobs.report --output TABLES --date D --to DIR [--streamer NAME]``."""
 
 import argparse
 import datetime
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from spark_jobs import tables
 from spark_jobs.java import JavaMissingError
 from spark_jobs.report import write
+from spark_jobs.report.reading import known
 from spark_jobs.session import session
 from spark_jobs.storage import Storage
 
@@ -27,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="folder for the report, anywhere that Spark can write (file:, s3a:, hdfs:, abfs:)",
     )
+    parser.add_argument("--streamer", metavar="NAME", help="only what the tables say of this one: a vehicle's gateway")
     given = parser.parse_args(argv)
     try:
         spark = session("ustreamer report", small=True)
@@ -37,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not any(storage.exists(f"{output}/{name}/date={given.date}") for name in tables.TABLES):
             sys.stderr.write(f"{output} has no tables of {given.date}: expected those of the nightly jobs\n")
             return 2
-        paths = write(spark, given.output, given.date, given.to)
+        if given.streamer is not None and not known(storage, output, given.date, given.streamer):
+            sys.stderr.write(f"{output} has nothing of {given.streamer!r} on {given.date} or the 14 days before\n")
+            return 2
+        paths = write(spark, given.output, given.date, given.to, given.streamer)
     except (JavaMissingError, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 2
