@@ -52,12 +52,12 @@ def test_the_page_of_one_streamer_has_a_name_of_its_own_that_stays_in_the_folder
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "../" + "v" * 300
-    put(tmp_path / "tables", ROUTE_HOURLY, [hour(3, name, "up", delivered=2), hour(3, "other", "up", delivered=1)])
+    put(tmp_path / "tables", ROUTE_HOURLY, [hour(3, name, "up", delivered=2), hour(3, "elsewhere", "up", delivered=1)])
     given = ("--output", f"{tmp_path}/tables", "--to", f"{tmp_path}/report", "--streamer")
     assert said(capsys, *given, name)[0] == 0
     written = sorted(path.name for path in (tmp_path / "report").iterdir())
     assert [path[:24] for path in written] == ["report-2026-11-20-..%2Fv"] * 2
-    assert "other" not in (tmp_path / "report" / written[0]).read_text()
+    assert "elsewhere" not in (tmp_path / "report" / written[0]).read_text()
     for unknown in ("v", name[:-1], "%"):
         status, out, err = said(capsys, *given, unknown)
         assert (status, out) == (2, "")
