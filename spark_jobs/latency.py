@@ -35,7 +35,7 @@ def transform(records: DataFrame, rollup: DataFrame) -> DataFrame:
         )
     )
     percentiles = {
-        f"{name}_p{share:.0f}_us": _quantile(f"{name}_sketch", share / 100) for name in MEASURES for share in (50, 99)
+        f"{name}_p{share:.0f}_us": quantile(f"{name}_sketch", share / 100) for name in MEASURES for share in (50, 99)
     }
     return _named(sketched.withColumns(percentiles), _HOURLY, rollup)
 
@@ -85,7 +85,7 @@ def _named(rows: DataFrame, names: Sequence[str], rollup: DataFrame) -> DataFram
     return rows.join(sf.broadcast(rollup.select(*names).distinct().select("*", _number(names))), "number")
 
 
-def _quantile(sketch: str, rank: float) -> Column:
+def quantile(sketch: str, rank: float) -> Column:
     """A quantile; null for an empty sketch, for which Spark raises an error."""
     filled = sf.kll_sketch_get_n_bigint(sketch) > 0
     return sf.when(filled, sf.kll_sketch_get_quantile_bigint(sketch, sf.lit(rank)))

@@ -76,12 +76,12 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date], left_out: 
     has is ignored. Raises NewerVersionError for records of a version that is not known here: their files' names end with it.
     """
     if not (folders := _folders(spark, traces, wanted)):
-        return _empty(spark, PARTITIONED)
+        return empty(spark, PARTITIONED)
     reader = spark.read.schema(PARTITIONED).option("basePath", traces).option("pathGlobFilter", _FILES)
     here = Storage(spark).local(traces)
     paths = [each for folder in folders for each in _wanted_in(spark, folder, here, left_out)]
     if not paths:
-        return _empty(spark, PARTITIONED)
+        return empty(spark, PARTITIONED)
     found = reader.parquet(*paths)
     for path in found.inputFiles():
         _check_version(path)
@@ -219,7 +219,7 @@ class Gathered:
         made = [self._put_together(folder) for folder in self._files if folder.name in names]
         made = [each for each in made if each.exists()]  # there is none without a record
         if not made:
-            return _empty(self._spark, PARTITIONED)
+            return empty(self._spark, PARTITIONED)
         reader = self._spark.read.schema(PARTITIONED).option("basePath", f"file://{self._into}")
         return reader.parquet(*(f"file://{each}" for each in made)).select(*PARTITIONED.names)
 
@@ -308,7 +308,7 @@ def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[
     """The rows of a published table on these dates (None: all). No rows for dates on which it was not published."""
     root = f"{output}/{table.name}"
     if not (folders := _table_folders(Storage(spark), root, wanted)):
-        return _empty(spark, _schema(table))
+        return empty(spark, _schema(table))
     reader = spark.read.schema(_schema(table)).option("basePath", root)
     # Selected, because the date would otherwise be the last column.
     return reader.parquet(*folders).select(*table.columns)
@@ -367,6 +367,6 @@ def _schema(table: Table) -> StructType:
     return schema
 
 
-def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
+def empty(spark: SparkSession, schema: StructType) -> DataFrame:
     """No rows. For `createDataFrame`, Spark would start Python workers."""
     return spark.range(0).select(*(sf.lit(None).cast(field.dataType).alias(field.name) for field in schema))

@@ -21,7 +21,7 @@ from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, Problem, load
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
-from streamer.config.shown import fingerprint
+from streamer.config.shown import cohort, fingerprint
 from streamer.config.stores import TraceConfig
 from streamer.delivery.arrivals import Arrivals
 from streamer.delivery.leaving import stop_all
@@ -150,7 +150,7 @@ class Daemon:
                 self.journal.lock()
             await self._admin.start()
             if self.tracing is not None:
-                self.tracing.start()
+                self.tracing.start(self._links())
             self.pushing.start(self._exposition)
             self.service_host.open()
             if self.journal is not None:
@@ -374,6 +374,10 @@ class Daemon:
         await self._use_traces(before.trace, config)
         return []
 
+    def _links(self) -> dict[str, bool]:
+        """Whether each endpoint is up."""
+        return {name: self.transports[name].state is LinkState.UP for name in self.config.endpoints}
+
     def _files_of(self, config: Config, transports: Mapping[str, UTransport]) -> "tuple[_ReloadFiles, list[str]]":
         """Read and open the files of a reload, which may hang; and what is wrong with them."""
         problems = self._unprepared(transports)
@@ -399,6 +403,8 @@ class Daemon:
     async def _use_traces(self, before: TraceConfig | None, config: Config) -> None:
         """Write the traces with other bounds, or somewhere else. Nothing is left out in between."""
         old = self.tracing
+        if old is not None:
+            old.configured(cohort(config))
         if config.trace == before:
             return
         if old is not None and config.trace is not None and before is not None and config.trace.path == before.path:
@@ -406,7 +412,7 @@ class Daemon:
             return
         self.tracing = await self._files.run(partial(_tracing, config, self._kinds))  # the first one loads pyarrow
         if self.tracing is not None:
-            self.tracing.start()
+            self.tracing.start(self._links())
         self.router.use_tracer(self.pushing.tracer(self.tracing))
         self._exposition.use_tracing(self.tracing)
         if old is not None:
@@ -439,11 +445,13 @@ class _EndpointEvents(Arrivals):
         super().__init__(name, lambda name: daemon.router.ingresses.get(name), lambda: daemon.router.settler.log)
         self._daemon = daemon
 
-    def state_changed(self, state: LinkState) -> None:
+    def state_changed(self, state: LinkState, reason: str = "") -> None:
         router = self._daemon.router
         told = (f"endpoint {self._name}", state)
         logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra={"state": told})
         router.link_changed(self._name, state)
+        if self._daemon.tracing is not None and self._name != LOCAL_ENDPOINT:
+            self._daemon.tracing.link_changed(self._name, state is LinkState.UP, reason)
         self._daemon.service_host.status.look_again()
         systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
 
@@ -488,7 +496,7 @@ def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":
         return None
     from streamer.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: only who asks for it
 
-    return Tracing(config.trace, config.authority, kinds)
+    return Tracing(config.trace, config.authority, kinds, cohort(config))
 
 
 def _served(config: Config, endpoint: str) -> tuple[str, ...]:

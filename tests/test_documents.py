@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 import yaml
 
-from spark_jobs.schema import TRACE
+from spark_jobs.schema import EVENT, TRACE
 from spark_jobs.tables import TABLES
 from streamer.admin.metrics import Exposition
 from streamer.admin.otel.push import Push
@@ -217,6 +217,11 @@ def test_every_field_of_a_dead_letter_is_listed() -> None:
 def test_every_column_of_the_record_is_listed() -> None:
     listed = [tuple(map(plain, row)) for row in rows(DOCS / "traces.md", "## The record")]
     assert listed == [(field.name, field.dataType.simpleString(), field.metadata["comment"]) for field in TRACE]
+
+
+def test_every_column_of_an_event_is_listed() -> None:
+    listed = [tuple(map(plain, row)) for row in rows(DOCS / "traces.md", "## Events") if len(row) == 3]
+    assert listed == [(field.name, field.dataType.simpleString(), field.metadata["comment"]) for field in EVENT]
 
 
 def test_the_record_is_the_one_that_is_read_without_spark() -> None:

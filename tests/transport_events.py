@@ -14,7 +14,7 @@ class StateEvents(TransportEvents):
     def __init__(self, changed: Callable[[LinkState], None]) -> None:
         self._changed = changed
 
-    def state_changed(self, state: LinkState) -> None:
+    def state_changed(self, state: LinkState, reason: str = "") -> None:
         self._changed(state)
 
 
@@ -31,7 +31,7 @@ class EventLog(TransportEvents):
         self.awaited = 0
         self.nodes: list[bool] = []
 
-    def state_changed(self, state: LinkState) -> None:
+    def state_changed(self, state: LinkState, reason: str = "") -> None:
         self.states.append(state)
 
     def packet_malformed(self, error: MalformedPacketError, number: int = 1) -> None:

@@ -56,7 +56,13 @@ def fleet_of(given: argparse.Namespace) -> Fleet:
     """The fleet of the command line: a third of the records are of broadcasts."""
     per_gateway = max(3, given.records // given.streamers // 6)
     return Fleet(
-        given.first, given.streamers, per_gateway, broadcasts=per_gateway, partial=per_gateway // 2, seed=given.seed
+        given.first,
+        given.streamers,
+        per_gateway,
+        broadcasts=per_gateway,
+        partial=per_gateway // 2,
+        offline=given.streamers // 10,
+        seed=given.seed,
     )
 
 

@@ -24,6 +24,8 @@ from spark_jobs.schema import OUTCOMES, TRACE, VERSION, VERSION_KEY
 
 _ROWS_PER_FILE = 1_000_000
 _HELD = "_held"
+VERSIONS = ("1.4.0", "1.5.0")
+"""Of the first run of a streamer, and of those after a restart."""
 
 
 def schema() -> pa.Schema:
@@ -91,6 +93,7 @@ class _Writer:
         self.skew_us = plan.faults.skew_ms.get(self.name, 0) * 1000
         self.schema = schema()
         self.written = 0
+        self.first_run_us = 0
         self.rng = np.random.default_rng([plan.seed, number])
 
     def write(self) -> dict[str, Any]:
@@ -100,6 +103,7 @@ class _Writer:
         order = np.argsort(done, kind="stable")
         records, done = records.taken(order), done[order]
         starts = self._run_starts()
+        self.first_run_us = int(starts[0])
         run = np.searchsorted(starts, done, side="right") - 1
         seq = np.arange(len(done)) - np.searchsorted(run, run, side="left")
         records.ts_us += self.skew_us
@@ -251,9 +255,9 @@ class _Writer:
             "ucode": text(UCODES, ucode_of(records.outcome), none),
             "redelivered": pa.array(((records.way & REDELIVERED) > 0) | delivered_late),
             "traceparent": pa.nulls(count, pa.string()),
-            "version": pa.nulls(count, pa.string()),
-            "compiled": pa.nulls(count, pa.bool_()),
-            "config": pa.nulls(count, pa.string()),
+            "version": text(VERSIONS, (run_us > self.first_run_us).astype(np.int16), none),
+            "compiled": pa.repeat(True, count),
+            "config": text([f"{self.number:012x}"], np.zeros(count), none),
         }
         fields = [pa.field(f.name, columns[f.name].type, f.nullable) for f in self.schema]
         return pa.table([columns[f.name] for f in self.schema], schema=pa.schema(fields, self.schema.metadata))

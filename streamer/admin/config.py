@@ -5,7 +5,7 @@ from aiohttp import web
 from streamer.admin.access import caller_of
 from streamer.admin.answers import API, PROLONG, body_of
 from streamer.admin.running import RunningStreamer
-from streamer.config.shown import fingerprint, shown
+from streamer.config.shown import cohort, fingerprint, shown
 
 _RELOAD_S = 3600.0  # it waits for deliveries; who asks is trusted
 
@@ -22,7 +22,7 @@ class ConfigPages:
 
     async def _show(self, request: web.Request) -> web.Response:
         config = self._running.config
-        return web.json_response({"fingerprint": fingerprint(config), "config": shown(config)})
+        return web.json_response({"fingerprint": fingerprint(config), "cohort": cohort(config), "config": shown(config)})
 
     async def _reload(self, request: web.Request) -> web.Response:
         await body_of(request, ())

@@ -7,7 +7,7 @@ import yaml
 
 from streamer.cli.running import DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
 from streamer.cli.text import EX_CONFIG, complain, lines_out
-from streamer.config.shown import fingerprint, shown
+from streamer.config.shown import cohort, fingerprint, shown
 
 _RELOAD_S = 60.0  # beside what it waits for deliveries
 _DRAIN_S = 1800.0  # of a daemon elsewhere, whose configuration is not known
@@ -29,18 +29,18 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _config(arguments: argparse.Namespace) -> int:
     config = loaded(arguments)
     if arguments.running or config is None:
-        data, digits = ask(daemon_of(arguments, config), "/config", _in_use)
+        data, digits, alike = ask(daemon_of(arguments, config), "/config", _in_use)
     else:
-        data, digits = shown(config), fingerprint(config)
-    lines_out([f"# fingerprint {digits}", *yaml.safe_dump(data, sort_keys=False).splitlines()])
+        data, digits, alike = shown(config), fingerprint(config), cohort(config)
+    lines_out([f"# fingerprint {digits}", f"# cohort {alike}", *yaml.safe_dump(data, sort_keys=False).splitlines()])
     return 0
 
 
-def _in_use(answer: Any) -> tuple[dict[str, Any], str]:
-    """The configuration that the daemon uses, and its fingerprint."""
+def _in_use(answer: Any) -> tuple[dict[str, Any], str, str]:
+    """The configuration that the daemon uses, its fingerprint and its cohort."""
     if not isinstance(answer["config"], dict):
         raise TypeError
-    return answer["config"], str(answer["fingerprint"])
+    return answer["config"], str(answer["fingerprint"]), str(answer["cohort"])
 
 
 def _reload(arguments: argparse.Namespace) -> int:

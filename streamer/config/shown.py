@@ -2,13 +2,22 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from streamer.config.models import Config
 from streamer.config.secrets import WITHHELD, is_secret_file, is_secret_name, without_settings
+from streamer.uprotocol.uri import ANY_AUTHORITY
 
 DIGITS = 12
 """The length of a fingerprint: 48 bits, because a metric is a floating-point number and cannot hold more than 53."""
+
+_THIS = "(of this streamer)"
+_OF_ONE = frozenset(("client_id", "username"))
+"""Keys of options whose values no two streamers share."""
+_AUTHORITY = re.compile(r"\[[^\]]*\]|[a-z0-9._~-]+")
 
 
 def shown(config: Config) -> dict[str, Any]:
@@ -23,8 +32,49 @@ def shown(config: Config) -> dict[str, Any]:
 
 def fingerprint(config: Config) -> str:
     """`DIGITS` hexadecimal digits: the same for configurations that mean the same, and for hardly any others."""
-    text = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+    return _digest(config.model_dump(mode="json", by_alias=True))
+
+
+def cohort(config: Config) -> str:
+    """The same for all streamers of a fleet that are configured alike: `DIGITS` hexadecimal digits.
+
+    What tells single streamers apart does not count: the authorities of the streamer and of those who live behind its
+    endpoints, by whatever name, client ids, user names and secrets, and where files are. Neither do values that are the
+    defaults, so that a version with a new key changes nothing.
+    """
+    names = {config.authority: "{own}"}
+    for name, endpoint in config.endpoints.items():
+        for number, authority in enumerate(endpoint.authorities):
+            if authority != ANY_AUTHORITY:
+                names.setdefault(authority, f"{{{name}.{number}}}")
+    own = re.compile(rf"(?<![a-z0-9]){re.escape(config.authority)}(?![a-z0-9])")
+    data = _without_names(config.model_dump(by_alias=True, exclude_defaults=True), own, names)
+    return _digest(_without_secrets(data, ()))
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def _without_names(value: Any, own: re.Pattern[str], names: Mapping[str, str]) -> Any:
+    """A part of the configuration in JSON's types, with ``names`` in place of the authorities."""
+    if isinstance(value, Mapping):
+        found = {str(key): _without_names(each, own, names) for key, each in value.items()}
+        return {
+            _renamed(key, own, names): _THIS if key in _OF_ONE and isinstance(each, str) else each
+            for key, each in found.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_without_names(each, own, names) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted(str(_without_names(each, own, names)) for each in value)
+    if isinstance(value, bool | int | float | None):
+        return value
+    return _renamed(value, own, names) if isinstance(value, str) else _THIS if isinstance(value, Path) else str(value)
+
+
+def _renamed(text: str, own: re.Pattern[str], names: Mapping[str, str]) -> str:
+    return _AUTHORITY.sub(lambda match: names.get(match[0], match[0]), own.sub("{own}", text))
 
 
 def _without_secrets(value: Any, location: tuple[str | int, ...]) -> Any:

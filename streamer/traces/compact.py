@@ -2,10 +2,10 @@
 
     python -m streamer.traces.compact FOLDER STREAMER MAX_BYTES
 
-Each spool file becomes one Parquet file per hour of its records. The files always get the same names: they are
-written elsewhere, synced and renamed, and the spool file is deleted last. A kill at any moment therefore loses
-nothing and doubles nothing: the next compaction starts over. What a newer version has written is left for it. The
-last line on standard output is a `Compaction` as JSON. The exit code is 1 if something could not be compacted.
+Each spool file becomes one Parquet file per hour of its records, or per day of its events. The files always get the
+same names: they are written elsewhere, synced and renamed, and the spool file is deleted last. A kill at any moment
+therefore loses nothing and doubles nothing: the next compaction starts over. What a newer version has written is left for
+it. The last line on standard output is a `Compaction` as JSON. The exit code is 1 if something could not be compacted.
 """
 
 import json
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamer.traces.event import EVENT_SCHEMA
 from streamer.traces.layout import BAD, CLOSED, Compaction, Folders, make_file, make_folder, sync
 from streamer.traces.record import SCHEMA, NewerTraceError, aligned, check_version
 
@@ -34,20 +35,23 @@ class TornError(ValueError):
     """A spool file is not a complete Arrow stream."""
 
 
-class HourlyFiles:
-    """The Parquet files that one spool file becomes: one for each hour of its records."""
+class PartFiles:
+    """The Parquet files that one spool file becomes: one for each hour of its records, or for each day of its events."""
 
     def __init__(self, folders: Folders, spool_file: Path) -> None:
         self._folders = folders
         self._spool_file = spool_file
+        self._is_of_events = folders.has_events(spool_file)
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._count = 0
         self._writers: dict[int, tuple[Path, pq.ParquetWriter]] = {}
         self.records = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Distribute the records of a batch over their hours."""
+        """Distribute the rows of a batch over their hours, or days."""
         hours = batch.column("ts").cast(pa.int64()).to_numpy() // _HOUR_US
+        if self._is_of_events:
+            hours = hours // 24 * 24
         for hour in np.unique(hours):
             chosen = batch if hours[0] == hour and (hours == hour).all() else batch.filter(pa.array(hours == hour))
             self._waiting.setdefault(int(hour), []).append(chosen)
@@ -67,14 +71,14 @@ class HourlyFiles:
                         batches[0].schema,
                         compression="zstd",
                         use_dictionary=[name for name in batches[0].schema.names if name not in _BARELY_REPEATED],
-                        column_encoding=_DELTA,
+                        column_encoding={name: kind for name, kind in _DELTA.items() if name in batches[0].schema.names},
                         coerce_timestamps="us",
                         store_schema=False,
                     ),
                 )
             table = pa.Table.from_batches(batches).replace_schema_metadata(SCHEMA.metadata)
             self._writers[hour][1].write_table(table, row_group_size=_ROW_GROUP)
-            self.records += len(table)
+            self.records += 0 if self._is_of_events else len(table)
         self._waiting.clear()
         self._count = 0
 
@@ -128,9 +132,9 @@ def compact_spool(folders: Folders, max_bytes: int) -> Compaction:
 
 
 def _compact_file(folders: Folders, file: Path, done: Compaction) -> None:
-    parts = HourlyFiles(folders, file)
+    parts = PartFiles(folders, file)
     try:
-        for batch in batches(file):
+        for batch in batches(file, EVENT_SCHEMA if folders.has_events(file) else SCHEMA):
             parts.add(batch)
     except TornError:  # its daemon was killed, or it is damaged: the batches before that are kept
         done.torn += 1
@@ -140,17 +144,17 @@ def _compact_file(folders: Folders, file: Path, done: Compaction) -> None:
     sync(folders.spool)
 
 
-def batches(file: Path) -> Iterator[pa.RecordBatch]:
+def batches(file: Path, known: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
     """The completed batches of a spool file; it may still be being written.
 
-    They have the columns of `SCHEMA`, and behind them those that only a newer program knows. Raises OSError, `TornError`
+    They have the columns of ``known``, and behind them those that only a newer program knows. Raises OSError, `TornError`
     where it ends in the middle of a batch or is damaged, and `NewerTraceError`.
     """
     with pa.OSFile(str(file)) as source:
         try:
             with pa.ipc.open_stream(source) as reader:
                 check_version(reader.schema.metadata)
-                schema = pa.schema([*SCHEMA, *(field for field in reader.schema if field.name not in SCHEMA.names)])
+                schema = pa.schema([*known, *(field for field in reader.schema if field.name not in known.names)])
                 for batch in reader:
                     batch.validate(full=True)
                     yield batch if batch.schema.equals(schema) else aligned(batch, schema)

@@ -5,8 +5,11 @@
     <path>/.spool/gateway.veh1/<run>-<number>.arrows                          closed, waits for compaction
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.bad                      cannot be compacted, kept for inspection
     <path>/.spool/gateway.veh1/sealing/                                       Parquet files that are not complete yet
+    <path>/_events/date=2026-11-21/streamer=gateway.veh1/events-<uuid>.parquet   what happened to the streamer and its links
+    <path>/.spool/gateway.veh1/events/                                        the same, in files as those of the records
 
-From version 2 of the record on, names end with it: ``.v2.parquet``. Spark and other readers ignore hidden folders. A
+From version 2 of the record on, names end with it: ``.v2.parquet``. Spark and other readers ignore hidden folders, and
+those whose names begin with ``_``; versions without events overlook their spool, because it is a folder of its own. A
 streamer touches only its own files. Whatever the umask, owner and group can read them and nobody else: they tell who
 talks to whom.
 """
@@ -29,7 +32,9 @@ VERSION: int = 1
 OPEN = ".arrows.open"
 CLOSED = ".arrows"
 BAD = ".arrows.bad"
+EVENTS = "_events"
 
+_AFTER_ALL_HOURS = 24
 _FILE_MODE = 0o640
 _FOLDER_MODE = 0o750
 _NAMES = uuid.UUID("0f2b1f0a-6a51-4c0b-9c6c-6d2f6f1b7a55")
@@ -80,10 +85,16 @@ class Folders:
         self.name = quote(streamer, safe="")
         self.spool = path / ".spool" / self.name
         self.unfinished = self.spool / "sealing"
+        self.events = self.spool / "events"
 
     def create(self) -> None:
         """Create the folders. Raises OSError."""
         make_folder(self.unfinished)
+        make_folder(self.events)
+
+    def has_events(self, spool_file: Path) -> bool:
+        """Whether a spool file has events; the others have records."""
+        return spool_file.parent == self.events
 
     def lock(self, name: str, wait: bool) -> int:
         """Take a lock that ends with the process; returns its descriptor. Raises OSError, BlockingIOError if it is taken."""
@@ -104,30 +115,41 @@ class Folders:
 
     def closed(self) -> list[Path]:
         """Spool files that wait for compaction, oldest first."""
-        return sorted(self.spool.glob(f"*{CLOSED}"), key=_number)
+        return self._spool_files(CLOSED)
 
     def bad(self) -> list[Path]:
         """Spool files that were set aside, oldest first."""
-        return sorted(self.spool.glob(f"*{BAD}"), key=_number)
+        return self._spool_files(BAD)
 
     def left_open(self) -> list[Path]:
         """Spool files that are being written, or were when the daemon was killed."""
-        return sorted(self.spool.glob(f"*{OPEN}"), key=_number)
+        return self._spool_files(OPEN)
+
+    def _spool_files(self, ending: str) -> list[Path]:
+        return sorted((*self.spool.glob(f"*{ending}"), *self.events.glob(f"*{ending}")), key=_number)
 
     def partition(self, day: date, hour: int) -> Path:
         """The folder of an hour."""
         return self.path / f"date={day.isoformat()}" / f"hour={hour}" / f"streamer={self.name}"
 
     def part(self, spool_file: Path, day: date, hour: int) -> Path:
-        """The Parquet file for an hour of a spool file: always the same name, so that compaction can be repeated."""
+        """The Parquet file for an hour of a spool file, or for a day of events.
+
+        It always has the same name, so that compaction can be repeated.
+        """
         name = uuid.uuid5(_NAMES, f"{self.name}/{spool_file.name}/{day.isoformat()}/{hour}")
         # The nightly jobs look at names: opening every file would take them longer.
         version = "" if VERSION == 1 else f".v{VERSION}"
+        if self.has_events(spool_file):
+            folder = self.path / EVENTS / f"date={day.isoformat()}" / f"streamer={self.name}"
+            return folder / f"events-{name}{version}.parquet"
         return self.partition(day, hour) / f"part-{name}{version}.parquet"
 
     def parquet_files(self) -> list[Path]:
-        """Complete Parquet files, oldest hour first."""
-        return sorted(self.path.glob(f"date=*/hour=*/streamer={self.name}/part-*.parquet"), key=_age)
+        """Complete Parquet files, oldest hour first; the events of a date come after its records."""
+        records = self.path.glob(f"date=*/hour=*/streamer={self.name}/part-*.parquet")
+        events = self.path.glob(f"{EVENTS}/date=*/streamer={self.name}/events-*.parquet")
+        return sorted((*records, *events), key=_age)
 
     def total_bytes(self) -> int:
         """The size of all files."""
@@ -145,7 +167,7 @@ class Folders:
             file.unlink(missing_ok=True)
             deleted += 1
             freed += size
-            if file.parent != self.spool:
+            if self.spool not in file.parents:
                 _remove_empty(file.parent, self.path)
         return Deleted(deleted, freed)
 
@@ -209,9 +231,10 @@ def _number(file: Path) -> tuple[int, int]:
 
 
 def _age(file: Path) -> tuple[str, int, int, str]:
-    hour = file.parent.parent.name.partition("=")[2]
+    hour = file.parent.parent.name.partition("hour=")[2]
+    date = next((part for part in reversed(file.parts) if part.startswith("date=")), "")
     try:
         written_ns = file.stat().st_mtime_ns
     except FileNotFoundError:
         written_ns = 0
-    return file.parts[-4], int(hour) if hour.isdecimal() else 0, written_ns, file.name
+    return date, int(hour) if hour.isdecimal() else _AFTER_ALL_HOURS, written_ns, file.name

@@ -60,16 +60,16 @@ _OUTCOMES = pa.array([outcome.value for outcome in OUTCOMES])
 _CODES = pa.array([code.name for code in UCode])
 _CODE_NUMBERS = np.array([code.value for code in UCode])
 
-_US = pa.timestamp("us", tz="UTC")
+US = pa.timestamp("us", tz="UTC")
 _LAST_US = 253_402_300_799_999_999  # the year 9999: ids come from others, and readers of dates go no further
 _INT32_MAX = 0x7FFF_FFFF  # numbers of invalid URIs are cut to it
 
 SCHEMA = pa.schema(
     [
-        pa.field("ts", _US, nullable=False),
-        pa.field("msg_ts", _US),
+        pa.field("ts", US, nullable=False),
+        pa.field("msg_ts", US),
         pa.field("seq", pa.int64(), nullable=False),
-        pa.field("run_ts", _US, nullable=False),
+        pa.field("run_ts", US, nullable=False),
         pa.field("msg_id", pa.binary(), nullable=False),
         pa.field("req_id", pa.binary()),
         pa.field("route", pa.string(), nullable=False),
@@ -134,7 +134,8 @@ class TraceFlow(NamedTuple):
 class Buffer(NamedTuple):
     """Packed records in the order of their outcomes; the first one has ``first_seq``.
 
-    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed. ``config``: `streamer.config.shown.cohort`.
+    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed. ``config``: of
+    `streamer.config.shown.cohort`, empty if unknown.
     """
 
     packed: bytes | bytearray | memoryview
@@ -183,10 +184,10 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
     no_id = ((id_bytes[:, 6] >> 4) != 7) | (msg_us > _LAST_US)
     flow = pa.array(rows["flow"])
     columns = {
-        "ts": pa.array(ts).cast(_US),
-        "msg_ts": pa.array(msg_us, mask=no_id).cast(_US),
+        "ts": pa.array(ts).cast(US),
+        "msg_ts": pa.array(msg_us, mask=no_id).cast(US),
         "seq": pa.array(np.arange(buffer.first_seq, buffer.first_seq + count, dtype=np.int64)),
-        "run_ts": pa.array(np.full(count, run_us, np.int64)).cast(_US),
+        "run_ts": pa.array(np.full(count, run_us, np.int64)).cast(US),
         "msg_id": _binary(id_bytes),
         "req_id": _binary(_bytes_of(rows["req_id"], 16), is_optional=True),
         "msg_type": _TYPES.take(pa.array(rows["type"])),

@@ -1,4 +1,5 @@
 """The spool: a thread that writes buffers to Arrow IPC streams. Every completed batch survives a kill of the process.
+Events go to streams of their own beside those of the records.
 
 If a stream cannot be written (full disk, missing folder), only the records of that moment are lost: the stream is truncated
 to its last complete batch and closed, and the next buffer starts a new one. The disk is tried in between, so that
@@ -10,12 +11,16 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import pyarrow as pa
 
+from streamer.traces.event import EVENT_SCHEMA, Event, to_event_columns
 from streamer.traces.layout import CLOSED, OPEN, Deleted, Folders, make_file
 from streamer.traces.record import SCHEMA, Buffer, to_columns
 
@@ -23,6 +28,7 @@ logger = logging.getLogger("ustreamer.trace")
 
 _PENDING = 16  # buffers that may wait to be written; each has at most `recorder.MAX_RECORDS` records
 _RETRY_S = 5.0
+_EVENTS = 1000  # events that may wait to be written; the last ones are left out
 _PROBE_BYTES = 64 * 1024  # about as much as a second of a few hundred records
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
@@ -30,13 +36,13 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 class Stream:
     """One spool file that is being written."""
 
-    def __init__(self, path: Path, now_s: float) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, now_s: float) -> None:
         """Raises OSError."""
         self.path = path
         self.began_s = now_s
         self.bytes = 0
         self._file: IO[bytes] = os.fdopen(make_file(path), "wb")
-        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), SCHEMA, options=_COMPRESSED)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema, options=_COMPRESSED)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch completely or not at all. After an OSError the stream must be closed."""
@@ -70,7 +76,9 @@ class Stream:
 
 
 class SpoolWriter:
-    """Writes buffers to the spool of one streamer, in a thread. The event loop calls `start`, `take` and `stop`.
+    """Writes buffers and events to the spool of one streamer, in a thread.
+
+    The event loop calls `start`, `take`, `tell` and `stop`.
 
     ``on_closed`` is called in the thread after a file was closed.
     """
@@ -94,8 +102,9 @@ class SpoolWriter:
         self._rotate_bytes = rotate_bytes
         self._max_bytes = max_bytes
         self._on_closed = on_closed
-        self._pending: queue.Queue[Buffer | None] = queue.Queue()
-        self._stream: Stream | None = None
+        self._pending: queue.Queue[Buffer | Literal["events"] | None] = queue.Queue()
+        self._events: deque[Event] = deque()
+        self._streams: dict[Path, Stream] = {}  # by folder: of the records, and of the events
         self._number = 0
         self._lock: int | None = None
         self._thread = threading.Thread(target=self._run, name="trace-spool", daemon=True)
@@ -114,6 +123,13 @@ class SpoolWriter:
             return False
         self._pending.put(buffer)
         return True
+
+    def tell(self, event: Event) -> None:
+        """Queue an event to be written. It is left out if too many wait, and kept while nothing can be written."""
+        if len(self._events) < _EVENTS:
+            self._events.append(event)
+            if len(self._events) == 1:  # otherwise the thread has been told, and writes all that it finds
+                self._pending.put("events")
 
     def stop(self, within_s: float) -> bool:
         """Write what waits and close the file. Returns whether that was done in time."""
@@ -137,15 +153,20 @@ class SpoolWriter:
                 continue
             if buffer is None:
                 break
-            self._write(buffer)
-            if self._rotates_in_s() == 0 or (self._stream is not None and self._stream.bytes >= self._rotate_bytes):
+            if buffer == "events":
+                self._write_events()
+            else:
+                self._write(buffer)
+            if self._rotates_in_s() == 0 or any(each.bytes >= self._rotate_bytes for each in self._streams.values()):
                 self._rotate()
         self._rotate()
         if self._lock is not None:
             os.close(self._lock)
 
     def _rotates_in_s(self) -> float | None:
-        return None if self._stream is None else max(0.0, self._stream.began_s + self._rotate_s - time.monotonic())
+        """All files are closed together: a few events cause no more files than records do."""
+        began_s = min((each.began_s for each in self._streams.values()), default=None)
+        return None if began_s is None else max(0.0, began_s + self._rotate_s - time.monotonic())
 
     def _prepare(self) -> None:
         """Lock the folders, and close what an earlier run has left open; once more if they were removed."""
@@ -165,21 +186,36 @@ class SpoolWriter:
             self._on_closed()
 
     def _write(self, buffer: Buffer) -> None:
-        def write() -> None:
-            self._prepare()
-            if self._stream is None:
-                self._number += 1
-                name = f"{self._run_us}-{self._number}{OPEN}"
-                self._stream = Stream(self._folders.spool / name, time.monotonic())
-            self._stream.write(to_columns(buffer, self._run_us))
-
-        if self._try(write):
+        if self._append(self._folders.spool, lambda: to_columns(buffer, self._run_us)):
             self.written += buffer.records
-            self._recovered()
         else:
             self.dropped += buffer.records
-            if self._stream is not None:
-                self._rotate()
+
+    def _write_events(self) -> None:
+        while events := list(islice(self._events, _EVENTS)):
+            if not self._append(self._folders.events, partial(to_event_columns, events, self._run_us)):
+                return
+            for _ in events:
+                self._events.popleft()
+
+    def _append(self, folder: Path, columns: Callable[[], pa.RecordBatch]) -> bool:
+        """Append a batch to the stream in a folder. Returns whether that succeeded."""
+
+        def write() -> None:
+            self._prepare()
+            if folder not in self._streams:
+                self._number += 1
+                name = f"{self._run_us}-{self._number}{OPEN}"
+                schema = EVENT_SCHEMA if self._folders.events == folder else SCHEMA
+                self._streams[folder] = Stream(folder / name, schema, time.monotonic())
+            self._streams[folder].write(columns())
+
+        if self._try(write):
+            self._recovered()
+            return True
+        if folder in self._streams:
+            self._rotate()
+        return False
 
     def _probe(self) -> None:
         """Find out whether records could be written again."""
@@ -198,12 +234,15 @@ class SpoolWriter:
     def _recovered(self) -> None:
         if self.problem:
             logger.info("trace_recovered folder=%s", self._folders.path, extra={"state": ("traces", "ok")})
+            if self._events:
+                self._pending.put("events")
         self.problem = ""
 
     def _rotate(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
             self._try(stream.close)
+        if streams:
             self._try(self._keep_to_bound)
             self._on_closed()
 

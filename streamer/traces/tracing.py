@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
 from streamer.config.stores import TraceConfig
+from streamer.traces.event import CONFIGURED, DOWN, STARTED, STOPPED, UP, Event
 from streamer.traces.layout import Compaction, Deleted, Folders
 from streamer.traces.record import Buffer
 from streamer.traces.recorder import Recorder
@@ -22,13 +24,19 @@ _STOP_S = 10.0  # how long the daemon waits for the last compaction when it stop
 
 
 class Tracing:
-    """Traces of one streamer. ``transports``: the kind of transport of each endpoint, by name; a reload changes them."""
+    """Traces of one streamer. ``transports``: the kind of transport of each endpoint, by name; a reload changes them.
 
-    def __init__(self, config: TraceConfig, streamer: str, transports: dict[str, str]) -> None:
+    ``cohort``: of `streamer.config.shown.cohort`.
+    """
+
+    def __init__(self, config: TraceConfig, streamer: str, transports: dict[str, str], cohort: str = "") -> None:
         self.folders = Folders(config.path, streamer)
         self.compacted = Compaction()
         self.failures = 0
         self._streamer = streamer
+        self._transports = transports
+        self._cohort = cohort
+        self._events = 0
         self._max_bytes = config.max_bytes
         self._due = threading.Event()
         self._ending = threading.Event()
@@ -36,9 +44,9 @@ class Tracing:
         self._is_started = False
         self._process: subprocess.Popen[bytes] | None = None
         self._spool = SpoolWriter(
-            self.folders, time.time_ns() // 1000, config.rotate_s, config.rotate_bytes, config.max_bytes, self._due.set
+            self.folders, _now_us(), config.rotate_s, config.rotate_bytes, config.max_bytes, self._due.set
         )
-        self.recorder = Recorder(transports, self._take, _offset_us)
+        self.recorder = Recorder(transports, self._take, _offset_us, cohort)
         self._thread = threading.Thread(target=self._compact_when_due, name="trace-compaction", daemon=True)
 
     @property
@@ -62,11 +70,24 @@ class Tracing:
         """Why records are being dropped now; empty if they are not."""
         return self._spool.problem
 
-    def start(self) -> None:
-        """Start both threads. What an earlier run has left is compacted first."""
+    def start(self, links: Mapping[str, bool]) -> None:
+        """Start both threads. What an earlier run has left is compacted first. ``links``: whether each endpoint is up."""
         self._is_started = True
         self._spool.start()
         self._thread.start()
+        self._tell(STARTED)
+        for endpoint, is_up in links.items():
+            self.link_changed(endpoint, is_up, "" if is_up else STARTED)
+
+    def link_changed(self, endpoint: str, is_up: bool, reason: str) -> None:
+        """An endpoint is up or down now. ``reason``: why it is down."""
+        self._tell(UP if is_up else DOWN, endpoint, reason)
+
+    def configured(self, cohort: str) -> None:
+        """A reload has put another configuration into use."""
+        self._cohort = cohort
+        self.recorder.use(cohort)
+        self._tell(CONFIGURED)
 
     def use(self, config: TraceConfig) -> None:
         """Other bounds hold from now on. The folder is the same."""
@@ -78,6 +99,7 @@ class Tracing:
         if not self._is_started:
             return
         self.recorder.hand_on()
+        self._tell(STOPPED)
         end_s = time.monotonic() + _STOP_S
         if not self._spool.stop(_STOP_S):
             logger.error("trace_not_closed folder=%s reason=%s", self.folders.path, self.problem or "the disk is slow")
@@ -88,6 +110,12 @@ class Tracing:
             self._is_given_up = True
             if self._process is not None:
                 self._process.kill()
+
+    def _tell(self, event: str, endpoint: str = "", reason: str = "") -> None:
+        if self._is_started:
+            transport = self._transports.get(endpoint, "")
+            self._spool.tell(Event(_now_us(), self._events, event, endpoint, transport, reason, self._cohort))
+            self._events += 1
 
     def _take(self, buffer: Buffer) -> bool:
         return self._spool.take(buffer)
@@ -148,6 +176,10 @@ def _ended(code: int, errors: bytes) -> str:
         return f"it was ended by {signal.Signals(-code).name}"
     said = errors.decode(errors="replace").strip().splitlines()
     return f"it ended with code {code}" + (f": {said[-1]}" if said else "")
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _offset_us() -> int:

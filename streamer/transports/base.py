@@ -353,11 +353,14 @@ class UTransport(ABC):
     def resume_receiving(self) -> None:
         """Go on after `pause_receiving`."""
 
-    def set_state(self, state: LinkState) -> None:
-        """For transports: set the link's state, and report a change to the streamer."""
+    def set_state(self, state: LinkState, reason: str = "") -> None:
+        """For transports: set the link's state, and report a change to the streamer.
+
+        ``reason``: why it is not up, without anything secret. It goes into the traces.
+        """
         if state is not self.state:
             self.state = state
-            self.context.events.state_changed(state)
+            self.context.events.state_changed(state, reason)
 
 
 class _Single:

@@ -30,8 +30,8 @@ class TransportEvents:
     `packet_malformed`, `packets_unwanted` or `messages_refused` is called.
     """
 
-    def state_changed(self, state: LinkState) -> None:
-        """The link has another state."""
+    def state_changed(self, state: LinkState, reason: str = "") -> None:
+        """The link has another state. ``reason``: why it is not up, as it may be logged; empty if unknown."""
 
     def packets_received(self, number: int) -> None:
         """``number`` packets have arrived that should be messages."""

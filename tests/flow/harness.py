@@ -74,7 +74,7 @@ class FlowEvents(Arrivals):
         self._router = lambda: harness.router
         self._endpoint = name
 
-    def state_changed(self, state: LinkState) -> None:
+    def state_changed(self, state: LinkState, reason: str = "") -> None:
         self._router().link_changed(self._endpoint, state)
 
 

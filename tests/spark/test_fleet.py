@@ -11,16 +11,23 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import clocks, delivery_audit, fan_out, job, wide
+from spark_jobs import clocks, cohorts, delivery_audit, fan_out, job, link_sessions, wide
 from spark_jobs.batch import Batch
 from spark_jobs.generate import Fleet, generate_fleet
 from spark_jobs.generate.__main__ import main
-from spark_jobs.tables import DELIVERY_AUDIT_DETAIL, FAN_OUT, FAN_OUT_MISSING
+from spark_jobs.generate.fleet import LATENCY_US, NEW, OLD
+from spark_jobs.tables import COHORTS, DELIVERY_AUDIT_DETAIL, FAN_OUT, FAN_OUT_MISSING, LINK_SESSIONS
 from tests.spark.test_delivery_audit import audited, msg_id, seen
 from tests.spark.traces import DATE, Record, at, frame
 
-SMALL = Fleet(DATE, 24, lost=4, rejected=3, broadcasts=6, partial=3)
-LARGE = (Fleet(DATE, 300, broadcasts=10, partial=5), Fleet(DATE, 2000), Fleet(DATE, 800, broadcasts=10, partial=5))
+SMALL = Fleet(DATE, 24, lost=4, rejected=3, broadcasts=6, partial=3, offline=3)
+LARGE = (
+    Fleet(DATE, 300, broadcasts=10, partial=5, offline=30),
+    Fleet(DATE, 2000),
+    Fleet(DATE, 800, broadcasts=10, partial=5),
+)
+
+JOBS = (delivery_audit.JOB, fan_out.JOB, cohorts.JOB, link_sessions.JOB)
 
 
 def run(spark: SparkSession, folder: Path, fleet: Fleet, *jobs: job.Job) -> tuple[dict[str, Any], Batch]:
@@ -62,21 +69,57 @@ def check_broadcasts(folder: Path, truth: dict[str, Any], fleet: Fleet) -> None:
     assert found == [(len(truth["lacking"]), fleet.gateways)] * bool(fleet.partial)
 
 
+def check_cohorts(folder: Path, truth: dict[str, Any]) -> None:
+    """The next version is slower, and loses no more."""
+    rows = {"/".join((row["version"], row["config"], row["route"])): row for row in rows_of(folder, COHORTS.name)}
+    told = ("streamers", "messages", "rejected", "lost")
+    assert {name: {each: row[each] for each in told} for name, row in rows.items()} == truth["cohorts"]
+    assert sum(row["lost"] for row in rows.values()) == len(truth["findings"]["lost"])
+    for version, compiled, config in (OLD, NEW):
+        own = [row for row in rows.values() if (row["version"], row["config"]) == (version, config)]
+        assert {row["compiled"] for row in own} == {compiled}
+        assert {row["latency_p50_us"] for row in own} == {LATENCY_US[version, compiled, config]}
+
+
+def check_links(folder: Path, truth: dict[str, Any], fleet: Fleet) -> None:
+    """Every link was down for two seconds after the start, and those that were planted once more."""
+    rows = rows_of(folder, LINK_SESSIONS.name)
+    at_start = [row for row in rows if row["reason"] == "started"]
+    assert len({(row["streamer"], row["endpoint"]) for row in at_start}) == len(at_start) == 2 * fleet.gateways
+    assert {(row["offline_s"], row["piled_up"], row["drain_s"]) for row in at_start} == {(2.0, 0, None)}
+    found = {}
+    for row in rows:
+        if row["reason"] != "started":
+            assert (row["endpoint"], row["transport"], row["reason"]) == ("uplink", "mqtt5", "no signal")
+            assert row["piled_up_bytes"] == 200 * row["piled_up"]
+            down_us, up_us = (round(row[name].timestamp() * 1e6) for name in ("down_ts", "up_ts"))
+            assert row["offline_s"] == (up_us - down_us) / 1e6
+            last_us = 0 if row["drain_s"] is None else up_us + round(row["drain_s"] * 1e6)
+            found[row["streamer"]] = {"down_us": down_us, "up_us": up_us, "piled_up": row["piled_up"], "last_us": last_us}
+    assert found == truth["offline"]
+    assert sum(each["piled_up"] for each in found.values()) >= 1
+
+
 def test_what_is_found_in_a_fleet_is_what_was_planted(spark: SparkSession, tmp_path: Path) -> None:
-    truth, batch = run(spark, tmp_path, SMALL, delivery_audit.JOB, fan_out.JOB)
+    truth, batch = run(spark, tmp_path, SMALL, *JOBS)
     check_findings(tmp_path, truth)
     check_clocks(batch, truth)
     check_broadcasts(tmp_path, truth, SMALL)
+    check_cohorts(tmp_path, truth)
+    check_links(tmp_path, truth, SMALL)
     batch.release()
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("fleet", LARGE, ids=lambda fleet: str(fleet.gateways))
 def test_so_it_is_in_a_large_one(spark: SparkSession, tmp_path: Path, fleet: Fleet) -> None:
-    truth, batch = run(spark, tmp_path, fleet, delivery_audit.JOB, fan_out.JOB)
+    truth, batch = run(spark, tmp_path, fleet, *JOBS)
     check_findings(tmp_path, truth)
     check_clocks(batch, truth)
     check_broadcasts(tmp_path, truth, fleet)
+    check_cohorts(tmp_path, truth)
+    if fleet.offline:
+        check_links(tmp_path, truth, fleet)
     batch.release()
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, BooleanType, DataType, IntegerType, LongType, StringType, TimestampType
 
-from spark_jobs.schema import TRACE, VERSION, VERSION_KEY
+from spark_jobs.schema import EVENT, TRACE, VERSION, VERSION_KEY
 
 DATE = dt.date(2026, 11, 20)
 _ARROW: dict[type[DataType], pa.DataType] = {
@@ -108,6 +109,30 @@ def write(
         written.append(folder / f"part-{uuid.uuid4()}.parquet")
         pq.write_table(table, written[-1], compression="zstd")
     return written
+
+
+def write_events(root: Path, streamer: str, *told: tuple[dt.datetime, str, str], run: int = 0) -> Path:
+    """Write a file of events of one streamer and date: time, event and endpoint. `run`: which of its runs."""
+    schema = to_arrow_schema(EVENT, timezone="UTC")
+    rows = [
+        {
+            "ts": ts,
+            "seq": seq,
+            "run_ts": dt.datetime(2026, 11, 1, run, tzinfo=dt.UTC),
+            "event": event,
+            "endpoint": endpoint or None,
+            "transport": "mqtt5" if endpoint else None,
+            "reason": "gone" if event == "down" else None,
+            "version": "1.0.0",
+            "compiled": False,
+            "config": "0123456789ab",
+        }
+        for seq, (ts, event, endpoint) in enumerate(told)
+    ]
+    path = root / "_events" / f"date={told[0][0].date()}" / f"streamer={streamer}" / f"events-{uuid.uuid4()}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return path
 
 
 def frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:

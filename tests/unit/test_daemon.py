@@ -64,7 +64,7 @@ async def test_daemon_that_is_told_to_stop_while_it_starts_leaves_its_links_clos
     daemon = Daemon(load(process.file), process.file)
     states: list[LinkState] = []
     for transport in daemon.transports.values():
-        monkeypatch.setattr(transport, "set_state", states.append)
+        monkeypatch.setattr(transport, "set_state", lambda state, reason="": states.append(state))
     daemon.stop()
     assert "draining" in unready(daemon.router)
     assert await daemon.run() == 0

@@ -136,7 +136,10 @@ def test_only_complete_files_are_copied_and_no_secret_is_on_the_command_line() -
     command = sections("ustreamer-traces-sync.service")["Service"]["ExecStart"]
     words = shlex.split(command)
     assert words[1:3] == ["copy", f"{STATE}/traces"]
-    assert words[words.index("--include") + 1] == "/date=*/hour=*/streamer=*/part-*.parquet"
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--include"] == [
+        "/date=*/hour=*/streamer=*/part-*.parquet",
+        "/_events/date=*/streamer=*/events-*.parquet",
+    ]
     assert "--ignore-existing" in words
     assert not re.search(r"key|secret|password|token", command)
     assert "LoadCredential" in sections("ustreamer-traces-sync.service")["Service"]

@@ -149,7 +149,7 @@ class Mqtt5Transport(ListeningTransport):
             connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
-        self.set_state(LinkState.DOWN)
+        self.set_state(LinkState.DOWN, "stopped")
 
     async def end_session(self, successor: UTransport) -> None:
         """Take what the broker still keeps for this client, then end the session, unless the successor goes on with it."""
@@ -380,7 +380,7 @@ class Mqtt5Transport(ListeningTransport):
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
-            self.set_state(LinkState.DOWN)
+            self.set_state(LinkState.DOWN, connection.reason)
             self._is_culprit_found = self._session.tell_culprit()
 
     # -- subscriptions ----------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ class ZenohTransport(ListeningTransport):
         self._presence_watch.close()
         if self._sockets is not None:
             self._sockets.close()
-        self.set_state(LinkState.DOWN)
+        self.set_state(LinkState.DOWN, "stopped")
         if self._sender is not None:
             self._sender.stop()
         self._receipts.lose_all()
@@ -337,7 +337,7 @@ class ZenohTransport(ListeningTransport):
             self._sender.resume()
         else:
             self._sender.break_off()
-        self.set_state(state)
+        self.set_state(state, "" if state is LinkState.UP else "no other node")
         if came_up:
             if self._was_up:
                 self.context.events.reconnected()

@@ -8,7 +8,7 @@ import yaml
 
 from streamer.config.load import load
 from streamer.config.secrets import WITHHELD
-from streamer.config.shown import DIGITS, fingerprint, shown
+from streamer.config.shown import DIGITS, cohort, fingerprint, shown
 
 ROOT = Path(__file__).parents[3]
 FILES = [
@@ -81,3 +81,73 @@ def test_fingerprint_tells_meanings_apart_and_not_spellings(tmp_path: Path) -> N
     other = load(configuration(tmp_path, queue_policy={"window": 11}))
     assert fingerprint(first) == fingerprint(spelled) != fingerprint(other)
     assert len(fingerprint(first)) == DIGITS
+
+
+def vehicle(tmp_path: Path, name: str, folder: str, own: str, **changes: Any) -> str:
+    """The cohort of a vehicle's gateway, all of whose own values are made of these names."""
+    (tmp_path / folder).mkdir(exist_ok=True)
+    tls = {"ca_file": f"{tmp_path}/{folder}/ca.pem", "cert_file": f"/etc/{own}/cert.pem", "key_file": f"/etc/{own}/key.pem"}
+    options = {
+        "broker": "mqtts://broker:8883",
+        "client_id": f"client-{name}",
+        "username": f"user-{name}",
+        "password_file": f"{tmp_path}/{folder}/password",
+        "tls": tls,
+    }
+    data = {
+        "authority": own,
+        "endpoints": {
+            "vehicle": {"transport": "memory", "authorities": [name, f"{name}-phone"]},
+            "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": options},
+        },
+        "routes": [
+            {"from": "vehicle", "to": "cloud", "publish": [f"//{name}/FFFFFFFF/FF/FFFF", f"//{own}/4/1/8001"]},
+            {"from": "cloud", "to": "vehicle", "publish_to": [name]},
+        ],
+        "journal": {"path": f"{tmp_path}/{folder}/{own}.db"},
+        "log": {"audit": f"{tmp_path}/{folder}/audit-{own}.log"},
+        "control": {"http_token_file": f"{tmp_path}/{folder}/token"},
+    }
+    return cohort(load(written(tmp_path / folder / "streamer.yaml", data | changes)))
+
+
+def test_a_cohort_has_all_vehicles_that_are_configured_alike(tmp_path: Path) -> None:
+    alike = [("veh1", "a", "gateway.veh1"), ("wdb-4711", "b", "gw-of-4711"), ("w~1", "c", "x")]
+    (found,) = {vehicle(tmp_path, *names) for names in alike}
+    assert len(found) == DIGITS
+    (tmp_path / "b" / "password").write_text("geheim")  # nor does what secret files contain
+    assert vehicle(tmp_path, *alike[1]) == found
+    prints = {fingerprint(load(tmp_path / folder / "streamer.yaml")) for _, folder, _ in alike}
+    assert len(prints) == len(alike)  # while their files differ
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"queue_policy": {"window": 77}},
+        {"shutdown": {"drain_s": 21}},
+        {"journal": None},
+        {"routes": [{"from": "vehicle", "to": "cloud"}]},
+        {"remember": {"ids": 1000}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_another_configuration_is_another_cohort(tmp_path: Path, change: dict[str, Any]) -> None:
+    assert vehicle(tmp_path, "veh1", "a", "gw", **change) != vehicle(tmp_path, "veh1", "a", "gw")
+
+
+def test_defaults_that_are_written_down_are_no_other_cohort(tmp_path: Path) -> None:
+    """Nor are the defaults of keys that only a newer version has."""
+    assert vehicle(tmp_path, "veh1", "a", "gw", shutdown={"drain_s": 20}) == vehicle(tmp_path, "veh1", "a", "gw")
+
+
+def test_names_in_the_place_of_another_are_another_cohort(tmp_path: Path) -> None:
+    """A route that is about the phone of a vehicle, not about the vehicle."""
+    routes = [{"from": "cloud", "to": "vehicle", "publish_to": [name]} for name in ("veh1", "veh1-phone")]
+    one, other = (vehicle(tmp_path, "veh1", "a", "gw", routes=[route]) for route in routes)
+    assert one != other
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_example_has_a_cohort(file: Path) -> None:
+    assert len(cohort(load(file))) == DIGITS

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from streamer.delivery.lane import RESTORED
+from streamer.traces.event import Event
 from streamer.traces.record import NO_TTL, RECORD, Buffer, TraceFlow
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
@@ -19,6 +20,11 @@ def buffer(first_seq: int, entered_ms: list[int]) -> Buffer:
         for each in entered_ms
     )
     return Buffer(packed, [FLOW], first_seq, 0)
+
+
+def event(seq: int, ts_ms: int = NOON_MS, kind: str = "down") -> Event:
+    """A link that went down."""
+    return Event(ts_ms * 1000, seq, kind, "cloud", "mqtt5", "gone", "0123456789ab")
 
 
 def noon_buffer(first_seq: int, count: int) -> Buffer:

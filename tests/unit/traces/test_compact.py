@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from streamer.traces import compact, layout
 from streamer.traces.compact import compact_spool
+from streamer.traces.event import EVENT_SCHEMA, to_event_columns
 from streamer.traces.layout import Compaction, Folders
 from streamer.traces.record import SCHEMA, Buffer, to_columns
 from streamer.traces.spool import SpoolWriter, Stream
-from tests.unit.traces.streams import NOON_MS, buffer, noon_buffer
+from tests.unit.traces.streams import NOON_MS, buffer, event, noon_buffer
 
 GIB = 1024**3
 HOUR_MS = 3_600_000
@@ -250,7 +251,7 @@ def test_nobody_outside_owner_and_group_can_read_a_trace(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("umask")
 def test_a_trace_that_is_being_written_is_as_closed_as_a_complete_one(folders: Folders) -> None:
-    stream = Stream(folders.spool / "1-1.arrows.open", 0)
+    stream = Stream(folders.spool / "1-1.arrows.open", SCHEMA, 0)
     stream.write(to_columns(noon_buffer(0, 1), 0))
     assert stat.S_IMODE(stream.path.stat().st_mode) == 0o640
     stream.close()
@@ -287,3 +288,22 @@ def test_the_names_of_files_tell_a_version_above_the_first(folders: Folders, mon
     monkeypatch.setattr(layout, "VERSION", 2)
     second = folders.part(Path("1-1.arrows"), dt.date(2026, 11, 21), 7)
     assert second.name == f"{first.stem}.v2.parquet"
+
+
+def test_events_go_to_the_folder_of_their_date_and_count_as_no_records(folders: Folders) -> None:
+    midnight = NOON_MS + 12 * HOUR_MS
+    path = folders.events / "1-1.arrows"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, EVENT_SCHEMA) as writer:
+        writer.write_batch(to_event_columns([event(0, midnight - 1), event(1, midnight), event(2, midnight + HOUR_MS)], 0))
+    done = compact_spool(folders, GIB)
+    assert (done.files, done.records, done.bad, done.problems) == (2, 0, 0, [])
+    found = {
+        str(file.parent.relative_to(folders.path)): pq.ParquetFile(file).read().to_pylist()
+        for file in folders.path.rglob("events-*.parquet")
+    }
+    assert {folder: [each["seq"] for each in rows] for folder, rows in found.items()} == {
+        "_events/date=2026-11-21/streamer=gateway.veh1": [0],
+        "_events/date=2026-11-22/streamer=gateway.veh1": [1, 2],
+    }
+    assert parts(folders) == {}
+    assert folders.closed() == []

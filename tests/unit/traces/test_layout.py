@@ -114,3 +114,26 @@ def test_two_compactions_add_up_and_the_later_one_knows_the_size() -> None:
     first = Compaction(1, 2, 3, 4, 5, 6, 700, ["problem"])
     assert first.followed_by(Compaction(10, 20, 30, 40, 50, 60, 70)) == Compaction(11, 22, 33, 44, 55, 66, 70)
     assert first.followed_by(Compaction()) == Compaction(1, 2, 3, 4, 5, 6, 700)
+
+
+def test_the_events_of_a_date_are_deleted_after_its_records_and_before_later_ones(folders: Folders) -> None:
+    later = date(2026, 11, 22)
+    kept = parquet(folders, 0, day=later)
+    spool_file = folders.events / "1-1.arrows"
+    events = folders.part(spool_file, DAY, 0)
+    events.parent.mkdir(parents=True)
+    events.write_bytes(bytes(10))
+    parquet(folders, 23)
+    assert events.relative_to(folders.path).parts[:3] == ("_events", "date=2026-11-21", "streamer=gateway.veh1")
+    assert folders.total_bytes() == 30
+    assert folders.keep_to(20) == Deleted(1, 10)
+    assert events.exists()
+    assert folders.keep_to(10) == Deleted(1, 10)
+    assert not (folders.path / "_events").exists()
+    assert kept.exists()
+
+
+def test_closed_events_are_deleted_with_the_spool_and_its_folder_stays(folders: Folders) -> None:
+    (folders.events / "1-1.arrows").write_bytes(bytes(10))
+    assert folders.keep_to(0) == Deleted(1, 10)
+    assert folders.events.is_dir()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from spark_jobs import schema
 from streamer import __version__
-from streamer import __version__
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import FAILURES, Outcome
-from streamer.traces import record
+from streamer.traces import event, record
+from streamer.traces.event import EVENT_SCHEMA
 from streamer.traces.record import Buffer, TraceFlow, to_columns
 from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import UMessageType, UPriority
@@ -225,8 +225,10 @@ def test_the_columns_are_those_that_the_jobs_read() -> None:
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
-    read = [(field.name, kinds[field.dataType.simpleString()], field.nullable) for field in schema.TRACE.fields]
-    assert [(field.name, field.type, field.nullable) for field in record.SCHEMA] == read
+    for written, kind in ((record.SCHEMA, schema.TRACE), (EVENT_SCHEMA, schema.EVENT)):
+        read = [(field.name, kinds[field.dataType.simpleString()], field.nullable) for field in kind.fields]
+        assert [(field.name, field.type, field.nullable) for field in written] == read
+    assert {event.STARTED, event.STOPPED, event.CONFIGURED, event.UP, event.DOWN} == set(schema.EVENTS)
     assert record.SCHEMA.metadata == {
         schema.VERSION_KEY.encode(): str(schema.VERSION).encode(),
         b"ustreamer.trace.written_by": __version__.encode(),

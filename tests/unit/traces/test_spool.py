@@ -11,10 +11,12 @@ import pytest
 
 from streamer.traces import spool
 from streamer.traces.compact import batches
+from streamer.traces.event import EVENT_SCHEMA
 from streamer.traces.layout import Folders
+from streamer.traces.reader import SpoolReader
 from streamer.traces.spool import SpoolWriter
 from tests.file_size import no_file_beyond
-from tests.unit.traces.streams import noon_buffer
+from tests.unit.traces.streams import event, noon_buffer
 
 RUN_US = 1_700_000_000_000_000
 MIB = 1024 * 1024
@@ -34,6 +36,16 @@ class SpoolHarness:
     def seqs(self) -> list[int]:
         files = [*self.folders.closed(), *self.folders.left_open()]
         return [seq for file in files for batch in batches(file) for seq in batch.column("seq").to_pylist()]
+
+    def events(self) -> list[int]:
+        files = [*self.folders.closed(), *self.folders.left_open()]
+        return [
+            seq
+            for file in files
+            if self.folders.has_events(file)
+            for batch in batches(file, EVENT_SCHEMA)
+            for seq in batch.column("seq").to_pylist()
+        ]
 
     def end(self) -> None:
         assert self.spool.stop(10)
@@ -239,7 +251,7 @@ def test_a_problem_ends_with_the_full_disk_though_no_message_comes(
             assert tried.acquire(timeout=10)
             assert harness.spool.problem.startswith("File too large")
     until(lambda: not harness.spool.problem)
-    assert sorted(file.name for file in harness.folders.spool.iterdir()) == ["lock", "sealing"]
+    assert sorted(file.name for file in harness.folders.spool.iterdir()) == ["events", "lock", "sealing"]
     assert (harness.spool.written, harness.spool.dropped) == (0, 10)
 
 
@@ -280,3 +292,72 @@ def test_without_compaction_the_spool_stays_within_the_bound(make_spool: Callabl
     assert 100 <= len(kept) < 1000
     assert harness.spool.deleted.files == 10 - len(harness.folders.closed())
     assert harness.spool.deleted.bytes > 0
+
+
+def test_an_event_is_on_the_disk_at_once_and_no_reader_of_records_sees_it(
+    make_spool: Callable[..., SpoolHarness], tmp_path: Path
+) -> None:
+    harness = make_spool()
+    harness.spool.tell(event(0))
+    until(lambda: harness.events() == [0])
+    assert [file.parent.name for file in harness.folders.left_open()] == ["events"]
+    reader = SpoolReader(tmp_path / "traces", lambda text: pytest.fail(text))
+    assert list(reader.batches()) == []
+    reader.close()
+    harness.spool.tell(event(1))
+    harness.end()
+    assert (harness.events(), len(harness.folders.closed()), harness.spool.written) == ([0, 1], 1, 0)
+
+
+def test_events_are_kept_while_the_disk_is_full(
+    make_spool: Callable[..., SpoolHarness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "_RETRY_S", 0.01)
+    harness = make_spool()
+    with no_file_beyond(100):
+        for seq in range(3):
+            harness.spool.tell(event(seq))
+        until(lambda: bool(harness.spool.problem))
+    until(lambda: not harness.spool.problem)
+    until(lambda: harness.events() == [0, 1, 2])
+
+
+def test_what_flaps_faster_than_the_disk_takes_no_more_memory_and_no_room_of_records(
+    make_spool: Callable[..., SpoolHarness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    create = Folders.create
+    monkeypatch.setattr(Folders, "create", lambda self: (gate.wait(10), create(self)))
+    harness = make_spool()
+    for seq in range(3000):
+        harness.spool.tell(event(seq))
+    taken = [harness.spool.take(noon_buffer(number, 1)) for number in range(40)]
+    assert taken == [True] * 15 + [False] * 25  # all of the events take the room of one buffer
+    gate.set()
+    harness.end()
+    assert harness.events() == list(range(1000))
+
+
+def test_events_that_a_killed_streamer_left_open_are_closed_by_the_next_run(
+    make_spool: Callable[..., SpoolHarness], tmp_path: Path
+) -> None:
+    first = make_spool()
+    first.spool.tell(event(0))
+    until(lambda: first.events() == [0])
+    (left,) = first.folders.left_open()
+    again = Folders(tmp_path / "again", "gateway.veh1")
+    again.create()
+    shutil.copy(left, again.events / left.name)
+    second = SpoolHarness(tmp_path / "again", run_us=RUN_US + 1)
+    assert second.closed.acquire(timeout=10)
+    assert (second.folders.left_open(), second.events()) == ([], [0])
+    second.end()
+
+
+def test_events_and_records_are_closed_together(make_spool: Callable[..., SpoolHarness]) -> None:
+    harness = make_spool(rotate_bytes=1)
+    harness.spool.tell(event(0))
+    assert harness.closed.acquire(timeout=10)
+    harness.spool.take(noon_buffer(0, 1))
+    assert harness.closed.acquire(timeout=10)
+    assert [file.parent.name for file in harness.folders.closed()] == ["events", "gateway.veh1"]

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamer import __version__
 from streamer.config.stores import TraceConfig
 from streamer.traces import tracing as tracing_module
 from streamer.traces.tracing import Tracing
+from streamer.uprotocol.form import IS_COMPILED
 from tests.unit.delivery.messages import message, push, route_queue
 
 
@@ -30,14 +32,14 @@ def tracing(path: Path) -> Tracing:
 
 def test_records_are_compacted_when_it_stops(tmp_path: Path) -> None:
     one = tracing(tmp_path)
-    one.start()
+    one.start({})
     up = route_queue()
     one.recorder.delivered([push(up, message()) for _ in range(20)], 101.0)
     one.stop()
-    assert (one.written, one.dropped, one.compacted.records, one.compacted.files, one.problem) == (20, 0, 20, 1, "")
-    (file,) = one.folders.parquet_files()
+    assert (one.written, one.dropped, one.compacted.records, one.compacted.files, one.problem) == (20, 0, 20, 2, "")
+    file, events = one.folders.parquet_files()
     assert pq.ParquetFile(file).read(["seq"]).column("seq").to_pylist() == list(range(20))
-    assert one.compacted.bytes == file.stat().st_size
+    assert one.compacted.bytes == file.stat().st_size + events.stat().st_size
 
 
 def test_the_process_that_compacts_says_by_what_it_was_ended(
@@ -54,14 +56,14 @@ def test_the_process_that_compacts_says_by_what_it_was_ended(
         return process
 
     one = tracing(tmp_path)
-    one.start()
+    one.start({})
     one.recorder.delivered([push(route_queue(), message())], 101.0)
     monkeypatch.setattr(subprocess, "Popen", start_and_end)
     one.stop()
     assert "the compaction process failed: it was ended by SIGKILL" in caplog.text
     assert groups
     assert os.getpgrp() not in groups
-    assert (one.written, one.compacted.records, len(list(one.folders.closed()))) == (1, 0, 1)
+    assert (one.written, one.compacted.records, len(list(one.folders.closed()))) == (1, 0, 2)
 
 
 def test_a_bad_file_has_a_line_in_the_log_and_nothing_beside_it(
@@ -72,7 +74,7 @@ def test_a_bad_file_has_a_line_in_the_log_and_nothing_beside_it(
     strange = one.folders.spool / "1-1.arrows"
     with pa.OSFile(str(strange), "wb") as file, pa.ipc.new_stream(file, pa.schema([("x", pa.int64())])) as writer:
         writer.write_table(pa.table({"x": [1, 2]}))
-    one.start()
+    one.start({})
     one.stop()
     assert (one.compacted.bad, [file.name for file in one.folders.bad()]) == (1, ["1-1.arrows.bad"])
     assert "trace_files_bad files=1 reason=1-1.arrows: Arrow" in caplog.text
@@ -89,7 +91,7 @@ def test_a_process_that_fails_has_a_line_in_the_log_and_nothing_beside_it(
 
     monkeypatch.setattr(subprocess, "Popen", start_another)
     one = tracing(tmp_path)
-    one.start()
+    one.start({})
     one.stop()
     assert "the compaction process failed: it ended with code 1: RuntimeError: no room" in caplog.text
     assert capfd.readouterr().err == ""
@@ -116,7 +118,7 @@ def test_a_compaction_that_hangs_ends_with_the_daemon_and_none_comes_after_it(
     one = tracing(tmp_path)
     one.folders.create()
     (one.folders.spool / "1-1.arrows").write_bytes(b"what an earlier run has left")
-    one.start()
+    one.start({})
     assert asked.wait(30)
     one.stop()
     stopped.set()
@@ -130,3 +132,36 @@ def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
     one = tracing(tmp_path / "traces")
     one.stop()
     assert not (tmp_path / "traces").exists()
+
+
+def test_events_stand_beside_the_records_in_files_of_their_own(tmp_path: Path) -> None:
+    one = Tracing(TraceConfig(path=tmp_path), "gateway.veh1", {"vehicle": "zenoh", "cloud": "mqtt5"}, "first")
+    one.link_changed("vehicle", True, "")  # before the start nothing is told: the start tells how the links are
+    one.start({"vehicle": True, "cloud": False})
+    one.link_changed("cloud", True, "")
+    up = route_queue()
+    one.recorder.delivered([push(up, message())], 101.0)
+    one.configured("second")
+    one.recorder.delivered([push(up, message())], 101.0)
+    one.link_changed("cloud", False, "gone " * 100)
+    one.stop()
+    records, events = one.folders.parquet_files()
+    assert pq.ParquetFile(records).read(["config"]).column("config").to_pylist() == ["first", "second"]
+    assert events.relative_to(tmp_path).parts[0] == "_events"
+    assert events.parent.name == "streamer=gateway.veh1"
+    found = pq.ParquetFile(events).read().to_pylist()
+    told = [(each["event"], each["endpoint"], each["transport"], each["reason"], each["config"]) for each in found]
+    assert told == [
+        ("started", None, None, None, "first"),
+        ("up", "vehicle", "zenoh", None, "first"),
+        ("down", "cloud", "mqtt5", "started", "first"),
+        ("up", "cloud", "mqtt5", None, "first"),
+        ("configured", None, None, None, "second"),
+        ("down", "cloud", "mqtt5", ("gone " * 100)[:200], "second"),
+        ("stopped", None, None, None, "second"),
+    ]
+    assert [each["seq"] for each in found] == list(range(7))
+    run = {each["run_ts"] for each in pq.ParquetFile(records).read(["run_ts"]).to_pylist()}
+    assert {each["run_ts"] for each in found} == run
+    assert {(each["version"], each["compiled"]) for each in found} == {(__version__, IS_COMPILED)}
+    assert {f"date={each['ts'].date()}" for each in found} == {events.parent.parent.name}
