@@ -19,6 +19,10 @@ class JobArguments:
     """Without dates: how many days before today are considered. 0 if dates are required."""
     strict: bool = False
     """Whether a trace file that cannot be used stops the run, instead of being left out."""
+    fail_on_attention: bool = False
+    """Whether a verdict that needs attention has an exit code of its own. This and the next two: of the nightly run only."""
+    webhook_url_file: str | None = None
+    metrics_file: str | None = None
 
 
 def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> JobArguments:
@@ -48,6 +52,19 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
             metavar="N",
             help="without dates: run those of the last N days before today that are not up to date (default: 16)",
         )
+        parser.add_argument(
+            "--fail-on-attention", action="store_true", help="end with 3 if the verdict is that a date needs attention"
+        )
+        parser.add_argument(
+            "--webhook-url-file",
+            metavar="FILE",
+            help="post each new verdict to the URL in this file (default: to that in $USTREAMER_WEBHOOK_URL, if it is set)",
+        )
+        parser.add_argument(
+            "--metrics-file",
+            metavar="FILE",
+            help="write metrics of the run here, for the textfile collector of node_exporter",
+        )
     given = parser.parse_args(argv)
     if given.date and (given.first or given.last):
         parser.error("--date names one date, --from and --to name several: use one or the other")
@@ -61,7 +78,8 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
     days = range((last - first).days + 1) if first else ()
     dates = tuple(first + dt.timedelta(days=day) for day in days)
     lookback_days = 0 if dates_required else given.lookback_days
-    return JobArguments(dates, given.input, given.output, given.slo, lookback_days, given.strict)
+    of_night = () if dates_required else (given.fail_on_attention, given.webhook_url_file, given.metrics_file)
+    return JobArguments(dates, given.input, given.output, given.slo, lookback_days, given.strict, *of_night)
 
 
 def _date(text: str) -> dt.date:

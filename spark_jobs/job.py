@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
-from spark_jobs import arguments, quarantine, records, slo_file
+from spark_jobs import arguments, quarantine, records, slo_file, webhook
 from spark_jobs.batch import Batch, around, batches, shown
 from spark_jobs.java import JavaMissingError
 from spark_jobs.manifests import Manifests
@@ -27,6 +27,7 @@ CANNOT_BEGIN = (
     StorageError,
     records.InputMissingError,
     records.NewerVersionError,
+    webhook.WebhookError,
 )
 """Faults of the machine, the folders or the command line: their text is all that has to be told."""
 

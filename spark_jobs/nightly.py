@@ -3,8 +3,8 @@
 Jobs that read records come first, date by date: they make the *record tables*. Then come the jobs that look back on the
 tables of earlier dates and make the *trend tables*, for every date that looks back on a changed one. The tables are
 therefore the same in whatever order dates are run, however often, and however often a run is interrupted. A job that fails
-stops only those jobs of its date that need it; the date runs again next time. At the end, every date with new tables gets a
-report.
+stops only those jobs of its date that need it; the date runs again next time. At the end, every date with new tables or
+a job that failed gets a report and a verdict.
 
 Which dates are up to date is in their manifests: see `manifests`.
 """
@@ -34,18 +34,23 @@ from spark_jobs import (
     quarantine,
     records,
     redelivery,
+    report,
     route_hourly,
+    run_metrics,
     slo,
     slo_file,
     streamer_health,
     top_talkers,
     traffic_matrix,
     ttl_margin,
+    webhook,
 )
 from spark_jobs.batch import DATES_AT_ONCE, TREND_DAYS, Batch, batches, days, shown
 from spark_jobs.job import CANNOT_BEGIN, Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
+from spark_jobs.report import verdict
+from spark_jobs.report.sections import Figures
 from spark_jobs.session import session
 from spark_jobs.storage import Storage, reason
 
@@ -72,6 +77,9 @@ JOBS = (
 _AT_ONCE = 2
 """So many jobs: while Spark plans one of them, the cores are free for the other. No more tasks run than there are cores, so
 they share the memory that one job would have."""
+
+_POSTED = 10
+"""So many verdicts of a run are posted at most: the newest."""
 
 
 class NightlyRun:
@@ -299,48 +307,69 @@ def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 if everything was computed, 1 if a job or a report failed or files were left out, 2 if it
-    cannot begin or go on."""
+    """Returns the exit code: 0 if everything was computed, 1 if a job, a report or a notice failed or files were left out,
+    2 if it cannot begin or go on; else 3 if a date needs attention and that is asked for."""
     options = arguments.parse("spark_jobs.nightly", argv, dates_required=False)
-    began_s, progress = time.perf_counter(), Progress()
+    began_s, outcome = time.perf_counter(), run_metrics.Run(time.time())
     try:
-        if options.slo:
-            slo_file.load(options.slo)  # a mistake is reported before hours of work, not after
-        today = dt.datetime.now(dt.UTC).date()
-        first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
-        spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
-        storage = Storage(spark)
-        manifests = Manifests(storage, options.output)
-        left_out: records.LeftOut = {}
-
-        def batch_of(dates: tuple[dt.date, ...]) -> Batch:
-            return Batch(
-                spark, options.input, options.output, dates, options.slo, night.reach, None if options.strict else left_out
-            )
-
-        night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
-        present = records.dates(spark, options.input)
-        storage.check_writable(options.output)
-        with storage.alone(options.output):
-            dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
-            read = {each for date in dates for each in night.reads(date)}
-            files = records.files(spark, options.input, read, strict=options.strict)
-            if not options.strict:
-                known = (found.files for date in manifests.dates() if date in read and (found := manifests.get(date)))
-                left_out.update(quarantine.refused(storage, options.input, files, known))
-                files = quarantine.accepted(files, left_out)
-            work = night.everything(dates) if options.dates else night.stale(dates, files)
-            for date, copies in records.copies(spark, options.input, work).items():
-                told = f"left out: {len(copies)} (such as {copies[0]})"
-                progress.say(f"{date}: files with the content of another one beside them, {told}")
-            succeeded = night.run(work, files, first, asked=bool(options.dates))
-            for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read
-                progress.say(line)
-            for date in sorted(night.changed):
-                succeeded = _report(spark, options.output, date, progress) and succeeded
+        outcome.exit_code = _night(options, outcome, began_s)
     except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
-        return 2
+        outcome.exit_code = 2
+    finally:
+        outcome.duration_s = time.perf_counter() - began_s
+        if options.metrics_file:
+            try:
+                run_metrics.write(outcome, options.metrics_file)
+            except OSError as error:
+                sys.stderr.write(f"{options.metrics_file}: cannot be written: {error.strerror}\n")
+                outcome.exit_code = outcome.exit_code or 1
+    return outcome.exit_code
+
+
+def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: float) -> int:
+    progress = Progress()
+    if options.slo:
+        slo_file.load(options.slo)  # a mistake is reported before hours of work, not after
+    url = webhook.url(options.webhook_url_file)
+    today = dt.datetime.now(dt.UTC).date()
+    first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
+    spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
+    storage = Storage(spark)
+    manifests = Manifests(storage, options.output)
+    left_out: records.LeftOut = {}
+
+    def batch_of(dates: tuple[dt.date, ...]) -> Batch:
+        return Batch(
+            spark, options.input, options.output, dates, options.slo, night.reach, None if options.strict else left_out
+        )
+
+    night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
+    present = records.dates(spark, options.input)
+    storage.check_writable(options.output)
+    with storage.alone(options.output):
+        dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
+        read = {each for date in dates for each in night.reads(date)}
+        files = records.files(spark, options.input, read, strict=options.strict)
+        if not options.strict:
+            known = (found.files for date in manifests.dates() if date in read and (found := manifests.get(date)))
+            left_out.update(quarantine.refused(storage, options.input, files, known))
+            files = quarantine.accepted(files, left_out)
+        work = night.everything(dates) if options.dates else night.stale(dates, files)
+        for date, copies in records.copies(spark, options.input, work).items():
+            told = f"left out: {len(copies)} (such as {copies[0]})"
+            progress.say(f"{date}: files with the content of another one beside them, {told}")
+        succeeded = night.run(work, files, first, asked=bool(options.dates))
+        for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read
+            progress.say(line)
+        reports = Reports(spark, f"{options.output}/report", progress)
+        for date in sorted({*night.changed, *night.failed}):
+            reports.write(options.output, date, night.failed.get(date, set()), left_out.get(date, {}))
+        outcome.verdict = reports.newest()
+    outcome.dates, outcome.files_left_out = len(night.changed), sum(map(len, left_out.values()))
+    outcome.jobs_failed = sum(map(len, night.failed.values())) + reports.failed
+    if url is not None:
+        outcome.webhook_failed = not _posted(url, reports.news, progress)
     for date in options.dates if present else ():
         if not files[date] and date not in left_out:
             progress.say(f"{date}: there are no traces of that date")
@@ -352,8 +381,66 @@ def main(argv: Sequence[str] | None = None) -> int:
     for date, names in sorted(night.failed.items()):
         sys.stderr.write(f"{date}: failed: {', '.join(sorted(names))}\n")
     if left_out:
-        sys.stderr.write(f"trace files left out: {sum(map(len, left_out.values()))}\n")
-    return 0 if succeeded and not left_out else 1
+        sys.stderr.write(f"trace files left out: {outcome.files_left_out}\n")
+    if not succeeded or reports.failed or left_out or outcome.webhook_failed:
+        return 1
+    return 3 if options.fail_on_attention and _needs_attention(options.dates, reports, outcome.verdict) else 0
+
+
+def _needs_attention(dates: Iterable[dt.date], reports: "Reports", newest: Figures | None) -> bool:
+    """Whether one of the dates that were asked for needs attention; without, a new verdict or that of the newest date."""
+    asked = [reports.made[date] for date in dates if date in reports.made]
+    told = {each["date"]: each for each in asked or [*reports.news, *filter(None, [newest])]}
+    bad = [each for _, each in sorted(told.items()) if each["level"] == "attention"]
+    for each in bad:
+        sys.stderr.write(f"{each['date']} needs attention: {each['text']}\n")
+    return bool(bad)
+
+
+class Reports:
+    """The reports and verdicts of the dates of one run, in the folder `to`."""
+
+    def __init__(self, spark: SparkSession, to: str, progress: Progress) -> None:
+        self._spark, self._to, self._progress = spark, to, progress
+        self.made: dict[dt.date, Figures] = {}
+        self.news: list[Figures] = []
+        """The verdicts that say something else than the one of the same date before."""
+        self.failed = 0
+
+    def write(self, output: str, date: dt.date, jobs_failed: Iterable[str], left_out: Mapping[str, str]) -> None:
+        """Write those of a date. A fault is told and counted: the tables are good, whatever happens to the report."""
+        try:
+            found = report.collected(self._spark, output, date, sorted(jobs_failed))
+            made = verdict.verdict(found, left_out)
+            path, is_new = verdict.put(self._spark, made, self._to)
+            self.made[date] = made
+            if is_new:
+                self.news.append(made)
+            self._progress.say(f"{date} verdict: {made['level']}: {made['text']}: {path}")
+            for path in report.put(self._spark, found, self._to):
+                self._progress.say(f"{date} report: {path}")
+        except Exception as error:  # noqa: BLE001  # as above
+            self._progress.say(f"{date} report: FAILED: {reason(error)}")
+            traceback.print_exc(file=sys.stderr)
+            self.failed += 1
+
+    def newest(self) -> Figures | None:
+        """The verdict of the newest date that has one, of whatever run."""
+        return verdict.newest(Storage(self._spark), self._to)
+
+
+def _posted(url: str, verdicts: Sequence[Figures], progress: Progress) -> bool:
+    """Post the verdicts, the oldest first, up to the newest `_POSTED`. Gives up at the first that nobody takes."""
+    for each in verdicts[-_POSTED:]:
+        try:
+            webhook.post(url, each)
+        except webhook.WebhookError as error:
+            told = f"{each['date']} verdict: not posted: {error}"
+            progress.say(told)
+            sys.stderr.write(f"{told}\n")
+            return False
+        progress.say(f"{each['date']} verdict: posted")
+    return True
 
 
 def _new(options: arguments.JobArguments, first: dt.date) -> list[dt.date]:
@@ -376,19 +463,6 @@ def _recent(
         if date >= today:
             progress.say(f"{date} is still being written: left out (--date {date} runs it anyway)")
     return [date for date in present if first <= date < today]
-
-
-def _report(spark: SparkSession, output: str, date: dt.date, progress: Progress) -> bool:
-    try:
-        from spark_jobs import report  # noqa: PLC0415  # the jobs themselves need no drawing libraries
-
-        for path in report.write(spark, output, date, f"{output}/report"):
-            progress.say(f"{date} report: {path}")
-    except Exception as error:  # noqa: BLE001  # the tables are good, whatever happens to the report
-        progress.say(f"{date} report: FAILED: {reason(error)}")
-        traceback.print_exc(file=sys.stderr)
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -93,10 +93,11 @@ def _fault(storage: Storage, path: str, file: File) -> str | None:
         return None
     except (pa.ArrowException, OSError) as error:
         return unreadable(error)
-    return _footer_fault(footer)
+    return footer_fault(footer)
 
 
-def _footer_fault(footer: Any) -> str | None:
+def footer_fault(footer: Any) -> str | None:
+    """Why a file with this footer (`pyarrow.parquet.FileMetaData`) cannot be used; None if it can."""
     if (version := (footer.metadata or {}).get(VERSION_KEY.encode())) is not None:
         if not version.isdigit():
             return f"its format {version.decode(errors='replace')!r} is not a number"

@@ -9,7 +9,8 @@ the records that follow. What is missing at the end of a run, or of more than on
 One pass sums the records up to *buckets* of seq, few enough for the driver, which does the rest. Only buckets that lack a
 record are looked at record by record.
 
-An hour is complete if no gap reaches into it, by the times of the outcomes around the gap, and a later record is there.
+An hour is complete if no gap reaches into it, by the times of the outcomes around the gap, and a later record is there, or
+the streamer was stopped in order and has not begun again.
 """
 
 import datetime as dt
@@ -21,11 +22,12 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-from spark_jobs import clocks, job, quarantine
-from spark_jobs.batch import days
+from spark_jobs import clocks, events, job, quarantine
+from spark_jobs.batch import Batch, around, days
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import LeftOut
 from spark_jobs.session import small_frame
+from spark_jobs.storage import Storage
 from spark_jobs.tables import COMPLETENESS, STREAMER_HEALTH
 
 REACH_BEFORE = 2
@@ -34,6 +36,7 @@ _BUCKET_BITS = 12
 """A bucket is 2 to that power seqs wide."""
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
+_FOR_EVER_US = 1 << 62
 _EPOCH = dt.date(1970, 1, 1)
 _RUN = ("streamer", "run_us")
 
@@ -84,19 +87,32 @@ class _Gap(NamedTuple):
     missing: int
 
 
+class _LastEvent(NamedTuple):
+    """The last event of a streamer on a date. `is_stop`: it was stopped in order."""
+
+    run_us: int
+    seq: int
+    is_stop: bool
+
+
 _Seen = Mapping[tuple[dt.date, str], Sequence[_Bucket]]
 _Stretches = Mapping[tuple[int, int], _Stretch]
 """By run and number of the bucket."""
 
 
 def transform(
-    records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date], left_out: LeftOut | None = None
+    records: DataFrame,
+    sightings: Sequence[Sightings],
+    dates: Sequence[dt.date],
+    left_out: LeftOut | None = None,
+    told: DataFrame | None = None,
 ) -> tuple[DataFrame, DataFrame]:
-    """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, and the files that were left out →
-    `tables.STREAMER_HEALTH` and `tables.COMPLETENESS` of these dates.
+    """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, the files that were left out, and events
+    (`schema.PARTITIONED_EVENT`), if there are any → `tables.STREAMER_HEALTH` and `tables.COMPLETENESS` of these dates.
 
-    Runs a small query, and a second one if records are missing, and collects their results.
+    Runs a small query, one for events, and one if records are missing, and collects their results.
     """
+    last = {} if told is None else _last_events(told)
     numbered = _numbered(records)
     seen = _seen([_Bucket(*row) for row in _buckets(numbered).collect()], dates)
     stretches = {key: _stretches(buckets) for key, buckets in seen.items()}
@@ -112,7 +128,10 @@ def transform(
         gaps = [*_gaps_between(stretches.get((date, streamer), {})), *inside.get((date, streamer), ())]
         own = [each for each in gaps if date in recorded and _belongs(date, each, recorded)]
         without = files[date].get(streamer, Counter())
-        hours += _hours(date, streamer, buckets, gaps, own, without)
+        known_us = _known_until(
+            buckets, [last[at] for day in days(date, -REACH_BEFORE, REACH_AFTER) if (at := (day, streamer)) in last]
+        )
+        hours += _hours(date, streamer, buckets, known_us, gaps, own, without)
         if date not in recorded and not without:
             continue
         found = {
@@ -267,20 +286,40 @@ def _gaps_inside(
     return found
 
 
+def _last_events(told: DataFrame) -> dict[tuple[dt.date, str], _LastEvent]:
+    """The last event of each streamer and date."""
+    of_run = sf.struct(sf.unix_micros("run_ts").alias("run_us"), "seq", (sf.col("event") == "stopped").alias("is_stop"))
+    found = told.groupBy("date", "streamer").agg(sf.max(of_run).alias("last")).collect()
+    return {(row.date, row.streamer): _LastEvent(*row["last"]) for row in found}
+
+
+def _known_until(buckets: Sequence[_Bucket], last: Sequence[_LastEvent]) -> int:
+    """Until when it is known which records there should be, in µs: the last outcome, or the start of a run of which there is
+    none yet; for ever if that run was stopped in order. `last`: the last events of some dates."""
+    ended_us = max((each.ended_us for each in buckets), default=0)
+    if not buckets or not last or (event := max(last)).run_us < (run_us := max(each.run_us for each in buckets)):
+        return ended_us
+    if event.is_stop:
+        return _FOR_EVER_US
+    return max(ended_us, event.run_us) if event.run_us > run_us else ended_us
+
+
 def _hours(
     date: dt.date,
     streamer: str,
     buckets: Sequence[_Bucket],
+    known_us: int,
     gaps: Iterable[_Gap],
     own: Iterable[_Gap],
     left_out: Mapping[int, int],
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of `tables.COMPLETENESS`. `own`: those of the gaps that belong to the date. `left_out`: files, by hour."""
+    """The rows of `tables.COMPLETENESS`. `known_us`: see `_known_until`.
+
+    `own`: those of the gaps that belong to the date. `left_out`: files, by hour."""
     day_us = (date - _EPOCH).days * _DAY_US
     ends_us = [day_us + (hour + 1) * _HOUR_US for hour in range(24)]
     until_us = list(ends_us)
-    last_us = max((each.ended_us for each in buckets), default=0)
-    for from_us, to_us in [*((each.from_us, each.to_us) for each in gaps), (last_us, ends_us[-1])]:
+    for from_us, to_us in [*((each.from_us, each.to_us) for each in gaps), (known_us, ends_us[-1])]:
         first = max((from_us - day_us) // _HOUR_US, 0)
         last = min((max(to_us - 1, from_us) - day_us) // _HOUR_US, 23)
         for hour in range(first, last + 1):
@@ -306,10 +345,18 @@ def _date(us: int) -> dt.date:
     return _EPOCH + dt.timedelta(days=us // _DAY_US)
 
 
+def compute(batch: Batch) -> tuple[DataFrame, ...]:
+    records = batch.records(REACH_BEFORE, REACH_AFTER)
+    told = None
+    if Storage(batch.spark).exists(f"{batch.input}/{events.FOLDER}"):
+        told = events.read(batch.spark, batch.input, around(batch.dates, -REACH_BEFORE, REACH_AFTER))
+    return transform(records, batch.sightings, batch.dates, batch.left_out, told)
+
+
 JOB = job.Job(
     "streamer_health",
     (STREAMER_HEALTH, COMPLETENESS),
-    lambda batch: transform(batch.records(REACH_BEFORE, REACH_AFTER), batch.sightings, batch.dates, batch.left_out),
+    compute,
     before=REACH_BEFORE,
     after=REACH_AFTER,
 )

@@ -1,7 +1,7 @@
 """The nightly report: one self-contained HTML file, and the same figures as JSON.
 
-`reading` and `fleet` query the tables, and `figures` makes one dict of the results. The JSON, the `sentences`, the `charts`
-and the `page` are made from that dict alone.
+`reading` and `fleet` query the tables, and `figures` makes one dict of the results. The JSON, the `sentences`, the `charts`,
+the `page` and the `verdict` are made from that dict alone.
 """
 
 import datetime
@@ -9,12 +9,14 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.report import figures, fleet, page, reading
+from spark_jobs.report import figures, fleet, reading
+from spark_jobs.report.sections import Figures
 from spark_jobs.storage import Storage
 
 
@@ -26,12 +28,32 @@ def write(spark: SparkSession, output: str, date: datetime.date, to: str, stream
     If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
     ``to`` cannot be written.
     """
+    return put(spark, collected(spark, output, date, streamer=streamer), to)
+
+
+def collected(
+    spark: SparkSession,
+    output: str,
+    date: datetime.date,
+    jobs_failed: Sequence[str] | None = None,
+    streamer: str | None = None,
+) -> Figures:
+    """The figures of the date, or of one streamer on it. ``jobs_failed``: jobs whose tables of the date are not up to date;
+    None: not known."""
     report = reading.ReportTables(Storage(spark), output, date, streamer)
     rows = reading.collect(report) | fleet.collect(report)
     found = figures.figures(rows, date, datetime.datetime.now(datetime.UTC), streamer)
+    return found | {"jobs_failed": None if jobs_failed is None else list(jobs_failed)}
+
+
+def put(spark: SparkSession, found: Figures, to: str) -> tuple[str, str]:
+    """What `write` writes, of figures."""
+    from spark_jobs.report import page  # noqa: PLC0415  # the verdict needs no drawing libraries
+
     html, data = page.render(found), json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
-    base = f"{to.rstrip('/')}/report-{date}{'' if streamer is None else f'-{_in_a_path(streamer)}'}"
-    return _put(spark, f"{base}.html", html), _put(spark, f"{base}.json", f"{data}\n")
+    name = "" if found["streamer"] is None else f"-{_in_a_path(found['streamer'])}"
+    base = f"{to.rstrip('/')}/report-{found['date']}{name}"
+    return put_text(spark, f"{base}.html", html), put_text(spark, f"{base}.json", f"{data}\n")
 
 
 def _in_a_path(streamer: str) -> str:
@@ -46,7 +68,8 @@ _NAME_BYTES = 200
 """File systems take 255, of which the date, the ending and a temporary name need some."""
 
 
-def _put(spark: SparkSession, path: str, text: str) -> str:
+def put_text(spark: SparkSession, path: str, text: str) -> str:
+    """Write a file that appears complete or not at all, and return its path. Raises OSError."""
     storage = Storage(spark)
     if path.startswith("file:") or storage.local(path) is None:
         storage.write_text(path, text)

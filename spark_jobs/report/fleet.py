@@ -2,7 +2,7 @@
 
 A streamer is *silent* if it has no record that day, but had some on the 14 days before. It is *not well* if messages did not
 arrive there or behind it, an objective was not met, or its traces cannot be trusted: `_TROUBLES` says what counts, and
-`sentences.reasons` says it in words.
+`sentences.troubles` says it in words.
 """
 
 import datetime

@@ -250,16 +250,19 @@ def ranking(name: str) -> Any:
 
 
 def health(rows: Collected) -> Figures:
-    """``hours``: in how many hours of the day each streamer wrote a record. In a fleet, only streamers with a problem."""
+    """``hours``: in how many hours of the day each streamer wrote a record. In a fleet, only streamers with a problem.
+
+    ``has_all_faults``: whether all of those are among the rows.
+    """
     hours = {row["streamer"]: row["hours"] for row in rows.get("health_hours", [])}
     sums = rows["health_totals"][0]
     lines = [row | {"hours": hours.get(row["streamer"])} for row in kept(rows["health"])]
-    if is_fleet(rows):
-        lines = [row for row in lines if row["files_left_out"] or row["records_missing"] or row["restarts"]]
+    faulty = [row for row in lines if row["files_left_out"] or row["records_missing"] or row["restarts"]]
     return {
+        "has_all_faults": len(faulty) < len(lines) or not more(rows["health"]),
         "totals": {name: value or 0 for name, value in sums.items()},
-        "rows": lines,
-        "more": sums["streamers"] - len(lines),
+        "rows": faulty if is_fleet(rows) else lines,
+        "more": sums["streamers"] - len(faulty if is_fleet(rows) else lines),
         "clocks": [{name: row[name] for name in ("streamer", "clock_skew_ms", "skew_against")} for row in rows["clocks"]],
         "more_clocks": more(rows["clocks"]),
     }

@@ -5,7 +5,7 @@ figures are called unknown; a zero is stated as a zero.
 """
 
 import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_jobs.anomalies import LEAST_DAYS
 from spark_jobs.report.numbers import clean, count, duration_us, listing, long_date, plural, share
@@ -38,7 +38,7 @@ def sentences(figures: Figures) -> list[str]:
     well, one before them says what is wrong."""
     first = []
     if figures["streamer"] is not None and figures["worst"] and figures["worst"]["rows"]:
-        first = [f"{_sentence(listing(reasons(figures['worst']['rows'][0]), shown=9))}."]
+        first = [f"{_sentence(listing(troubles(figures['worst']['rows'][0]), shown=9))}."]
     return [*first, _volume(figures), _delivery(figures), _failures(figures), _speed(figures), _trust(figures)]
 
 
@@ -46,7 +46,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def reasons(row: Figures) -> list[str]:
+def troubles(row: Figures) -> list[str]:
     """Why a streamer is not well, in words, the gravest first. ``row``: one of the section *worst*."""
     told = []
     if row["handed_over"]:
@@ -87,36 +87,59 @@ def _failing(row: Figures) -> str:
     return f"{count(sum(failed.values()))} of {plural(row['due'], 'message')} failed, {how}{why}"
 
 
+class Reason(NamedTuple):
+    """Why a day needs attention, or why that is unknown: a kind for machines, a text for people, and the figures of it."""
+
+    kind: str
+    text: str
+    figures: dict[str, int]
+
+
 def verdict(figures: Figures) -> tuple[str, str]:
     """``(level, text)``: the level is good, attention or unknown, and the text says why."""
+    level, reasons = judged(figures)
+    if level == "good":
+        found = "what is unusual is unknown" if figures["anomalies"] is None or not is_compared(figures) else None
+        return level, f"nothing lost; {found}" if found else "nothing lost, nothing unusual found"
+    return level, listing([reason.text for reason in reasons], shown=5)
+
+
+def judged(figures: Figures) -> tuple[str, list[Reason]]:
+    """The level, and the reasons for it; none if it is good."""
     volume, audit, slo, health = (figures[name] for name in ("volume", "audit", "slo", "health"))
     matters = []
+
+    def matter(kind: str, text: str, **counts: int) -> None:
+        matters.append(Reason(kind, text, counts))
+
     if lost := _lost(figures):
-        matters.append(f"{plural(lost, 'message')} lost")
+        matter("lost", f"{plural(lost, 'message')} lost", messages=lost)
     if figures["silent"] and (silent := figures["silent"]["totals"]["usual"]):
-        matters.append("silent that day" if figures["streamer"] is not None else f"{plural(silent, 'streamer')} silent")
+        told = f"{plural(silent, 'streamer')} silent" if figures["streamer"] is None else "silent that day"
+        matter("silent", told, streamers=silent)
+    if failed := len(figures.get("jobs_failed") or ()):
+        matter("jobs_failed", f"{plural(failed, 'job')} failed", jobs=failed)
     if slo and (unmet := slo["objectives"] - slo["met"]):
-        matters.append(f"{plural(unmet, 'objective')} not met")
+        matter("objectives_not_met", f"{plural(unmet, 'objective')} not met", objectives=slo["objectives"], not_met=unmet)
     if figures["fan_out"] and (lacked := figures["fan_out"]["totals"]["missing"]):
-        of = count(figures["fan_out"]["totals"]["expected"])
-        matters.append(f"{count(lacked)} of {of} deliveries of broadcasts missing")
+        of = figures["fan_out"]["totals"]["expected"]
+        text = f"{count(lacked)} of {count(of)} deliveries of broadcasts missing"
+        matter("broadcasts_missing", text, expected=of, missing=lacked)
     if health and (left_out := health["totals"]["files_left_out"]):
-        matters.append(f"{plural(left_out, 'trace file')} left out")
+        matter("files_left_out", f"{plural(left_out, 'trace file')} left out", files=left_out)
     if health and (missing := health["totals"]["records_missing"]):
-        matters.append(f"{plural(missing, 'trace record')} missing")
+        matter("records_missing", f"{plural(missing, 'trace record')} missing", records=missing)
     if health and (apart := len(health["clocks"]) + health["more_clocks"]):
-        matters.append(f"{plural(apart, 'clock')} wrong by a second or more")
+        matter("clocks_wrong", f"{plural(apart, 'clock')} wrong by a second or more", clocks=apart)
     if figures["anomalies"] and (unusual := _all(figures["anomalies"])):
-        matters.append(plural(unusual, "unusual hour"))
+        matter("unusual_hours", plural(unusual, "unusual hour"), hours=unusual)
     if matters:
-        return "attention", listing(matters, shown=5)
+        return "attention", matters
     if volume is None or (audit is None and figures["streamer"] is None) or slo is None or health is None:
-        return "unknown", "tables are missing"
+        return "unknown", [Reason("tables_missing", "tables are missing", {})]
     if not volume["messages"]:
-        return "unknown", "no messages were recorded"
-    if figures["anomalies"] is None or not is_compared(figures):
-        return "good", "nothing lost; what is unusual is unknown"
-    return "good", "nothing lost, nothing unusual found"
+        return "unknown", [Reason("no_messages", "no messages were recorded", {})]
+    return "good", []
 
 
 def is_compared(figures: Figures) -> bool:

@@ -10,7 +10,7 @@ from spark_jobs import tables
 from spark_jobs.report import reading
 from spark_jobs.report.figures import figures
 from spark_jobs.report.page import render, shown
-from spark_jobs.report.sentences import reasons, sentences, verdict
+from spark_jobs.report.sentences import sentences, troubles, verdict
 from tests.spark.fleet_tables import CLOUD, NONE, make_fleet, vehicle
 from tests.spark.local_storage import collected
 from tests.spark.report_rows import DAY
@@ -51,7 +51,7 @@ def test_the_fleet_is_told_by_route_over_all_its_streamers(found: dict[str, Any]
 
 
 def test_each_planted_fault_is_named_at_its_streamer_with_its_reason(found: dict[str, Any]) -> None:
-    told = {row["streamer"]: reasons(row) for row in found["worst"]["rows"]}
+    told = {row["streamer"]: troubles(row) for row in found["worst"]["rows"]}
     assert told == {
         vehicle(7): ["60 of 200 messages failed, all expired (DEADLINE_EXCEEDED)", "1 objective not met",
                      "links down for 24.0\u202fh"],

@@ -82,12 +82,12 @@ def test_a_table_that_cannot_be_replaced_stays(spark: SparkSession, tmp_path: Pa
 def test_a_report_without_a_scheme_goes_where_the_tables_go(spark: SparkSession, tmp_path: Path, remote: Path) -> None:
     assert Storage(spark).local("/data/report") is None
     assert Storage(spark).local(f"file://{tmp_path}") == str(tmp_path)
-    report._put(spark, "/data/report/a.html", "text")
+    report.put_text(spark, "/data/report/a.html", "text")
     assert (remote / "data" / "report" / "a.html").read_text() == "text"
 
 
 def test_a_report_on_the_local_file_system_is_written_in_python(spark: SparkSession, tmp_path: Path) -> None:
-    report._put(spark, str(tmp_path / "new" / "a.html"), "text")
+    report.put_text(spark, str(tmp_path / "new" / "a.html"), "text")
     assert [each.name for each in (tmp_path / "new").iterdir()] == ["a.html"]
 
 

@@ -126,6 +126,19 @@ def test_a_timer_starts_each_service(name: str) -> None:
     assert "Install" not in sections(f"{name}.service"), "it would start at boot"
 
 
+def test_who_is_told_of_a_failure_gets_its_exit_code_and_the_end_of_the_journal(tmp_path: Path) -> None:
+    """With stand-ins for journalctl and mail."""
+    told = sections("ustreamer-nightly.service")["Unit"]["OnFailure"]
+    assert (HERE / told).is_file()
+    for name, does in (("journalctl", "echo the end"), ("mail", f'(echo "$@"; cat) > {tmp_path}/mail')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    words = shlex.split(sections(told)["Service"]["ExecStart"].replace("$$", "$").replace("%H", "host"))
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MAILTO": "root", "MONITOR_EXIT_STATUS": "3"}
+    subprocess.run(words, env=variables, check=True, timeout=60)
+    assert (tmp_path / "mail").read_text() == "-s uStreamer on host: the nightly jobs ended with 3 root\nthe end\n"
+
+
 def test_the_night_begins_after_midnight_utc_and_is_caught_up() -> None:
     timer = sections("ustreamer-nightly.timer")["Timer"]
     assert re.fullmatch(r"\*-\*-\* 0[1-9]:\d\d:00 UTC", timer["OnCalendar"])
