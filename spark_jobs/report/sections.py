@@ -250,19 +250,17 @@ def ranking(name: str) -> Any:
 
 
 def health(rows: Collected) -> Figures:
-    """``hours``: in how many hours of the day each streamer wrote a record. In a fleet, only streamers with a problem.
-
-    ``has_all_faults``: whether all of those are among the rows.
-    """
+    """``hours``: in how many hours of the day each streamer wrote a record. In a fleet, only streamers with a problem."""
     hours = {row["streamer"]: row["hours"] for row in rows.get("health_hours", [])}
-    sums = rows["health_totals"][0]
+    sums, rest = rows["health_totals"][0], more(rows["health"])
     lines = [row | {"hours": hours.get(row["streamer"])} for row in kept(rows["health"])]
-    faulty = [row for row in lines if row["files_left_out"] or row["records_missing"] or row["restarts"]]
+    if is_fleet(rows):
+        faulty = [row for row in lines if row["files_left_out"] or row["records_missing"] or row["restarts"]]
+        lines, rest = faulty, 0 if len(faulty) < len(lines) else rest
     return {
-        "has_all_faults": len(faulty) < len(lines) or not more(rows["health"]),
         "totals": {name: value or 0 for name, value in sums.items()},
-        "rows": faulty if is_fleet(rows) else lines,
-        "more": sums["streamers"] - len(faulty if is_fleet(rows) else lines),
+        "rows": lines,
+        "more": rest,
         "clocks": [{name: row[name] for name in ("streamer", "clock_skew_ms", "skew_against")} for row in rows["clocks"]],
         "more_clocks": more(rows["clocks"]),
     }

@@ -101,9 +101,9 @@ def _streamers(figures: Figures) -> tuple[list[Figures], bool]:
     health, fan_out = figures["health"], figures["fan_out"]
     more = False
     if health:
-        more = not health["has_all_faults"]
         for row in health["rows"]:
             faults = {name: row[name] for name in ("files_left_out", "records_missing") if row[name]}
+            more = bool(faults and health["more"])
             if faults:
                 found[row["streamer"]] = faults
         for row in health["clocks"]:
