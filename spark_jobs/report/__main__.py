@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.report --output TABLES --date D --to DIR``."""
+"""``python -m spark_jobs.report --output TABLES --date D --to DIR [--streamer NAME]``."""
 
 import argparse
 import datetime
@@ -9,6 +9,7 @@ from spark_jobs import arguments, formats, tables
 from spark_jobs.iceberg_tables import CatalogError
 from spark_jobs.java import JavaMissingError
 from spark_jobs.report import write
+from spark_jobs.report.reading import known
 from spark_jobs.session import PackagesMissingError, session
 from spark_jobs.storage import Storage
 
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder for the report, anywhere that Spark can write (file:, s3a:, hdfs:, abfs:)",
     )
     arguments.add_format(parser)
+    parser.add_argument("--streamer", metavar="NAME", help="only what the tables say of this one: a vehicle's gateway")
     given = parser.parse_args(argv)
     arguments.check_format(parser, given)
     try:
@@ -41,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not any(given.date in store.dates(table) for table in tables.TABLES.values()):
             sys.stderr.write(f"{output} has no tables of {given.date}: expected those of the nightly jobs\n")
             return 2
-        paths = write(spark, given.output, given.date, given.to, store)
+        if given.streamer is not None and not known(store, given.date, given.streamer):
+            sys.stderr.write(f"{output} has nothing of {given.streamer!r} on {given.date} or the 14 days before\n")
+            return 2
+        paths = write(spark, given.output, given.date, given.to, store, given.streamer)
     except (JavaMissingError, PackagesMissingError, CatalogError, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 2

@@ -67,7 +67,7 @@ def short(value: float) -> str:
 
 def hourly_stack(volume: dict[str, Any]) -> Markup:
     """Messages per hour, stacked, with the busiest route at the bottom."""
-    series = [*((row, f"{row['route']} · {row['streamer']}") for row in volume["routes"])]
+    series = [*((row, lane(row)) for row in volume["routes"])]
     if volume["others"]:
         series.append((volume["others"], f"{volume['others']['routes']} more routes"))
     scale = ticks(max(volume["hours"]))
@@ -96,6 +96,12 @@ def hourly_stack(volume: dict[str, Any]) -> Markup:
     parts.append(_text("50%", bottom + 38, "middle", "hour of the day, UTC"))
     description = f"Stacked bars, one for each hour; the busiest hour has {count(max(volume['hours']))} messages."
     return svg("chart", "Messages per hour by route", description, bottom + 46, joined(parts))
+
+
+def lane(row: dict[str, Any]) -> str:
+    """The name of a route with its streamer; without one where it is summed up over a fleet."""
+    name = row["route"] or "no route"
+    return name if row["streamer"] is None else f"{name} · {row['streamer']}"
 
 
 def _patterns() -> Markup:

@@ -1,9 +1,10 @@
 """The figures of a date: the only source of both the page and the JSON. Pure: collected rows in, one plain dict out.
 
-Keys of the dict: ``date`` (ISO), ``created`` (ISO, UTC), ``streamers`` (at most `STREAMERS` names; ``more_streamers`` counts
-the others), ``days`` (the 15 dates of every trend, the last of which is the report's), ``missing`` (tables that were not
-written for the date), ``key`` (the key figures), and each section of `SECTIONS`, None if its table is missing. All values
-fit JSON.
+Keys of the dict: ``date`` (ISO), ``created`` (ISO, UTC), ``streamer`` (the only one that this is about, or None),
+``is_fleet`` (whether there are so many that sections are about all of them together), ``streamers`` (at most
+`reading.STREAMERS` names; ``more_streamers`` counts the others), ``days`` (the 15 dates of every trend, the last of which is
+the report's), ``missing`` (tables that were not written for the date), ``key`` (the key figures), and each section of
+`SECTIONS`, None if its table is missing, or if it is about a fleet and there is none. All values fit JSON.
 """
 
 import datetime
@@ -11,13 +12,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from spark_jobs import tables
 from spark_jobs.batch import TREND_DAYS
-from spark_jobs.report import sections
-from spark_jobs.report.reading import STREAMERS, TABLE_OF, Collected
+from spark_jobs.report import fleet, reading, sections
+from spark_jobs.report.reading import ABOUT_STREAMERS, Collected
 from spark_jobs.report.sections import Figures
 from spark_jobs.schema import FAILURES
 
 SECTIONS = (
+    "fleet",
+    "worst",
+    "silent",
+    "cohorts",
+    "links",
+    "completeness",
     "volume",
     "outcomes",
     "changes",
@@ -37,11 +45,20 @@ SECTIONS = (
 )
 
 
-def figures(rows: Collected, date: datetime.date, created: datetime.datetime) -> Figures:
-    """Everything in the report of ``date``. ``created``: when the report was created, with a time zone."""
+def figures(rows: Collected, date: datetime.date, created: datetime.datetime, streamer: str | None = None) -> Figures:
+    """Everything in the report of ``date``, or of one streamer on it.
+
+    ``created``: when the report was created, with a time zone.
+    """
     days = [str(date - datetime.timedelta(days=back)) for back in range(TREND_DAYS, -1, -1)]
     by_day = {str(row["date"]): row for row in rows.get("days", [])}
     built: Figures = {
+        "fleet": _section(rows, lambda r: sections.fleet(r, days), "route_days") if sections.is_fleet(rows) else None,
+        "worst": _section(rows, sections.worst, "worst"),
+        "silent": _section(rows, sections.silent, "silent"),
+        "cohorts": _section(rows, sections.cohorts, "cohorts"),
+        "links": _section(rows, sections.links, "links"),
+        "completeness": _section(rows, sections.completeness, "completeness"),
         "volume": _section(rows, sections.volume, "routes"),
         "outcomes": _section(rows, sections.outcomes, "routes"),
         "changes": _section(rows, sections.changes, "changes"),
@@ -57,17 +74,24 @@ def figures(rows: Collected, date: datetime.date, created: datetime.datetime) ->
         "ttl_margin": _section(rows, sections.ranking("ttl_margin"), "ttl_margin"),
         "redelivery": _section(rows, sections.ranking("redelivery"), "redelivery"),
         "talkers": _section(rows, sections.talkers, "talkers"),
-        "health": _section(rows, lambda r: sections.health(r, r.get("routes", [])), "health"),
+        "health": _section(rows, sections.health, "health"),
     }
-    streamers = sorted({row["streamer"] for name in ("routes", "health") for row in rows.get(name, [])})
+    named = rows.get("streamers", [])
+    streamers = [row["streamer"] for row in named]
     lost: list[float | None] = sections.lost_trend(rows, days) if "audit_days" in rows else [None] * len(days)
+    if streamer is not None and built["worst"]:  # of one streamer, only the day itself is counted
+        here = built["worst"]["rows"]
+        lost = [*[None] * (len(days) - 1), sections.total(here, "handed_over", "never_came")]
+    wanted = set(tables.TABLES if streamer is None else ABOUT_STREAMERS)
     head: Figures = {
         "date": str(date),
         "created": created.astimezone(datetime.UTC).isoformat(timespec="seconds"),
-        "streamers": streamers[:STREAMERS],
-        "more_streamers": max(len(streamers), _streamers(built)) - len(streamers[:STREAMERS]),
+        "streamer": streamer,
+        "is_fleet": sections.is_fleet(rows),
+        "streamers": streamers,
+        "more_streamers": sections.more(named),
         "days": days,
-        "missing": sorted({table.name for name, table in TABLE_OF.items() if name not in rows}),
+        "missing": sorted(wanted - {table.name for name, table in _TABLE_OF.items() if name in rows}),
         "key": _key(built, days, by_day if "days" in rows else None, lost),
     }
     plain: Figures = _plain(head | built)
@@ -78,8 +102,7 @@ def _section(rows: Collected, build: Callable[[Collected], Figures], query: str)
     return build(rows) if query in rows else None
 
 
-def _streamers(built: Figures) -> int:
-    return int(built["health"]["totals"]["streamers"]) if built["health"] else 0
+_TABLE_OF = reading.TABLE_OF | fleet.TABLE_OF
 
 
 def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None, lost: list[float | None]) -> list[Figures]:

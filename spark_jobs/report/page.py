@@ -29,6 +29,7 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "us": numbers.duration_us,
     "ms": lambda value: numbers.duration_us(None if value is None else value * 1000),
     "bytes": numbers.size,
+    "s": lambda value: numbers.duration_us(None if value is None else value * 1_000_000),
     "decimal": numbers.decimal,
     "score": lambda value: numbers.decimal(value, 1),
 }
@@ -41,6 +42,7 @@ def render(figures: Figures) -> str:
     )
     environment.globals.update(
         number=number,
+        clock=clock,
         charts=charts,
         level=level,
         measure=measure,
@@ -58,7 +60,57 @@ def render(figures: Figures) -> str:
     level_, why = sentences.verdict(figures)
     title = numbers.long_date(datetime.date.fromisoformat(figures["date"]))
     summary, css = sentences.sentences(figures), Markup(_template("page.css"))
-    return page.render(f=figures, css=css, summary=summary, level_=level_, why=why, title=title)
+    return page.render(f=figures, css=css, summary=summary, level_=level_, why=why, title=title, shown=shown(figures))
+
+
+_LABELS = {
+    "fleet": "Fleet",
+    "worst": "Not well",
+    "silent": "Silent",
+    "cohorts": "Versions",
+    "links": "Links",
+    "completeness": "Completeness",
+}
+_LABELS_ALWAYS = {
+    "volume": "Volume",
+    "outcomes": "Outcomes",
+    "latency": "Latency",
+    "dead-letters": "Dead letters",
+    "matrix": "Traffic",
+    "audit": "Audit",
+    "findings": "Findings",
+    "fan-out": "Broadcasts",
+    "slo": "Objectives",
+    "anomalies": "Anomalies",
+    "ttl": "Time to live",
+    "redelivery": "Redelivery",
+    "talkers": "Top talkers",
+    "health": "Trace health",
+}
+
+
+def shown(figures: Figures) -> dict[str, str]:
+    """The sections of the page with their labels: without those that would say nothing, of a few streamers or of one."""
+    fleet, one = figures["is_fleet"], figures["streamer"] is not None
+    says = {
+        "fleet": fleet and figures["fleet"] is not None,
+        "worst": fleet and figures["worst"] is not None,
+        "silent": not one and bool(figures["silent"] and figures["silent"]["rows"]),
+        "cohorts": bool(figures["cohorts"] and len(figures["cohorts"]["rows"]) > 1),
+        "links": bool(figures["links"] and figures["links"]["rows"]),
+        "completeness": True,
+        "audit": not one,
+        "fan-out": not one,
+    }
+    first, last = (_LABELS, _LABELS_ALWAYS) if fleet else ({"silent": "Silent"} | _LABELS_ALWAYS, _LABELS)
+    return {name: label for name, label in (first | last).items() if says.get(name, True)}
+
+
+def clock(time: str | None, date: str) -> Markup:
+    """The time of day of a moment in the figures, to the second; with its day if that is not ``date``."""
+    if time is None:
+        return Markup('<span class="none">{}</span>').format(numbers.MISSING)
+    return Markup("{}").format(time[11:19] if time.startswith(date) else f"{time[5:10]} {time[11:19]}")
 
 
 def _sum_of(row: Figures, names: tuple[str, ...]) -> int:

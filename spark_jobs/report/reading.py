@@ -1,13 +1,15 @@
 """Queries the tables for the report, with Arrow and without Spark: they are small, and each query of Spark's has its price.
 
-`collect` is the only place of the report that reads tables. It returns plain rows under the names of `TABLE_OF`, without
-those whose table was not written. A fleet's tables can be large, so they are read in chunks, and every
-query is either a sum over few groups or the top of a ranking, with the number of all rows in `TOTAL`.
+`ReportTables` is the only place of the report that reads tables. `collect` returns plain rows under the names of `TABLE_OF`,
+without those whose table was not written. A fleet's tables can be large, so they are read in chunks, and
+every query is either a sum over few groups or the top of a ranking, with the number of all rows in `TOTAL`. Where there are
+more than `FEW` streamers, routes of the same name are summed up over all of them.
 """
 
 import datetime
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -33,6 +35,10 @@ OBJECTIVES = 40
 ANOMALIES = 20
 TALKERS = 10
 STREAMERS = 30
+FEW = 8
+"""More streamers than these are a fleet: it is told by route over all of them, and by those that are not well."""
+FLEET_ROWS = 10
+"""Of a ranking of single routes in a fleet, where it is one of many."""
 CLOCKS = 3
 CLOCK_MS = 1000
 """A clock that is so far from the others is told: what has a time to live expires too early or too late there."""
@@ -45,25 +51,76 @@ Key = tuple[str, str]
 
 
 class ReportTables:
-    """The published tables, for the report of one date."""
+    """The published tables, for the report of one date.
 
-    def __init__(self, store: TableStore, date: datetime.date) -> None:
-        self._store, self.date = store, date
+    With ``streamer``, only the rows about that one: those of its own, and findings at it. Tables without either are as if
+    they were not written.
+    """
+
+    def __init__(self, store: TableStore, date: datetime.date, streamer: str | None = None) -> None:
+        self._store, self.date, self.streamer = store, date, streamer
         self._dates = {name: set(store.dates(table)) for name, table in tables.TABLES.items()}
 
     def has(self, table: tables.Table) -> bool:
         """Whether the table was written for the report's date, even without rows."""
-        return self.date in self._dates[table.name]
+        is_about = self.streamer is None or table.name in ABOUT_STREAMERS
+        return is_about and self.date in self._dates[table.name]
 
     def day(self, table: tables.Table, date: datetime.date | None = None) -> Iterator[pa.Table]:
         """The rows of the report's date, or of another one, in chunks. The first has the columns at least."""
-        yield from (_whole(_in_utf8(chunk), table) for chunk in self._store.chunks(table, date or self.date))
+        rows = (_whole(_in_utf8(chunk), table) for chunk in self._store.chunks(table, date or self.date))
+        return rows if self.streamer is None else (_about(self.streamer, chunk) for chunk in rows)
 
     def trend(self, table: tables.Table) -> Iterator[tuple[datetime.date, Iterator[pa.Table]]]:
         """The report's date and the 14 days before it, each with its rows; without the days that were never written."""
         for date in days(self.date, -TREND_DAYS, 0):
             if date in self._dates[table.name]:
                 yield date, self.day(table, date)
+
+    @cached_property
+    def route_days(self) -> list[tuple[datetime.date, pa.Table]]:
+        """What each route carried on the report's date and the 14 days before it, summed up over all streamers."""
+        sums = ("messages", "bytes", *OUTCOMES, "redelivered")
+        return [(date, grouped(chunks, ["route"], sums)) for date, chunks in self.trend(tables.ROUTE_HOURLY)]
+
+    @cached_property
+    def streamers(self) -> pa.Array:
+        """The names of those with records that day, or with trace files that were left out, in order."""
+        about = [table for table in (tables.ROUTE_HOURLY, tables.STREAMER_HEALTH) if self.has(table)]
+        found = [pc.unique(chunk["streamer"]) for table in about for chunk in self.day(table)]
+        names = pc.unique(pa.chunked_array(found, pa.string())) if found else pa.array([], pa.string())
+        return names.drop_null().sort()
+
+    @property
+    def is_fleet(self) -> bool:
+        return len(self.streamers) > FEW
+
+
+ABOUT_STREAMERS = {
+    name: table
+    for name, table in tables.TABLES.items()
+    if "streamer" in table.columns or table is tables.DELIVERY_AUDIT_DETAIL
+}
+"""Those from which the page of one streamer is made."""
+
+
+def known(store: TableStore, date: datetime.date, streamer: str) -> bool:
+    """Whether the streamer wrote anything on the date or on the 14 days before, as far as the tables say."""
+    report = ReportTables(store, date, streamer)
+    about = (tables.ROUTE_HOURLY, tables.STREAMER_HEALTH)
+    return any(len(chunk) for table in about for _, chunks in report.trend(table) for chunk in chunks)
+
+
+def _about(streamer: str, chunk: pa.Table) -> pa.Table:
+    if "streamer" in chunk.column_names:
+        return chunk.filter(pc.equal(chunk["streamer"], streamer))
+    listed = [pc.fill_null(pc.match_substring(listed, f",{streamer},"), False) for listed in _lists(chunk)]
+    return chunk.filter(pc.or_(*listed))
+
+
+def _lists(chunk: pa.Table) -> list[Any]:
+    """The lists of streamers of findings, with a comma around each name."""
+    return [pc.binary_join_element_wise("", chunk[name], "", ",") for name in ("streamers", "missing_at")]
 
 
 def _whole(rows: pa.Table, table: tables.Table) -> pa.Table:
@@ -88,7 +145,7 @@ def _in_utf8(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _grouped(chunks: Chunks, keys: Sequence[str], sums: Sequence[str], largest: Sequence[str] = ()) -> pa.Table:
+def grouped(chunks: Chunks, keys: Sequence[str], sums: Sequence[str], largest: Sequence[str] = ()) -> pa.Table:
     """One row for each group, with sums and maxima under the columns' own names."""
     wanted = [*((name, "sum") for name in sums), *((name, "max") for name in largest)]
 
@@ -99,7 +156,7 @@ def _grouped(chunks: Chunks, keys: Sequence[str], sums: Sequence[str], largest: 
     return group(pa.concat_tables([group(chunk) for chunk in chunks], promote_options="permissive"))
 
 
-def _top(chunks: Chunks, order: Sequence[Key], rows: int) -> pa.Table:
+def top(chunks: Chunks, order: Sequence[Key], rows: int) -> pa.Table:
     """The first rows by `order`, with the number of all rows in `TOTAL`."""
     kept, total = None, 0
     for chunk in chunks:
@@ -123,17 +180,17 @@ def _sortable(rows: pa.Table, order: Sequence[Key]) -> tuple[pa.Table, list[Key]
     return pa.table(columns), keys
 
 
-def _up(*names: str) -> list[Key]:
+def up(*names: str) -> list[Key]:
     return [(name, "ascending") for name in names]
 
 
-def _down(*names: str) -> list[Key]:
+def down(*names: str) -> list[Key]:
     return [(name, "descending") for name in names]
 
 
-def _names(*names: str) -> list[Key]:
+def by_name(*names: str) -> list[Key]:
     """Ties are broken by name, so that two runs give the same page."""
-    return _up("streamer", *names)
+    return up("streamer", *names)
 
 
 def _with(rows: pa.Table, name: str, values: Any) -> pa.Table:
@@ -142,24 +199,32 @@ def _with(rows: pa.Table, name: str, values: Any) -> pa.Table:
 
 def _days(report: ReportTables) -> Rows:
     names = ("messages", "bytes", *OUTCOMES, "redelivered")
-    found: Rows = []
-    for date, chunks in report.trend(tables.ROUTE_HOURLY):
-        found += [{"date": date} | row for row in _grouped(chunks, [], names).to_pylist() if row["messages"] is not None]
-    return found
+    days = ((date, grouped([routes], [], names)) for date, routes in report.route_days)
+    return [{"date": date} | row for date, rows in days for row in rows.to_pylist() if row["messages"] is not None]
 
 
 def _routes(report: ReportTables) -> Rows:
-    """One row per streamer and route, with its messages by hour."""
+    """One row per streamer and route, with its messages by hour. In a fleet per route, with the number of its streamers."""
     sums = ("messages", "bytes", *OUTCOMES)
-    rows = _grouped(report.day(tables.ROUTE_HOURLY), ["streamer", "route", "hour"], sums)
-    found = {_route(row): row for row in _grouped([rows], ["streamer", "route"], sums).to_pylist()}
-    for row in rows.select(["streamer", "route", "hour", "messages"]).to_pylist():
+    keys = ["route"] if report.is_fleet else ["streamer", "route"]
+    rows = grouped(report.day(tables.ROUTE_HOURLY), [*keys, "hour"], sums)
+    found = {_route(row): row | {"streamer": row.get("streamer")} for row in grouped([rows], keys, sums).to_pylist()}
+    for row in rows.select([*keys, "hour", "messages"]).to_pylist():
         found[_route(row)].setdefault("by_hour", []).append({"hour": row["hour"], "messages": row["messages"]})
+    if report.is_fleet:
+        each = grouped(report.day(tables.ROUTE_HOURLY), ["route", "streamer"], [])
+        for row in each.group_by("route").aggregate([("streamer", "count")]).to_pylist():
+            found[_route(row)]["streamers"] = row["streamer_count"]
     return list(found.values())
 
 
-def _route(row: dict[str, Any]) -> tuple[str, str]:
-    return row["streamer"], row["route"]
+def _streamers(report: ReportTables) -> Rows:
+    """The first names, with the number of all in `TOTAL`."""
+    return [{"streamer": name, TOTAL: len(report.streamers)} for name in report.streamers[:STREAMERS].to_pylist()]
+
+
+def _route(row: dict[str, Any]) -> tuple[str | None, str | None]:
+    return row.get("streamer"), row["route"]
 
 
 def _latency(chunk: pa.Table) -> pa.Table:
@@ -177,7 +242,7 @@ _LATENCIES = ("messages", "p50_us", "p90_us", "p99_us", "max_us")
 def _latency_rows(report: ReportTables) -> Chunks:
     """One row per streamer and route, both measures side by side."""
     names = [f"{measure}_{name}" for measure in ("latency", "queue_wait") for name in _LATENCIES]
-    rows = _grouped(map(_latency, report.day(tables.LATENCY_DAILY)), ["streamer", "route"], [], names)
+    rows = grouped(map(_latency, report.day(tables.LATENCY_DAILY)), ["streamer", "route"], [], names)
     return [rows.filter(pc.greater(rows["latency_messages"], 0))]
 
 
@@ -188,8 +253,9 @@ def _latency_hourly(report: ReportTables) -> Rows:
         for chunk in report.day(tables.LATENCY):
             yield chunk.filter(pc.greater(chunk["messages"], 0))
 
-    volumes = _grouped(hours(), ["streamer", "route"], ["messages"])
-    busiest = _top([volumes], [*_down("messages"), *_names("route")], HOURLY_ROUTES)
+    volumes = grouped(hours(), ["streamer", "route"], ["messages"])
+    wanted = HOURLY_ROUTES // 2 if report.is_fleet else HOURLY_ROUTES
+    busiest = top([volumes], [*down("messages"), *by_name("route")], wanted)
     found = {_route(row): row | {"by_hour": []} for row in busiest.drop_columns([TOTAL]).to_pylist()}
     names = ("hour", "latency_p50_us", "latency_p99_us")
     for chunk in hours():
@@ -203,7 +269,7 @@ def _latency_hourly(report: ReportTables) -> Rows:
 def _dead_letter_days(report: ReportTables) -> Rows:
     found: Rows = []
     for date, chunks in report.trend(tables.DEAD_LETTERS):
-        found += [{"date": date} | row for row in _grouped(chunks, ["outcome", "ucode"], ["messages"]).to_pylist()]
+        found += [{"date": date} | row for row in grouped(chunks, ["outcome", "ucode"], ["messages"]).to_pylist()]
     return found
 
 
@@ -214,15 +280,16 @@ def _audit_days(report: ReportTables) -> Rows:
             chunk.append_column("crowded", pc.if_else(pc.is_null(chunk["src_authority"]), chunk["messages"], 0))
             for chunk in chunks
         )
-        rows = _grouped(told, ["status"], ["messages", "copies", "crowded"], ["latency_max_us"])
+        rows = grouped(told, ["status"], ["messages", "copies", "crowded"], ["latency_max_us"])
         found += [{"date": date} | row for row in rows.to_pylist()]
     return found
 
 
 def _authorities(report: ReportTables, column: str) -> Rows:
     """The authorities with the most messages, with the number of all in `TOTAL`."""
-    axis = _grouped(report.day(tables.TRAFFIC_MATRIX), [column], ["messages"]).rename_columns(["name", "messages"])
-    return list(_top([axis], [*_down("messages"), *_up("name")], MATRIX).to_pylist())
+    axis = grouped(report.day(tables.TRAFFIC_MATRIX), [column], ["messages"]).rename_columns(["name", "messages"])
+    wanted = MATRIX // 2 if report.is_fleet else MATRIX
+    return list(top([axis], [*down("messages"), *up("name")], wanted).to_pylist())
 
 
 def _matrix(report: ReportTables, named: dict[str, Rows]) -> Rows:
@@ -238,7 +305,7 @@ def _matrix(report: ReportTables, named: dict[str, Rows]) -> Rows:
                 columns[column] = pc.if_else(known, chunk[column], pa.scalar(None, pa.string()))
             yield pa.table(columns)
 
-    return list(_grouped(gathered(), keys, ["messages", "failed"]).to_pylist())
+    return list(grouped(gathered(), keys, ["messages", "failed"]).to_pylist())
 
 
 def _audit_pairs(report: ReportTables) -> Chunks:
@@ -251,7 +318,7 @@ def _audit_pairs(report: ReportTables) -> Chunks:
                 columns[name] = pc.if_else(pc.equal(chunk["status"], name), chunk["messages"], 0)
             yield pa.table(columns)
 
-    rows = _grouped(by_status(), ["src_authority", "sink_authority"], tables.STATUSES)
+    rows = grouped(by_status(), ["src_authority", "sink_authority"], tables.STATUSES)
     return [rows.filter(pc.greater(rows["lost"], 0))]
 
 
@@ -261,33 +328,41 @@ def _findings(report: ReportTables) -> Rows:
     for finding in sorted(tables.FINDINGS):
         chunks = report.day(tables.DELIVERY_AUDIT_DETAIL)
         of_finding = (chunk.filter(pc.equal(chunk["finding"], finding)) for chunk in chunks)
-        found += _top(of_finding, _up("msg_ts", "msg_id"), EXAMPLES).to_pylist()
+        found += top(of_finding, up("msg_ts", "msg_id"), EXAMPLES).to_pylist()
     return found
 
 
 def _health_totals(report: ReportTables) -> Rows:
     chunks = list(report.day(tables.STREAMER_HEALTH))
-    (sums,) = _grouped(chunks, [], ["records", "restarts", "gaps", "records_missing", "files_left_out"]).to_pylist()
+    (sums,) = grouped(chunks, [], ["records", "restarts", "gaps", "records_missing", "files_left_out"]).to_pylist()
     return [sums | {"streamers": sum(map(len, chunks))}]
 
 
 def _fan_out_totals(report: ReportTables) -> Rows:
     sums = ["publishes", "expected", "missing", "incomplete"]
-    return list(_grouped(report.day(tables.FAN_OUT), [], sums).to_pylist())
+    return list(grouped(report.day(tables.FAN_OUT), [], sums).to_pylist())
 
 
 def _lacking(report: ReportTables) -> Rows:
     """The gateways that lack most of what is published to many."""
-    rows = _grouped(report.day(tables.FAN_OUT_MISSING), ["streamer"], ["missing"])
-    return list(_top([rows], [*_down("missing"), *_names()], PAIRS).to_pylist())
+    rows = grouped(report.day(tables.FAN_OUT_MISSING), ["streamer"], ["missing"])
+    return list(top([rows], [*down("missing"), *by_name()], PAIRS).to_pylist())
 
 
 def _talkers(report: ReportTables) -> Rows:
     found: Rows = []
     for by in ("messages", "bytes"):
         ranked = (chunk.filter(pc.equal(chunk["by"], by)) for chunk in report.day(tables.TOP_TALKERS))
-        found += _top(ranked, [*_down(by), *_names("src_authority", "src_ue_id")], TALKERS).drop_columns([TOTAL]).to_pylist()
+        found += top(ranked, [*down(by), *by_name("src_authority", "src_ue_id")], TALKERS).drop_columns([TOTAL]).to_pylist()
     return found
+
+
+def _health_hours(report: ReportTables, shown: Rows) -> Rows:
+    """In how many hours these streamers wrote a record."""
+    names = pa.array([row["streamer"] for row in shown], pa.string())
+    chunks = report.day(tables.ROUTE_HOURLY)
+    hours = grouped((chunk.filter(pc.is_in(chunk["streamer"], names)) for chunk in chunks), ["streamer", "hour"], [])
+    return list(hours.group_by("streamer").aggregate([("hour", "count")]).rename_columns(["streamer", "hours"]).to_pylist())
 
 
 QUERIES: dict[str, tuple[tables.Table, Callable[[ReportTables], Rows]]] = {
@@ -342,46 +417,59 @@ _BY = "rank_by"
 
 
 class Ranking(NamedTuple):
-    """The first ``rows`` of a table by ``order``; ``chunk`` filters each chunk and adds `_BY`."""
+    """The first ``rows`` of a table by ``order``; ``chunk`` filters each chunk and adds `_BY`.
+
+    ``none_left_out``: False if a fleet's report is without the rows whose `_BY` is 0, and has `FLEET_ROWS` of the others.
+    """
 
     table: tables.Table
     rows: int
     order: Sequence[Key]
     chunk: Callable[[pa.Table], pa.Table] = lambda chunk: chunk
+    none_left_out: bool = True
+
+    def of(self, report: ReportTables) -> Rows:
+        """The ranking of the report's date."""
+        chunks = map(self.chunk, report.day(self.table))
+        if self.none_left_out or not report.is_fleet:
+            return list(top(chunks, self.order, self.rows).to_pylist())
+        some = (chunk.filter(pc.greater(chunk[_BY], 0)) for chunk in chunks)
+        return list(top(some, self.order, FLEET_ROWS).to_pylist())
 
 
-_LETTER = _names("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
+_BUSIEST = [*down("latency_messages"), *by_name("route")]
+_LETTER = by_name("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
 
 RANKINGS = {
     "changes": Ranking(
         tables.OUTCOMES_TABLE,
         CHANGES,
-        [*_down(_BY), *_names("route", "src_authority", "sink_authority", "outcome", "ucode")],
+        [*down(_BY), *by_name("route", "src_authority", "sink_authority", "outcome", "ucode")],
         _changes,
     ),
-    "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, [*_down("messages"), *_LETTER]),
+    "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, [*down("messages"), *_LETTER]),
     "health": Ranking(
         tables.STREAMER_HEALTH,
         STREAMERS,
-        [*_down("files_left_out", "records_missing", "restarts", _BY), *_names()],
+        [*down("files_left_out", "records_missing", "restarts", _BY), *by_name()],
         _health,
     ),
-    "clocks": Ranking(tables.STREAMER_HEALTH, CLOCKS, [*_down(_BY), *_names()], _clocks),
+    "clocks": Ranking(tables.STREAMER_HEALTH, CLOCKS, [*down(_BY), *by_name()], _clocks),
     "fan_out": Ranking(
         tables.FAN_OUT,
         PAIRS,
-        [*_down("missing"), *_up("hour", "src_authority", "src_ue_id", "src_resource_id")],
+        [*down("missing"), *up("hour", "src_authority", "src_ue_id", "src_resource_id")],
         _broadcasts,
     ),
     "slo": Ranking(
         tables.SLO,
         OBJECTIVES,
-        [*_up("met"), *_down("unlimited"), *_up("budget_left"), *_names("route", "objective", "name")],
+        [*up("met"), *down("unlimited"), *up("budget_left"), *by_name("route", "objective", "name")],
         lambda chunk: _with(chunk, "unlimited", pc.is_valid(chunk["budget_left"]).cast(pa.int8())),
     ),
-    "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, [*_down(_BY), *_up("hour"), *_names("route", "metric")], _anomalies),
-    "ttl_margin": Ranking(tables.TTL_MARGIN, ROUTES, [*_down(_BY, "messages"), *_names("route")], _margins),
-    "redelivery": Ranking(tables.REDELIVERY, ROUTES, [*_down(_BY, "messages"), *_names("route")], _repeated),
+    "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, [*down(_BY), *up("hour"), *by_name("route", "metric")], _anomalies),
+    "ttl_margin": Ranking(tables.TTL_MARGIN, ROUTES, [*down(_BY, "messages"), *by_name("route")], _margins, False),
+    "redelivery": Ranking(tables.REDELIVERY, ROUTES, [*down(_BY, "messages"), *by_name("route")], _repeated, False),
 }
 
 TABLE_OF = (
@@ -389,37 +477,46 @@ TABLE_OF = (
     | {name: each.table for name, each in RANKINGS.items()}
     | {
         "latency": tables.LATENCY_DAILY,
+        "slowest": tables.LATENCY_DAILY,
+        "health_hours": tables.ROUTE_HOURLY,
         "audit_pairs": tables.DELIVERY_AUDIT,
     }
 )
 """The table behind each name in the result of `collect`."""
 
 
-def collect(store: TableStore, date: datetime.date) -> Collected:
+def collect(report: ReportTables) -> Collected:
     """The rows of every query whose table was written for the date."""
-    report = ReportTables(store, date)
     rows: dict[str, Rows] = {name: query(report) for name, (table, query) in QUERIES.items() if report.has(table)}
-    for name, ranking in RANKINGS.items():
-        if report.has(ranking.table):
-            chunks = map(ranking.chunk, report.day(ranking.table))
-            rows[name] = _top(chunks, ranking.order, ranking.rows).to_pylist()
+    if report.has(tables.ROUTE_HOURLY) or report.has(tables.STREAMER_HEALTH):
+        rows["streamers"] = _streamers(report)
+    rows |= {name: ranking.of(report) for name, ranking in RANKINGS.items() if report.has(ranking.table)}
     if report.has(tables.LATENCY_DAILY):
-        order = [*_down("latency_messages"), *_names("route")]
-        rows["latency"] = _top(_latency_rows(report), order, ROUTES).to_pylist()
+        wanted = HOURLY_ROUTES if report.is_fleet else ROUTES
+        rows["latency"] = top(_latency_rows(report), _BUSIEST, wanted).to_pylist()
+        if report.is_fleet:
+            slowest = [*down("latency_p99_us"), *_BUSIEST]
+            rows["slowest"] = top(_latency_rows(report), slowest, FLEET_ROWS).to_pylist()
     if report.has(tables.DELIVERY_AUDIT):
-        order = [*_down("lost"), *_up("src_authority", "sink_authority")]
-        rows["audit_pairs"] = _top(_audit_pairs(report), order, PAIRS).to_pylist()
+        order = [*down("lost"), *up("src_authority", "sink_authority")]
+        rows["audit_pairs"] = top(_audit_pairs(report), order, PAIRS).to_pylist()
     if report.has(tables.SLO):
         met = sum(pc.sum(chunk["met"]).as_py() or 0 for chunk in report.day(tables.SLO))
         rows["slo_met"] = [{"objectives": met}]
     if "sources" in rows:
         axes = {"src_authority": rows["sources"], "sink_authority": rows["sinks"]}
         rows["matrix"] = _matrix(report, axes)
+    if "health" in rows and report.has(tables.ROUTE_HOURLY):
+        rows["health_hours"] = _health_hours(report, rows["health"])
+    return plain(rows)
+
+
+def plain(rows: Collected) -> Collected:
+    """Without the columns of the rankings, and with times as text."""
     return {name: list(map(_plain, found)) for name, found in rows.items()}
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Without the columns of the ranking, and with times as text."""
     return {
         name: f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z" if isinstance(value, datetime.datetime) else value
         for name, value in row.items()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_jobs.report.numbers import entity, uuid_text
-from spark_jobs.report.reading import HOURLY_ROUTES, REASONS, ROUTES, TOTAL, Collected, Rows
+from spark_jobs.report.reading import FEW, FLEET_ROWS, HOURLY_ROUTES, REASONS, ROUTES, TOTAL, Collected, Rows
 from spark_jobs.schema import FAILURES, OUTCOMES
 from spark_jobs.tables import FINDINGS, STATUSES
 
@@ -39,6 +39,11 @@ def kept(rows: Rows, *without: str) -> Rows:
     return [{name: value for name, value in row.items() if name not in (TOTAL, *without)} for row in rows]
 
 
+def is_fleet(rows: Collected) -> bool:
+    """Whether there are so many streamers that the report is one of a fleet."""
+    return bool(rows.get("streamers")) and int(rows["streamers"][0][TOTAL]) > FEW
+
+
 def delivered_share(row: dict[str, Any]) -> float | None:
     """Share of messages delivered, of those delivered or failed: other outcomes are not meant to be delivered."""
     due = (row["delivered"] or 0) + sum(row[name] or 0 for name in FAILURES)
@@ -54,7 +59,7 @@ def _hours(rows: Rows) -> list[int]:
 
 
 def _busiest(rows: Rows) -> Rows:
-    return sorted(rows, key=lambda row: (-row["messages"], row["streamer"], row["route"] or ""))
+    return sorted(rows, key=lambda row: (-row["messages"], row["streamer"] or "", row["route"] or ""))
 
 
 def volume(rows: Collected) -> Figures:
@@ -64,6 +69,7 @@ def volume(rows: Collected) -> Figures:
     shown = [
         {
             "streamer": row["streamer"],
+            "streamers": row.get("streamers"),
             "route": row["route"],
             "messages": row["messages"],
             "bytes": row["bytes"],
@@ -84,7 +90,7 @@ def volume(rows: Collected) -> Figures:
 def outcomes(rows: Collected) -> Figures:
     routes = sorted(_busiest(rows["routes"]), key=lambda row: -total([row], *FAILURES))
     lines = [
-        {name: row[name] for name in ("streamer", "route", "messages", *OUTCOMES)}
+        {name: row.get(name) for name in ("streamer", "streamers", "route", "messages", *OUTCOMES)}
         | {"delivered_share": delivered_share(row)}
         for row in routes[:ROUTES]
     ]
@@ -102,9 +108,13 @@ def changes(rows: Collected) -> Figures:
 
 def latency(rows: Collected) -> Figures:
     return {
-        "routes": kept(rows["latency"], "queue_wait_messages", "queue_wait_p90_us", "queue_wait_max_us"),
+        "routes": kept(rows["latency"], *_NOT_SHOWN),
         "more": more(rows["latency"]),
+        "slowest": kept(rows.get("slowest", []), *_NOT_SHOWN),
     }
+
+
+_NOT_SHOWN = ("queue_wait_messages", "queue_wait_p90_us", "queue_wait_max_us")
 
 
 def latency_hourly(rows: Collected) -> Figures:
@@ -222,9 +232,12 @@ def findings(rows: Collected) -> Figures:
 
 
 def slo(rows: Collected) -> Figures:
+    """In a fleet, only objectives that were not met."""
     lines = rows["slo"]
     everything = int(lines[0][TOTAL]) if lines else 0
-    return {"met": rows["slo_met"][0]["objectives"], "objectives": everything, "rows": kept(lines), "more": more(lines)}
+    shown = [row for row in lines if not row["met"]][: 2 * FLEET_ROWS] if is_fleet(rows) else lines
+    met = rows["slo_met"][0]["objectives"]
+    return {"met": met, "objectives": everything, "rows": kept(shown), "more": everything - len(shown)}
 
 
 def ranking(name: str) -> Any:
@@ -236,19 +249,18 @@ def ranking(name: str) -> Any:
     return section
 
 
-def health(rows: Collected, routes: Rows) -> Figures:
-    """``hours``: in how many hours of the day each streamer wrote a record."""
-    hours: dict[str, set[int]] = defaultdict(set)
-    for row in routes:
-        hours[row["streamer"]].update(entry["hour"] for entry in row["by_hour"])
-    sums = rows["health_totals"][0]
-    lines = [
-        row | {"hours": len(hours[row["streamer"]]) if row["streamer"] in hours else None} for row in kept(rows["health"])
-    ]
+def health(rows: Collected) -> Figures:
+    """``hours``: in how many hours of the day each streamer wrote a record. In a fleet, only streamers with a problem."""
+    hours = {row["streamer"]: row["hours"] for row in rows.get("health_hours", [])}
+    sums, rest = rows["health_totals"][0], more(rows["health"])
+    lines = [row | {"hours": hours.get(row["streamer"])} for row in kept(rows["health"])]
+    if is_fleet(rows):
+        faulty = [row for row in lines if row["files_left_out"] or row["records_missing"] or row["restarts"]]
+        lines, rest = faulty, 0 if len(faulty) < len(lines) else rest
     return {
         "totals": {name: value or 0 for name, value in sums.items()},
         "rows": lines,
-        "more": more(rows["health"]),
+        "more": rest,
         "clocks": [{name: row[name] for name in ("streamer", "clock_skew_ms", "skew_against")} for row in rows["clocks"]],
         "more_clocks": more(rows["clocks"]),
     }
@@ -279,3 +291,100 @@ def talkers(rows: Collected) -> Figures:
     return {
         by: [{k: v for k, v in row.items() if k != "by"} for row in lines if row["by"] == by] for by in ("messages", "bytes")
     }
+
+
+def fleet(rows: Collected, days: list[str]) -> Figures:
+    """Per route across all streamers, the busiest first, each with its trend over ``days``; None for days without records.
+
+    Failed: expired, rejected or dead-lettered. Late: expired, or delivered after the time to live. Lost: handed over there,
+    and not seen where it was expected.
+    """
+    carried: dict[str | None, dict[str, Figures]] = defaultdict(dict)
+    for row in rows["route_days"]:
+        carried[row["route"]][str(row["date"])] = row
+    counts = {name: _counts(rows.get(f"{name}_days"), name) for name in ("lost", "late")}
+    streamers = {row["route"]: row.get("streamers") for row in rows["routes"]}
+    lines = []
+    for route, by_day in carried.items():
+        today = by_day[days[-1]]
+        line = {"route": route, "streamers": streamers.get(route), "messages": today["messages"]}
+        line |= {"delivered": today["delivered"], "delivered_share": delivered_share(today)}
+        line |= _with_trend("messages", [by_day[day]["messages"] if day in by_day else None for day in days])
+        line |= _with_trend("failed", [total([by_day[day]], *FAILURES) if day in by_day else None for day in days])
+        for name, found in counts.items():
+            line |= _with_trend(name, [found[day].get(route, 0) if day in found else None for day in days])
+        lines.append(line)
+    lines.sort(key=lambda row: (-row["messages"], row["route"] or ""))
+    return {"routes": lines, "more": int(rows["route_days"][0][TOTAL]) - len(lines) if lines else 0}
+
+
+def _counts(rows: Rows | None, name: str) -> dict[str, dict[str | None, int]]:
+    by_day: dict[str, dict[str | None, int]] = defaultdict(dict)
+    for row in rows or []:
+        by_day[str(row["date"])][row["route"]] = row[name] or 0
+    return by_day
+
+
+def _with_trend(name: str, trend: list[float | None]) -> Figures:
+    return {name: trend[-1], f"{name}_usual": mean(trend[:-1]), f"{name}_trend": trend}
+
+
+def worst(rows: Collected) -> Figures:
+    """The streamers that are least well, with all that is wrong with each; and how many there are of each state."""
+    states = dict(rows["states"][0])
+    streamers = states.pop("streamers")
+    return {
+        "states": states,
+        "streamers": streamers,
+        "rows": kept(rows["worst"], "undelivered"),
+        "more": more(rows["worst"]),
+    }
+
+
+def silent(rows: Collected) -> Figures:
+    """``records``: on a day on which it wrote. ``days``: on how many of the recorded days before it did."""
+    lines = [
+        {name: row[name] for name in ("streamer", "last_ts", "days")}
+        | {"records": row["records"] / row["days"], "usually": bool(row["usually"])}
+        for row in rows["silent"]
+    ]
+    return {"totals": rows["silent_totals"][0], "rows": lines, "more": more(rows["silent"])}
+
+
+_COHORT = ("version", "compiled", "config")
+
+
+def cohorts(rows: Collected) -> Figures:
+    """Each version, form and configuration beside all others together, and its latency on the busiest routes."""
+    everything = {name: value or 0 for name, value in rows["cohort_totals"][0].items()}
+    lines = []
+    for row in rows["cohorts"]:
+        line = {name: row[name] for name in (*_COHORT, "streamers", "messages", *FAILURES, "unconfirmed", "lost")}
+        others = {name: everything[name] - (row[name] or 0) for name in everything}
+        lines.append(line | {"bad_share": _bad_share(row), "others_share": _bad_share(others)})
+    speed = [
+        {name: row[name] for name in ("route", *_COHORT, "streamers", "messages", "latency_p50_us", "latency_p99_us")}
+        for row in rows["cohort_routes"]
+    ]
+    return {"rows": lines, "more": more(rows["cohorts"]), "routes": speed}
+
+
+def _bad_share(row: dict[str, Any]) -> float | None:
+    """The share of messages that failed or were lost, of those that were to be delivered."""
+    due = (row["delivered"] or 0) + total([row], *FAILURES)
+    return total([row], *FAILURES, "lost") / due if due else None
+
+
+def links(rows: Collected) -> Figures:
+    names = ("streamer", "endpoint", "transport", "down_ts", "up_ts", "offline_s", "reason")
+    lines = [{name: row[name] for name in (*names, "piled_up", "piled_up_bytes", "drain_s")} for row in rows["links"]]
+    slow = [{name: row[name] for name in ("streamer", "endpoint", "drain_s")} for row in rows["slow_drain"]]
+    totals = {name: value or 0 for name, value in rows["link_totals"][0].items()}
+    return {"totals": totals, "rows": lines, "more": more(rows["links"]), "slow_drain": slow}
+
+
+def completeness(rows: Collected) -> Figures:
+    """``open``: streamers that lack no record as far as is known, but of which no later record is there yet."""
+    totals = {name: value or 0 for name, value in rows["completeness"][0].items()}
+    totals["open"] = totals["streamers"] - totals["complete"] - totals["lacking"]
+    return {"totals": totals, "rows": kept(rows["incomplete"]), "more": more(rows["incomplete"])}

@@ -19,6 +19,10 @@ IDLE = ("unheard", "sampled_out", "unwanted", "local")
 METRICS = {"messages": "messages", "failed_share": "share of failed messages", "latency_p99_us": "latency (p99)"}
 OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)", "expiry_rate": "expiry rate"}
 _NAME_CHARACTERS = 48
+_LONG_S = 3600
+"""Links that were down for so long are told with the other troubles of a streamer."""
+_ENOUGH = 10
+"""Fewer messages than these may fail by chance."""
 _FAR = 0.2
 """A figure within a fifth of its usual value is "about as usual"."""
 
@@ -30,8 +34,57 @@ def short_name(name: str) -> str:
 
 
 def sentences(figures: Figures) -> list[str]:
-    """Five sentences, in this order: volume, delivery, failures, speed and objectives, trust."""
-    return [_volume(figures), _delivery(figures), _failures(figures), _speed(figures), _trust(figures)]
+    """Five sentences, in this order: volume, delivery, failures, speed and objectives, trust. Of one streamer that is not
+    well, one before them says what is wrong."""
+    first = []
+    if figures["streamer"] is not None and figures["worst"] and figures["worst"]["rows"]:
+        first = [f"{_sentence(listing(troubles(figures['worst']['rows'][0]), shown=9))}."]
+    return [*first, _volume(figures), _delivery(figures), _failures(figures), _speed(figures), _trust(figures)]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def troubles(row: Figures) -> list[str]:
+    """Why a streamer is not well, in words, the gravest first. ``row``: one of the section *worst*."""
+    told = []
+    if row["handed_over"]:
+        told.append(f"{plural(row['handed_over'], 'message')} lost behind it")
+    if row["never_came"]:
+        told.append(f"{plural(row['never_came'], 'message')} lost on the way to it")
+    if row["lacking"]:
+        told.append(f"{plural(row['lacking'], 'broadcast')} missing")
+    if row["is_failing"]:
+        told.append(_failing(row))
+    if row["unmet"]:
+        told.append(f"{plural(row['unmet'], 'objective')} not met")
+    if row["unusual"]:
+        told.append(plural(row["unusual"], "unusual hour"))
+    if row["records_missing"]:
+        told.append(f"{plural(row['records_missing'], 'trace record')} missing")
+    if row["files_left_out"]:
+        told.append(f"{plural(row['files_left_out'], 'trace file')} left out")
+    if row["clock_ms"]:
+        told.append(f"clock {duration_us(abs(row['clock_ms']) * 1000)} {'ahead' if row['clock_ms'] > 0 else 'behind'}")
+    if row["offline_s"] >= _LONG_S:
+        told.append(f"links down for {duration_us(row['offline_s'] * 1e6)}")
+    return told
+
+
+def is_worse(row: Figures) -> bool:
+    """Whether a cohort fails or loses at least twice the share of all others, and enough messages to tell."""
+    bad, others = row["bad_share"], row["others_share"]
+    failed = sum(row[name] or 0 for name in (*REASONS, "lost"))
+    return bad is not None and others is not None and bad >= 2 * others and failed >= _ENOUGH
+
+
+def _failing(row: Figures) -> str:
+    failed = {name: row[name] for name in REASONS if row[name]}
+    most = max(failed, key=lambda name: failed[name])
+    how = f"all {REASONS[most]}" if len(failed) == 1 else f"most {REASONS[most]}"
+    why = f" ({short_name(row['ucode'])})" if row["ucode"] else ""
+    return f"{count(sum(failed.values()))} of {plural(row['due'], 'message')} failed, {how}{why}"
 
 
 class Reason(NamedTuple):
@@ -59,8 +112,11 @@ def judged(figures: Figures) -> tuple[str, list[Reason]]:
     def matter(kind: str, text: str, **counts: int) -> None:
         matters.append(Reason(kind, text, counts))
 
-    if lost := _status(audit, "lost"):
+    if lost := _lost(figures):
         matter("lost", f"{plural(lost, 'message')} lost", messages=lost)
+    if figures["silent"] and (silent := figures["silent"]["totals"]["usual"]):
+        told = f"{plural(silent, 'streamer')} silent" if figures["streamer"] is None else "silent that day"
+        matter("silent", told, streamers=silent)
     if failed := len(figures.get("jobs_failed") or ()):
         matter("jobs_failed", f"{plural(failed, 'job')} failed", jobs=failed)
     if slo and (unmet := slo["objectives"] - slo["met"]):
@@ -79,7 +135,7 @@ def judged(figures: Figures) -> tuple[str, list[Reason]]:
         matter("unusual_hours", plural(unusual, "unusual hour"), hours=unusual)
     if matters:
         return "attention", matters
-    if volume is None or audit is None or slo is None or health is None:
+    if volume is None or (audit is None and figures["streamer"] is None) or slo is None or health is None:
         return "unknown", [Reason("tables_missing", "tables are missing", {})]
     if not volume["messages"]:
         return "unknown", [Reason("no_messages", "no messages were recorded", {})]
@@ -97,6 +153,13 @@ def _all(ranking: Figures) -> int:
 
 def _status(audit: Figures | None, status: str) -> int:
     return next((row["messages"] for row in audit["statuses"] if row["status"] == status), 0) if audit else 0
+
+
+def _lost(figures: Figures) -> int:
+    """Of all streamers, each message once; of one, those that were lost behind it or on the way to it."""
+    if figures["streamer"] is None:
+        return _status(figures["audit"], "lost")
+    return sum(row["handed_over"] + row["never_came"] for row in figures["worst"]["rows"]) if figures["worst"] else 0
 
 
 def key(figures: Figures, name: str) -> Figures:
@@ -130,12 +193,23 @@ def _volume(figures: Figures) -> str:
     if not line["value"]:
         return f"{day}, no message was recorded{against_usual(line)}."
     names = [short_name(name) for name in figures["streamers"]] + [""] * figures["more_streamers"]
-    who = f"{plural(streamers, 'streamer')} ({listing(names)})"
-    return f"{day}, {who} handled {plural(line['value'], 'message')}{against_usual(line)}."
+    who = plural(streamers, "streamer") if figures["is_fleet"] else f"{plural(streamers, 'streamer')} ({listing(names)})"
+    who = who if figures["streamer"] is None else short_name(figures["streamer"])
+    return f"{day}, {who} handled {plural(line['value'], 'message')}{against_usual(line)}{_silent(figures)}."
+
+
+def _silent(figures: Figures) -> str:
+    """Who is silent that usually writes, to follow a sentence; empty if nobody is."""
+    if not figures["silent"] or not (number := figures["silent"]["totals"]["usual"]):
+        return ""
+    names = [short_name(row["streamer"]) for row in figures["silent"]["rows"] if row["usually"]]
+    return f"; silent, though usually not: {listing(names + [''] * (number - len(names)))}"
 
 
 def _delivery(figures: Figures) -> str:
     audit = figures["audit"]
+    if figures["streamer"] is not None:
+        return _delivery_there(figures)
     if audit is None:
         return "Whether messages were lost between streamers is unknown: the table delivery_audit was not written."
     if not audit["messages"]:
@@ -152,6 +226,16 @@ def _delivery(figures: Figures) -> str:
     verb = "was" if lost == 1 else "were"
     against = against_usual(key(figures, "lost"))
     return f"{part}; {plural(lost, 'message')} {verb} handed over but never seen again{against}{_lacking(figures)}."
+
+
+def _delivery_there(figures: Figures) -> str:
+    """The sentence about delivery for one streamer."""
+    if figures["findings"] is None:
+        return "Whether messages were lost there is unknown: the table delivery_audit_detail was not written."
+    share_ = key(figures, "delivered_share")["value"]
+    part = "Nothing there was to be delivered" if share_ is None else f"{share(share_)} of its deliveries succeeded"
+    lost = _lost(figures)
+    return f"{part}, and {plural(lost, 'message')} {'was' if lost == 1 else 'were'} lost behind it or on the way to it."
 
 
 def _lacking(figures: Figures) -> str:

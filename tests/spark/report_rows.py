@@ -4,7 +4,7 @@ import datetime as dt
 import uuid
 from typing import Any
 
-from spark_jobs.schema import OUTCOMES
+from spark_jobs.schema import FAILURES, OUTCOMES
 from spark_jobs.tables import FINDINGS, STATUSES
 
 DAY = dt.date(2026, 11, 20)
@@ -64,9 +64,11 @@ def collected(
         "missing_hours": "13",
         "files_left_out": 2,
     }
-    return {
+    rows: dict[str, list[dict[str, Any]]] = {
         "days": [{"date": day} | sums for day in days],
         "routes": [lane | sums | {"by_hour": hours} for lane in lanes],
+        "streamers": [{"streamer": name, "total_rows": 2} for name in ("gw", authority)],
+        "health_hours": [{"streamer": authority, "hours": 23}],
         "latency": [lane | spans | all_ | {"latency_messages": 90, "queue_wait_messages": 90} for lane in top],
         "latency_hourly": [
             lane
@@ -171,6 +173,41 @@ def collected(
         ],
         "talkers": [talker | {"by": by} for by in ("messages", "bytes")],
     }
+    return rows | of_streamers(authority, route, days)
+
+
+def of_streamers(authority: str, route: str, days: list[dt.date]) -> dict[str, list[dict[str, Any]]]:
+    """What `fleet.collect` gives."""
+    counts = {name: place + 2 for place, name in enumerate(OUTCOMES)}
+    sums = counts | {"messages": sum(counts.values()), "bytes": 12, "redelivered": 5}
+    cohort = {"version": authority, "compiled": False, "config": route, "streamers": 41}
+    trouble = {"streamer": authority, "total_rows": 77, "handed_over": 12, "never_came": 13, "lacking": 14, "due": 900}
+    trouble |= dict.fromkeys(FAILURES, 15) | {"undelivered": 84, "is_failing": True, "unmet": 16, "unusual": 17}
+    trouble |= {"records_missing": 18, "files_left_out": 19, "clock_ms": -2000.0, "offline_s": 7200.0, "ucode": route}
+    link = {"streamer": authority, "endpoint": route, "transport": "mqtt5", "reason": route, "total_rows": 30}
+    link |= {"down_ts": "2026-11-19T23:59:00.000Z", "up_ts": "2026-11-20T02:00:00.000Z", "offline_s": 7200.0}
+    link |= {"piled_up": 800, "piled_up_bytes": 8100, "drain_s": 2.5, "version": "1.3.2", "config": "ab"}
+    links = {"sessions": 30, "streamers": 21, "still": 3, "offline_s": 9000.0, "piled_up": 900, "piled_up_bytes": 9100}
+    whole = {"streamers": 50, "expected": 5100, "seen": 5000, "files_left_out": 6, "complete": 40, "lacking": 7}
+    part = {"streamer": authority, "expected": 510, "seen": 500, "missing": 10, "files_left_out": 6, "hours": 22}
+    return {
+        "route_days": [{"date": day, "route": route, "total_rows": 25} | sums for day in days],
+        "lost_days": [{"date": day, "route": route, "lost": 31 + day.day} for day in days],
+        "late_days": [{"date": day, "route": route, "late": 51 + day.day} for day in days],
+        "worst": [trouble],
+        "states": [{"undelivered": 60, "objectives": 10, "traces": 7, "streamers": 500, "well": 423, "silent": 4}],
+        "silent": [{"streamer": authority, "records": 650, "days": 13, "last_ts": "2026-11-19T05:06:07.000Z", "usually": 1}
+                   | {"total_rows": 9}],
+        "silent_totals": [{"silent": 9, "usual": 4, "recorded": 13}],
+        "cohorts": [cohort | sums | {"lost": 3, "total_rows": 12}, cohort | sums | {"version": None, "lost": 0}],
+        "cohort_totals": [sums | {"messages": 1000, "delivered": 900, "lost": 3}],
+        "cohort_routes": [cohort | {"route": route, "messages": 61, "latency_p50_us": 71, "latency_p99_us": 81}],
+        "links": [link],
+        "link_totals": [links | {"drain_s": 2.5}],
+        "slow_drain": [link],
+        "incomplete": [part | {"until": "2026-11-20T08:12:00.000Z", "total_rows": 10}],
+        "completeness": [whole],
+    }  # fmt: skip
 
 
 def empty() -> dict[str, list[dict[str, Any]]]:
@@ -179,5 +216,11 @@ def empty() -> dict[str, list[dict[str, Any]]]:
     nothing["health_totals"] = [
         dict.fromkeys(("records", "restarts", "gaps", "records_missing", "files_left_out")) | {"streamers": 0}
     ]
+    nothing["silent_totals"] = [dict.fromkeys(("silent", "usual", "recorded"), 0)]
+    nothing["states"] = [dict.fromkeys(("undelivered", "objectives", "traces", "streamers", "well", "silent"), 0)]
+    nothing["cohort_totals"] = [dict.fromkeys(("messages", "lost", "redelivered", *OUTCOMES))]
+    names = ("sessions", "streamers", "still", "offline_s", "piled_up", "piled_up_bytes", "drain_s")
+    nothing["link_totals"] = [dict.fromkeys(names, 0)]
+    nothing["completeness"] = [dict.fromkeys(("streamers", "complete", "lacking"), 0) | {"expected": None, "seen": None}]
     nothing["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"))]
     return nothing

@@ -287,3 +287,11 @@ def make(root: Path) -> None:
     )
     talker = {"streamer": "gw", "src_authority": "veh1", "src_ue_id": 0x10002, "rank": 1, "messages": 100, "bytes": 1000}
     put(root, tables.TOP_TALKERS, [talker | {"by": "messages", "share": 0.8}, talker | {"by": "bytes", "share": 0.75}])
+    cohort = {"version": "1.3.2", "compiled": True, "config": "0a1b", "streamers": 1, "messages": 100, "delivered": 90}
+    put(root, tables.COHORTS, [cohort | {"route": "up", "expired": 4, "lost": 5}])
+    link = {"streamer": "back", "endpoint": "cloud", "down_ts": at("02:00:00"), "up_ts": at("02:00:30"), "offline_s": 30.0}
+    put(root, tables.LINK_SESSIONS, [link | {"reason": "refused", "piled_up": 7, "piled_up_bytes": 70, "drain_s": 0.5}])
+    hours = [{"streamer": "gw", "hour": at_hour, "expected": 6, "seen": 6, "files_left_out": 0} for at_hour in range(24)]
+    until: list[dict[str, Any]] = [{"complete_until": at(f"{n:02}:00:00") + dt.timedelta(hours=1)} for n in range(24)]
+    until[4] = {"complete_until": at("04:10:00"), "seen": 2}
+    put(root, tables.COMPLETENESS, [row | known for row, known in zip(hours, until, strict=True)])

@@ -53,6 +53,7 @@ def test_every_kind_of_reason_is_in_the_schema() -> None:
     told = {each.kind for each in judged(everything)[1]}
     told |= {each.kind for each in judged(figures({}, DAY, MADE))[1]}
     silent = collected() | {"routes": [], "audit_days": [], "anomalies": [], "slo": [], "clocks": [], "fan_out_totals": [{}]}
+    silent |= {"silent": [], "silent_totals": [{"silent": 0, "usual": 0, "recorded": 0}]}
     silent |= {"slo_met": [{"objectives": 0}], "health_totals": [dict.fromkeys(everything["health"]["totals"], 0)]}
     quiet = figures(silent, DAY, MADE)
     quiet["fan_out"]["totals"]["missing"] = 0

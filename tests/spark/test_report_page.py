@@ -14,6 +14,7 @@ import pytest
 from spark_jobs.report import numbers
 from spark_jobs.report.figures import SECTIONS, figures
 from spark_jobs.report.page import level, render
+from spark_jobs.report.page import shown as shown_sections
 from spark_jobs.report.sentences import sentences, verdict
 from tests.programs import require
 from tests.spark.report_rows import DAY, collected, empty
@@ -74,7 +75,11 @@ class Page(HTMLParser):
 
     def must_show(self, given: dict[str, Any]) -> None:
         """Every number of every section is a ``data`` element in that section of the page; every text is in it too."""
+        there = shown_sections(given)
+        assert set(there) == {name for name in self.values if name is not None}
         for name in SECTIONS:
+            if _PLACES.get(name, name) not in there:
+                continue
             shown = self.values.get(_PLACES.get(name, name), set()) or {0}  # a section without a number says so in words
             if name == "matrix":  # a cell says of failures only where there are some
                 shown |= {0}
@@ -106,8 +111,19 @@ def leaves(value: Any, kinds: tuple[type, ...]) -> set[Any]:
     return {value} if isinstance(value, kinds) and not isinstance(value, bool) else set()
 
 
+def fleet(authority: str = "veh1", route: str = "up", **more: Any) -> dict[str, list[dict[str, Any]]]:
+    """A day of so many streamers that they are told together."""
+    rows = collected(authority, route, **more)
+    rows["streamers"] = [row | {"total_rows": 500} for row in rows["streamers"]]
+    rows["routes"] = [row | {"streamer": None, "streamers": 499 - n} for n, row in enumerate(rows["routes"])]
+    return rows | {"slowest": rows["latency"]}
+
+
 DAYS = {
     "full": collected(),
+    "fleet": fleet(),
+    "hostile fleet": fleet(HOSTILE, HOSTILE_ROUTE),
+    "huge fleet": fleet("veh" * 200, "way " * 80, routes=500, findings=10_000),
     "hostile": collected(HOSTILE, HOSTILE_ROUTE),
     "empty": empty(),
     "nothing-written": {},
@@ -156,9 +172,10 @@ def drawings(source: str) -> list[str]:
     return found
 
 
-def test_a_hostile_name_is_text_and_nothing_else() -> None:
-    page = Page(render(figures(DAYS["hostile"], DAY, MADE)))
-    plain = Page(render(figures(DAYS["full"], DAY, MADE)))
+@pytest.mark.parametrize(("hostile", "harmless"), [("hostile", "full"), ("hostile fleet", "fleet")])
+def test_a_hostile_name_is_text_and_nothing_else(hostile: str, harmless: str) -> None:
+    page = Page(render(figures(DAYS[hostile], DAY, MADE)))
+    plain = Page(render(figures(DAYS[harmless], DAY, MADE)))
     assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]  # names change no structure
     assert HOSTILE in page.text
     assert "{{ 7*7 }}" in page.text  # and are no template
@@ -196,6 +213,7 @@ def test_what_was_judged_together_is_named() -> None:
 def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
     rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}], "clocks": [], "fan_out": []}
     rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"), 0)]
+    rows |= {"silent": [], "silent_totals": empty()["silent_totals"]}
     rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0, "files_left_out": 0}]
     rows["audit_days"] = [row | {"messages": 1} for row in rows["audit_days"] if row["status"] in ("delivered", "lost")]
     assert "; 1 message was handed over but never seen again" in sentences(figures(rows, DAY, MADE))[1]
@@ -217,6 +235,7 @@ def quiet(earlier: int) -> dict[str, list[dict[str, Any]]]:
     rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"), 0)]
     rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0, "files_left_out": 0}]
     rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
+    rows |= {"silent": [], "silent_totals": empty()["silent_totals"]}
     rows["days"] = [rows["days"][0] | {"date": DAY - dt.timedelta(days=back)} for back in range(earlier + 1)]
     return rows
 

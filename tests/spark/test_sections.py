@@ -88,8 +88,9 @@ def test_health_counts_the_hours_in_which_a_streamer_wrote() -> None:
         "health": [{"streamer": name, "total_rows": 7} for name in ("gw", "back", "new")],
         "health_totals": [{"records": 5, "restarts": None, "gaps": 0, "records_missing": 3, "streamers": 7}],
         "clocks": [],
+        "health_hours": [{"streamer": "gw", "hours": 4}, {"streamer": "back", "hours": 2}],
     }
-    found = sections.health(rows, ROUTES)
+    found = sections.health(rows)
     assert [(row["streamer"], row["hours"]) for row in found["rows"]] == [("gw", 4), ("back", 2), ("new", None)]
     assert found["more"] == 4
     assert found["totals"] == {"records": 5, "restarts": 0, "gaps": 0, "records_missing": 3, "streamers": 7}

@@ -1,0 +1,39 @@
+"""The tables on this machine, read without Spark."""
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_jobs.records import date_of
+from spark_jobs.report import fleet, reading
+from spark_jobs.table_store import TableStore
+from spark_jobs.tables import Table
+from tests.spark.report_rows import DAY
+
+
+class LocalTables:
+    """What the report needs of a `TableStore`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def dates(self, table: Table) -> list[datetime.date]:
+        return sorted(date for path in (self._root / table.name).glob("date=*") if (date := date_of(path.name)))
+
+    def chunks(self, table: Table, date: datetime.date) -> Iterator[pa.Table]:
+        for path in sorted((self._root / table.name / f"date={date}").glob("*.parquet")):
+            yield pq.read_table(path, partitioning=None)
+
+
+def report_of(root: Path, streamer: str | None = None) -> reading.ReportTables:
+    return reading.ReportTables(cast(TableStore, LocalTables(root)), DAY, streamer)
+
+
+def collected(root: Path, streamer: str | None = None) -> dict[str, list[dict[str, Any]]]:
+    """All that the report reads of these tables."""
+    report = report_of(root, streamer)
+    return reading.collect(report) | fleet.collect(report)
