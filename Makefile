@@ -98,7 +98,7 @@ ICEBERG := build/iceberg
 $(OLDEST)/.made: pyproject.toml
 	rm -rf $(OLDEST)
 	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark==4.1.*' 'pyiceberg[pyarrow,sql-sqlite]>=0.12,<0.13'
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark[connect]==4.1.*' 'pyiceberg[pyarrow,sql-sqlite]>=0.12,<0.13'
 	touch $@
 
 $(ICEBERG)/.made: spark_jobs/iceberg_tables.py
@@ -112,7 +112,7 @@ $(ICEBERG)/.made: spark_jobs/iceberg_tables.py
 $(ICEBERG)/.made: $(OLDEST)/.made
 
 test-iceberg: $(VENV)/.dev $(OLDEST)/.made $(ICEBERG)/.made
-	ICEBERG=$(abspath $(ICEBERG)) LATEST=$(HERE)/python $(OLDEST)/bin/python -m pytest --timeout 600 -o filterwarnings=default -m iceberg tests/iceberg
+	ICEBERG=$(abspath $(ICEBERG)) LATEST=$(HERE)/python $(OLDEST)/bin/python -m pytest --timeout 900 -o filterwarnings=default -m iceberg tests/iceberg
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

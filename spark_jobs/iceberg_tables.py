@@ -124,7 +124,17 @@ class IcebergTables:
             raise CatalogError("this session of Spark has other tables of Iceberg open: use a session of its own for these")
         _fits(str(spark.conf.get("spark.jars", "")), spark.version)
         try:
-            self._knowing(spark).sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
+            self._open()
+        except Exception:  # noqa: BLE001  # another run may have made the catalogue or the namespace at the same time
+            self._open_or_tell()
+
+    def _open(self) -> None:
+        self._knowing(self._spark).sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
+
+    def _open_or_tell(self) -> None:
+        catalog, spark = self._catalog, self._spark
+        try:
+            self._open()
         except Exception as error:  # of Spark's, of Java's or of the connection
             told = f"the catalogue {catalog.name} of Iceberg cannot be used on Spark {spark.version}: {reason(error)}"
             raise CatalogError(told) from error

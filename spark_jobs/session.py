@@ -155,6 +155,8 @@ def light(spark: SparkSession) -> SparkSession:
 
 def small_frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
     """Rows that the driver has computed. Through Arrow: for a list, Spark would start Python workers."""
+    if not rows and not jvm.is_beside(spark):
+        return spark.createDataFrame([], ddl)  # Spark Connect takes no empty table of Arrow's
     schema = arrow_schema(ddl)
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]

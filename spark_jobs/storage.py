@@ -16,6 +16,10 @@ from spark_jobs.jvm import reason
 __all__ = ["Storage", "StorageError", "reason"]
 
 
+_TRIES = 5
+"""Another run may replace the same file at the same time."""
+
+
 class Storage:
     """The files behind any path that Spark can read. A path without a scheme is on Spark's default file system."""
 
@@ -114,7 +118,13 @@ class Storage:
         folder, _, name = path.rpartition("/")
         fresh = f"{folder}/.{name}-{uuid.uuid4().hex}"
         self.write_bytes(fresh, text.encode())
-        self.replace(path, fresh)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self.replace(path, fresh)
+                return
+            except OSError:
+                if not tries_left:
+                    raise
 
     def write_bytes(self, path: str, content: bytes) -> None:
         """Write a file, and its folders, in place. Raises StorageError."""

@@ -34,7 +34,7 @@ settings=(
     --conf "spark.kubernetes.namespace=${NAMESPACE:-ustreamer}"
     # An account that may create and delete the executors' pods and nothing else: see cronjob.yaml.
     --conf spark.kubernetes.authenticate.driver.serviceAccountName=ustreamer-nightly
-    --conf "spark.kubernetes.container.image=${IMAGE:?an image with Spark 4.3, Python and the jobs}"
+    --conf "spark.kubernetes.container.image=${IMAGE:?an image with Spark, Python and the jobs}"
     # Shuffles go to the node's disk: in memory, they would count against the pod's limit.
     --conf spark.kubernetes.local.dirs.tmpfs=false
     # Wait for the end, so that the exit code is that of the run.
@@ -42,7 +42,7 @@ settings=(
 )
 
 # local:// is a path inside the image: nothing has to be uploaded.
-exec "${SPARK_HOME:?where Spark 4.3 is}/bin/spark-submit" \
+exec "${SPARK_HOME:?where Spark is, 4.1 to 4.3}/bin/spark-submit" \
     --master "k8s://${KUBERNETES:?the address of the API server, https://…}" --deploy-mode cluster --name ustreamer-nightly \
     "${settings[@]}" \
     --py-files local:///opt/ustreamer/spark_jobs.zip \

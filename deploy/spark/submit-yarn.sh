@@ -42,7 +42,7 @@ settings=(
     --conf spark.yarn.maxAppAttempts=1
 )
 
-exec "${SPARK_HOME:?where Spark 4.3 is}/bin/spark-submit" \
+exec "${SPARK_HOME:?where Spark is, 4.1 to 4.3}/bin/spark-submit" \
     --master yarn --deploy-mode cluster --name ustreamer-nightly \
     "${settings[@]}" \
     --py-files dist/spark_jobs.zip \

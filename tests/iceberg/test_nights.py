@@ -1,8 +1,10 @@
 """Whole nights: on the oldest and the latest Spark, and with Iceberg; killed, and two at once."""
 
+import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,21 @@ def test_a_night_to_iceberg_makes_the_same_tables_and_report_and_the_next_has_no
     assert nights.report(root / "iceberg") == nights.report(root / "parquet")
     assert "nothing to do" in nights.night(root, "iceberg", *TO_ICEBERG)
     assert not (root / "iceberg" / "_staging").exists()
+
+
+def test_a_session_of_spark_connect_makes_the_same_tables(root: Path, expected: Rows) -> None:
+    places = ["--input", str(root / "traces"), "--output", str(root / "connect"), "--lookback-days", "36500"]
+    program = (
+        "from pyspark.sql import SparkSession\n"
+        "SparkSession.builder.config('spark.sql.shuffle.partitions', '1').getOrCreate()\n"
+        f"from spark_jobs import nightly\nraise SystemExit(nightly.main({places}))"
+    )
+    environment = {**os.environ, "SPARK_REMOTE": "local[2]"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert nights.differing(expected, nights.parquet_rows(root / "connect")) == []
 
 
 def test_a_killed_night_is_made_up_for_by_the_next(root: Path, expected: Rows) -> None:
