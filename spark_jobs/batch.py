@@ -23,12 +23,10 @@ from spark_jobs import clocks, records, rollup
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
-from spark_jobs.tables import Table
+from spark_jobs.tables import TREND_DAYS, Table
 
 DATES_AT_ONCE = 30
 """Of a query: its plan grows with them, and of trend tables, each date looks back on 14 days."""
-TREND_DAYS = 14
-"""How many days before a date its trend tables look back on."""
 _LIGHT_ROWS = 100_000
 _LIGHT_BYTES = 4 << 20
 """Up to so many rows of the roll-up, or bytes of a table's files, queries are `light`, whatever the size of the input."""

@@ -76,6 +76,9 @@ class Manifests:
         content = {"format": _FORMAT, "date": str(date), "done": manifest.done, "trends": manifest.trends, "files": files}
         self._storage.write_text(self._path(date), json.dumps(content, separators=(",", ":")))
 
+    def delete(self, date: dt.date) -> None:
+        self._storage.delete(self._path(date))
+
     def _path(self, date: dt.date) -> str:
         return f"{self._root}/date={date}.json"
 

@@ -32,6 +32,7 @@ from spark_jobs import (
     quarantine,
     records,
     redelivery,
+    retention,
     route_hourly,
     slo,
     slo_file,
@@ -40,12 +41,13 @@ from spark_jobs import (
     traffic_matrix,
     ttl_margin,
 )
-from spark_jobs.batch import DATES_AT_ONCE, TREND_DAYS, Batch, batches, days, shown
+from spark_jobs.batch import DATES_AT_ONCE, Batch, batches, days, shown
 from spark_jobs.job import CANNOT_BEGIN, Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
 from spark_jobs.session import session
-from spark_jobs.storage import Storage, reason
+from spark_jobs.storage import Storage, StorageError, reason
+from spark_jobs.tables import TREND_DAYS
 
 JOBS = (
     delivery_audit.JOB,
@@ -304,6 +306,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             slo_file.load(options.slo)  # a mistake is reported before hours of work, not after
         today = dt.datetime.now(dt.UTC).date()
         first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
+        kept_from = dt.date.min
         spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
         storage = Storage(spark)
         manifests = Manifests(storage, options.output)
@@ -318,7 +321,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         present = records.dates(spark, options.input)
         storage.check_writable(options.output)
         with storage.alone(options.output):
-            dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
+            if not options.dates:  # what was deleted runs again only by its name
+                first = max(first, kept_from := retention.kept_from(storage, options.output))
+            dates = options.dates or _recent(
+                [date for date in present if date >= kept_from], first, today, set(manifests.dates()), progress
+            )
             read = {each for date in dates for each in night.reads(date)}
             files = records.files(spark, options.input, read, strict=options.strict)
             if not options.strict:
@@ -334,6 +341,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 progress.say(line)
             for date in sorted(night.changed):
                 succeeded = _report(spark, options.output, date, progress) and succeeded
+            if options.keep_days is not None:
+                oldest = today - dt.timedelta(days=options.keep_days)
+                succeeded = _delete_before(storage, options.output, oldest, manifests, progress) and succeeded
     except CANNOT_BEGIN as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -372,6 +382,19 @@ def _recent(
         if date >= today:
             progress.say(f"{date} is still being written: left out (--date {date} runs it anyway)")
     return [date for date in present if first <= date < today]
+
+
+def _delete_before(storage: Storage, output: str, first: dt.date, manifests: Manifests, progress: Progress) -> bool:
+    """Delete what was made of the dates before `first`. Returns whether that succeeded."""
+    tables = [table for job in JOBS for table in job.tables]
+    try:
+        deleted = retention.delete_before(storage, output, first, tables, manifests)
+    except StorageError as error:  # the tables of this night are good, and the next one tries again
+        progress.say(f"dates before {first}: FAILED to be deleted: {error}")
+        return False
+    if deleted:
+        progress.say(f"deleted the tables and reports of {len(deleted)} dates before {first}: {shown(deleted)}")
+    return True
 
 
 def _report(spark: SparkSession, output: str, date: dt.date, progress: Progress) -> bool:

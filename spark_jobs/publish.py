@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_jobs.records import dates_in
 from spark_jobs.session import is_small
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
@@ -51,6 +52,16 @@ def publish(rows: DataFrame, table: Table, output: str, dates: Sequence[dt.date]
         storage.replace(f"{output}/{table.name}/date={date}", f"{fresh}/date={date}")
     storage.delete(fresh)
     return sum(written.get.values())
+
+
+def published(storage: Storage, output: str, table: Table) -> list[dt.date]:
+    """The dates of a table, ascending."""
+    return dates_in(storage, f"{output}/{table.name}")
+
+
+def withdraw(storage: Storage, output: str, table: Table, date: dt.date) -> None:
+    """Delete a date of a table."""
+    storage.delete(f"{output}/{table.name}/date={date}")
 
 
 def _empty(table: Table) -> bytes:

@@ -62,7 +62,7 @@ class File(NamedTuple):
 
 def dates(spark: SparkSession, traces: str) -> list[dt.date]:
     """The dates that have a folder, ascending. Raises InputMissingError."""
-    return _dates(_checked(Storage(spark), traces), traces)
+    return dates_in(_checked(Storage(spark), traces), traces)
 
 
 LeftOut = dict[dt.date, dict[str, str]]
@@ -321,7 +321,7 @@ def table_bytes(spark: SparkSession, output: str, table: Table, wanted: Iterable
 
 
 def _table_folders(storage: Storage, root: str, wanted: Iterable[dt.date] | None) -> list[str]:
-    present = _dates(storage, root)
+    present = dates_in(storage, root)
     asked = present if wanted is None else sorted(set(wanted).intersection(present))
     return [f"{root}/date={date}" for date in asked]
 
@@ -351,7 +351,8 @@ def date_of(name: str) -> dt.date | None:
     return None
 
 
-def _dates(storage: Storage, root: str) -> list[dt.date]:
+def dates_in(storage: Storage, root: str) -> list[dt.date]:
+    """The dates that have a folder below `root`, ascending."""
     return [date for name in storage.names(f"{root}/date=*") if (date := date_of(name)) is not None]
 
 

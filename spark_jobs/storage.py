@@ -86,9 +86,10 @@ class Storage:
             return sorted(status.getPath().getName() for status in system.globStatus(at) or ())
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its content. Does nothing if it does not exist."""
+        """Delete a file, or a folder with its content. Does nothing if it does not exist. Raises StorageError."""
         system, at = self._at(path)
-        system.delete(at, True)
+        with _told(f"{path}: cannot be deleted"):
+            system.delete(at, True)
 
     def replace(self, target: str, fresh: str) -> None:
         """Put `fresh` in the place of `target`. Raises OSError if that fails; `target` is unchanged then.

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from spark_jobs.batch import TREND_DAYS
 from spark_jobs.report import sections
 from spark_jobs.report.reading import STREAMERS, TABLE_OF, Collected
 from spark_jobs.report.sections import Figures
 from spark_jobs.schema import FAILURES
+from spark_jobs.tables import TREND_DAYS
 
 SECTIONS = (
     "volume",
