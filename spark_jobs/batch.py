@@ -109,7 +109,8 @@ class Batch:
         if before or after:
             near = self.records(before, after).where(~sf.col("date").isin(list(self.dates)))
             seen = seen.unionByName(clocks.alike(near))
-        return clocks.sightings(seen)
+        # Asked for more than once if they are many, as those of a small input are not.
+        return clocks.sightings(seen if is_small(self.spark) else self.keep(seen))
 
     def table(self, table: Table) -> DataFrame:
         """The published rows of a table for these dates."""

@@ -71,9 +71,10 @@ def test_after_a_kill_the_next_run_deletes_the_rest(
             raise Killed
         delete(storage, path)
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch:
         patch.setattr(Storage, "delete", killed)
-        retention.delete_before(Storage(spark), str(tmp_path), day(-30), TABLES, manifests)
+        with pytest.raises(Killed):
+            retention.delete_before(Storage(spark), str(tmp_path), day(-30), TABLES, manifests)
     assert retention.kept_from(Storage(spark), str(tmp_path)) == day(-30)
     deleted = retention.delete_before(Storage(spark), str(tmp_path), day(-30), TABLES, manifests)
     assert day(-40) in deleted
