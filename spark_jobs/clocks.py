@@ -26,7 +26,7 @@ MAX_SIGHTINGS = 200_000
 """So many rows come to the driver at most. Beyond that, hours are put together, as `_HOURS` says; and beyond that, only the
 pairs of authorities with the most records are told apart."""
 _HOURS = (1, 6, 24)
-"""A fleet's clocks can be told from the least ages of a day: a median of many hours is only less disturbed by a single one."""
+"""The least ages of a day tell a clock, too: a median of many hours is only less disturbed by a single one."""
 _SIGHTINGS_PER_PAIR = 100
 _HUBS = 8
 """Of a flow that many streamers see, each is compared with so many of the busiest: not all of them with each other."""
