@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
+from spark_jobs.arrow import arrow_schema
 from spark_jobs.records import dates_in
 from spark_jobs.session import is_small
 from spark_jobs.storage import Storage
@@ -66,9 +65,6 @@ def withdraw(storage: Storage, output: str, table: Table, date: dt.date) -> None
 
 def _empty(table: Table) -> bytes:
     """A Parquet file without rows."""
-    schema = StructType.fromDDL(table.ddl)
-    assert isinstance(schema, StructType)  # the stubs say DataType
-    fields = [field for field in schema if field.name != "date"]
     content = io.BytesIO()
-    pq.write_table(to_arrow_schema(StructType(fields), timezone="UTC").empty_table(), content)
+    pq.write_table(arrow_schema(table.ddl).empty_table().drop_columns(["date"]), content)
     return content.getvalue()

@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from spark_jobs.arrow import arrow_schema
 from spark_jobs.records import File, LeftOut, newer, unreadable
 from spark_jobs.schema import TRACE, VERSION, VERSION_KEY
 from spark_jobs.storage import Storage
@@ -113,7 +113,7 @@ def _footer_fault(footer: Any) -> str | None:
 
 @cache
 def _wanted() -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in to_arrow_schema(TRACE, timezone="UTC")}
+    return {field.name: field.type for field in arrow_schema(TRACE)}
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -21,9 +21,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_jobs import jvm
+from spark_jobs.arrow import arrow_schema
 from spark_jobs.schema import PARTITIONED, VERSION
 from spark_jobs.storage import Storage, StorageError
 from spark_jobs.tables import Table
@@ -32,6 +33,8 @@ _VERSION = re.compile(r"\.v(\d+)\.parquet$")
 _DATE = re.compile(r"date=(\d{4}-\d\d-\d\d)(?:\.json)?$")
 SMALL_BYTES = 96 << 20
 """Some four million records: for so many, what counts is planning and compiling."""
+_LISTED_AT_ONCE = 32
+"""Tasks, where Spark does not say how many run at once."""
 _ROWS_PER_GROUP = 1 << 17
 _BELOW_DATE = re.compile(r"/date=(?=\d{4}-\d\d-\d\d/)")
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
@@ -113,7 +116,8 @@ def _listed(spark: SparkSession, folders: Sequence[str]) -> Iterator[tuple[str, 
     reader = spark.read.format("binaryFile").option("pathGlobFilter", _FILES).option("recursiveFileLookup", "true")
     modified_ms = sf.unix_millis("modificationTime").alias("modified_ms")
     # A narrow coalesce: a task for each file would cost more than asking the file system.
-    listed = reader.load(list(folders)).select("path", "length", modified_ms).coalesce(spark.sparkContext.defaultParallelism)
+    at_once = spark.sparkContext.defaultParallelism if jvm.is_beside(spark) else _LISTED_AT_ONCE
+    listed = reader.load(list(folders)).select("path", "length", modified_ms).coalesce(at_once)
     for row in listed.collect():
         yield row.path, File(row.length, row.modified_ms)
 
@@ -249,7 +253,7 @@ class Gathered:
             return again
 
     def _write(self, folder: Path, paths: list[str]) -> Path:
-        arrow = to_arrow_schema(PARTITIONED, timezone="UTC")
+        arrow = arrow_schema(PARTITIONED)
         schema = pa.schema([field.with_nullable(True) for field in arrow if field.name != "date"])
         below = ds.partitioning(pa.schema([schema.field("hour"), schema.field("streamer")]), flavor="hive")
         rows = {"min_rows_per_group": _ROWS_PER_GROUP, "max_rows_per_group": _ROWS_PER_GROUP}

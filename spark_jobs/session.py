@@ -9,17 +9,15 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyspark
-from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
-from spark_jobs import java
+from spark_jobs import java, jvm
+from spark_jobs.arrow import arrow_schema
 
 _RESULTS = {
     "spark.sql.session.timeZone": "UTC",
@@ -60,9 +58,6 @@ _LIGHT = {
 }
 """For queries of few rows: to compile their code takes longer than to interpret it."""
 
-_CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")
-"""PySpark asks Java for them again with every column, and Java then looks through all of Spark's jars."""
-
 _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=192m -XX:InitialRAMPercentage=5"
 """For small input: the optimizing compiler takes half of the CPU time of such a run, and is done when the run is. Room for
 Spark's classes, and a heap of 5 % of the memory, from the start: whenever one of them grows, the whole heap is collected."""
@@ -80,22 +75,30 @@ def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSes
 
     `small`: a local master is tuned for small input. It gives the same results with large input, but later.
     """
+    if _is_remote():
+        return _given(name)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None:  # spark-submit has not started a JVM
+    if not jvm.is_running():
         os.environ["JAVA_HOME"] = str(java.home())
         os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_java_options(small)))
-    SparkContext._ensure_initialized()  # SparkConf reads spark-defaults and spark-submit's options through the JVM
-    conf = SparkConf()
-    for key, value in _RESULTS.items():
-        conf.set(key, value)
-    conf.set("spark.ui.showConsoleProgress", "false")  # its bars would stand between our lines
-    if (conf.get("spark.master") or "local[*]").startswith("local"):
-        for key, value in {**_LOCAL, **(_SMALL if small else {})}.items():
-            conf.setIfMissing(key, value)
-    spark = SparkSession.builder.appName(name).config(conf=conf).getOrCreate()
-    for each in _CLASSES:
-        setattr(spark.sparkContext._jvm, each, getattr(spark.sparkContext._jvm, each))
+    # The bars of Spark's progress would stand between our lines.
+    results = {**_RESULTS, "spark.ui.showConsoleProgress": "false"}
+    spark = jvm.start(results, {**_LOCAL, **(_SMALL if small else {})}, name)
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _is_remote() -> bool:
+    """Whether the session is one of Spark Connect: of a server, which is configured there."""
+    return "SPARK_REMOTE" in os.environ or "SPARK_CONNECT_MODE_ENABLED" in os.environ
+
+
+def _given(name: str) -> SparkSession:
+    """The session of a server of Spark Connect, with what results depend on. What is static there stays as it is."""
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    for key, value in _RESULTS.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
     return spark
 
 
@@ -124,7 +127,9 @@ def is_small(spark: SparkSession) -> bool:
 
 @cache
 def light(spark: SparkSession) -> SparkSession:
-    """The session for queries of few rows."""
+    """The session for queries of few rows. With Spark Connect, the same: its server plans them."""
+    if not jvm.is_beside(spark):
+        return spark
     beside = spark.newSession()
     for key, value in _LIGHT.items():
         beside.conf.set(key, value)
@@ -133,7 +138,7 @@ def light(spark: SparkSession) -> SparkSession:
 
 def small_frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
     """Rows that the driver has computed. Through Arrow: for a list, Spark would start Python workers."""
-    schema = to_arrow_schema(cast(StructType, StructType.fromDDL(ddl)), timezone="UTC")
+    schema = arrow_schema(ddl)
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
     return spark.createDataFrame(pa.table(arrays, schema=schema))

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from spark_jobs.arrow import arrow_schema
 from spark_jobs.generate.plan import DAY_US, HOUR_US, Plan, endpoints
 from spark_jobs.generate.simulate import LOST, OWN_ROUTE, REDELIVERED, TO_ORIGIN, UCODES, Played, Player, Records, ucode_of
 from spark_jobs.schema import OUTCOMES, TRACE, VERSION, VERSION_KEY
@@ -28,8 +28,7 @@ _HELD = "_held"
 
 def schema() -> pa.Schema:
     """`schema.TRACE` as the daemon writes it: µs in UTC, with the version in the file's metadata."""
-    plain: pa.Schema = to_arrow_schema(TRACE, timezone="UTC")
-    return pa.schema([pa.field(f.name, f.type, f.nullable) for f in plain], {VERSION_KEY: str(VERSION)})
+    return arrow_schema(TRACE).with_metadata({VERSION_KEY: str(VERSION)})
 
 
 def generate(plan: Plan, output: Path) -> dict[str, Any]:

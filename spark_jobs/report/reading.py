@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_jobs import tables
+from spark_jobs.arrow import TYPES
 from spark_jobs.batch import days
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.storage import Storage
@@ -80,19 +81,8 @@ def _whole(rows: pa.Table, table: tables.Table) -> pa.Table:
     """With all columns of the table: those that it had not when these rows were written are unknown."""
     for name, kind in table.columns.items():
         if name not in rows.column_names and name != "date":
-            rows = rows.append_column(name, pa.nulls(len(rows), _TYPES[kind]))
+            rows = rows.append_column(name, pa.nulls(len(rows), TYPES[kind.lower()]))
     return rows
-
-
-_TYPES = {
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-}
 
 
 def _in_utf8(rows: pa.Table) -> pa.Table:
