@@ -12,15 +12,18 @@ is true once the trend tables are up to date: those of this date, and those of l
 import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_jobs.records import File, NewerVersionError, date_of
+from spark_jobs.schema import VERSION
 from spark_jobs.storage import Storage
 
 _FORMAT = 2
 
 Files = Mapping[dt.date, Mapping[str, File]]
 """The files of each date, by their path below the date's folder."""
+
+LeftOut = Mapping[str, tuple[File, str]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class Manifest:
     """Whether the record tables belong to these files. False while they are made, and after a kill or a failure."""
     trends: bool
     """Whether the trend tables are up to date too, of this date and of those that look back on it."""
+    left_out: LeftOut = field(default_factory=dict)
+    """The files of the date itself that its tables lack, with the reason. As long as they and these jobs stay the same, they
+    need not be looked at again."""
 
 
 class Manifests:
@@ -60,7 +66,10 @@ class Manifests:
                 dt.date.fromisoformat(day): {path: File(*seen) for path, seen in found.items()}
                 for day, found in content["files"].items()
             }
-            return Manifest(files, bool(content["done"]), bool(content["trends"]))
+            left_out = {path: (File(*seen), str(why)) for path, (*seen, why) in content.get("left_out", {}).items()}
+            if content.get("knows") != VERSION:  # other jobs may be able to use these files
+                left_out = {}
+            return Manifest(files, bool(content["done"]), bool(content["trends"]), left_out)
         except NewerVersionError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -74,6 +83,9 @@ class Manifests:
     def put(self, date: dt.date, manifest: Manifest) -> None:
         files = {str(day): dict(found) for day, found in manifest.files.items()}
         content = {"format": _FORMAT, "date": str(date), "done": manifest.done, "trends": manifest.trends, "files": files}
+        if manifest.left_out:
+            left_out = {path: (*file, why) for path, (file, why) in manifest.left_out.items()}
+            content |= {"left_out": left_out, "knows": VERSION}
         self._storage.write_text(self._path(date), json.dumps(content, separators=(",", ":")))
 
     def delete(self, date: dt.date) -> None:

@@ -45,6 +45,7 @@ from spark_jobs.batch import DATES_AT_ONCE, Batch, batches, days, shown
 from spark_jobs.job import CANNOT_BEGIN, Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
+from spark_jobs.records import File
 from spark_jobs.session import session
 from spark_jobs.storage import Storage, StorageError, reason
 from spark_jobs.tables import TREND_DAYS
@@ -67,6 +68,8 @@ JOBS = (
 )
 """All jobs, each after those that it needs, and the longest first."""
 
+_BROKEN_MAX = 20
+"""So often the jobs of some dates begin again, each time without another file that turned out to be broken."""
 _AT_ONCE = 2
 """So many jobs: while Spark plans one of them, the cores are free for the other. No more tasks run than there are cores, so
 they share the memory that one job would have."""
@@ -94,6 +97,8 @@ class NightlyRun:
         self.changed: set[dt.date] = set()
         """The dates that got a new table."""
         self._is_stopping = False
+        self._listed: Files = {}
+        self._begins_again = False
         self._traced: set[str] = set()
         self.failed: dict[dt.date, set[str]] = {}
         """The jobs that failed, or were skipped because a job that they need failed."""
@@ -101,16 +106,21 @@ class NightlyRun:
     def stale(self, dates: Iterable[dt.date], files: Files) -> dict[dt.date, tuple[Job, ...]]:
         """Those of `dates` that are not up to date, each with the record jobs to run.
 
-        `files`: the files of every date that `dates` read. A date runs all record jobs if it has no complete manifest, or a
+        `files`: all files of every date that `dates` read. A date runs all record jobs if it has no complete manifest, or a
         file that its manifest does not list. If only a neighbouring date has such a file, the jobs run that read neighbours;
-        that is so for the day before yesterday every night.
+        that is so for the day before yesterday every night. They also run if other files of the date are left out than
+        before, because one of them counts these.
         """
+        left_out = {date: set(self._left_out_of(date, files)) for date in dates}
+        files = quarantine.accepted(files, self._left_out)
         found: dict[dt.date, tuple[Job, ...]] = {}
         for date in dates:
             manifest = self._manifests.get(date)
             if manifest is None or not manifest.done or grown(manifest, files, [date]):
                 found[date] = self._record_jobs
-            elif self._neighbour_jobs and grown(manifest, files, self.reads(date)):
+            elif self._neighbour_jobs and (
+                grown(manifest, files, self.reads(date)) or left_out[date] != set(manifest.left_out)
+            ):
                 found[date] = self._neighbour_jobs
         return found
 
@@ -132,6 +142,7 @@ class NightlyRun:
         date is stale all the same. `first`: what an earlier run left undone before that date stays undone. `asked`: the user
         named the dates, so tables are replaced even if files are gone since; otherwise such tables are kept.
         """
+        self._listed, files = files, quarantine.accepted(files, self._left_out)
         dates = [date for date in self._manifests.dates() if date >= first]
         moved = {date for date in dates if (manifest := self._manifests.get(date)) and not manifest.trends}
         wanted = {date: self._wanted(date, jobs, files, asked) for date, jobs in sorted(work.items())}
@@ -175,11 +186,40 @@ class NightlyRun:
             seen = united(before.files, read) if before else read
             self._manifests.put(date, Manifest(seen, done=False, trends=trends))
             finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends)
-        self._run_jobs(wanted)
+        for _ in range(_BROKEN_MAX):
+            self._begins_again = False
+            begun = self._progress.finished
+            self._run_jobs(wanted)
+            if not self._begins_again:
+                break
+            # All jobs of these dates: those that had ended may have used records of the file.
+            self._progress.expect(self._progress.finished - begun)
+            for date in wanted:
+                self.failed.pop(date, None)
+        is_given_up, self._begins_again = self._begins_again, False
         for date, manifest in finished.items():
+            if is_given_up:
+                self.failed.setdefault(date, set()).update(job.name for job in wanted[date])
             if date not in self.failed:
                 files = quarantine.accepted(manifest.files, self._left_out)
-                self._manifests.put(date, replace(manifest, files=files))
+                left_out = self._left_out_of(date, self._listed)
+                self._manifests.put(date, replace(manifest, files=files, left_out=left_out))
+
+    def _left_out_of(self, date: dt.date, listed: Files) -> dict[str, tuple[File, str]]:
+        """The files of a date that are left out, with the reason."""
+        of_date = listed.get(date, {})
+        return {path: (of_date[path], why) for path, why in self._left_out.get(date, {}).items() if path in of_date}
+
+    def _leaves_out(self, error: Exception, dates: tuple[dt.date, ...]) -> bool:
+        """Whether a job stopped over a broken file, which is left out from now on."""
+        batch = self._batch_of(dates)
+        if batch.left_out is None:
+            return False
+        found = quarantine.broken(Storage(batch.spark), batch.input, self._listed, error)
+        if found is not None:
+            date, path, why = found
+            self._left_out.setdefault(date, {})[path] = why
+        return found is not None
 
     def _tell_lost_files(
         self, date: dt.date, kept: Sequence[Job], jobs: Sequence[Job], before: Manifest | None, files: Files
@@ -262,7 +302,7 @@ class NightlyRun:
 
         `made`: the batches so far, for all jobs with the same dates.
         """
-        if not dates:
+        if not dates or self._begins_again:
             return
         finished = 0
         try:
@@ -274,6 +314,9 @@ class NightlyRun:
                     took_s, began_s = time.perf_counter() - began_s, time.perf_counter()
                     self._progress.done(f"{shown(dates)} {table.name}", rows, len(dates), took_s)
         except Exception as error:  # noqa: BLE001  # the top of a job: its fault must not stop the other jobs
+            if self._begins_again or self._leaves_out(error, dates):
+                self._begins_again = True
+                return
             if len(dates) > 1 and not self._is_stopping:
                 self._progress.expect(finished * len(dates))
                 for half in (dates[: len(dates) // 2], dates[len(dates) // 2 :]):
@@ -329,9 +372,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             read = {each for date in dates for each in night.reads(date)}
             files = records.files(spark, options.input, read, strict=options.strict)
             if not options.strict:
-                known = (found.files for date in manifests.dates() if date in read and (found := manifests.get(date)))
-                left_out.update(quarantine.refused(storage, options.input, files, known))
-                files = quarantine.accepted(files, left_out)
+                known = {date: found for date in manifests.dates() if date in read and (found := manifests.get(date))}
+                before = {} if options.dates else {date: found.left_out for date, found in known.items()}
+                used = (found.files for found in known.values())
+                left_out.update(quarantine.refused(storage, options.input, files, used, before))
             work = night.everything(dates) if options.dates else night.stale(dates, files)
             for date, copies in records.copies(spark, options.input, work).items():
                 told = f"left out: {len(copies)} (such as {copies[0]})"

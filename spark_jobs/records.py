@@ -6,6 +6,7 @@ object store this would take a request for each of many small files, so there it
 
 import datetime as dt
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -242,7 +243,7 @@ class Gathered:
         date = date_of(folder.name)
         if self._left_out is None or date is None:
             return error
-        broken = {path: reason for path in self._files[folder] if (reason := _content_fault(path)) is not None}
+        broken = {path: reason for path in self._files[folder] if (reason := content_fault(path)) is not None}
         if not broken:
             return error
         self._left_out.setdefault(date, {}).update((os.path.relpath(path, folder), why) for path, why in broken.items())
@@ -262,10 +263,10 @@ class Gathered:
         return self._into / folder.name
 
 
-def _content_fault(path: str) -> str | None:
-    """Why a file on this machine cannot be read to its end; None if it can."""
+def content_fault(file: str | io.BytesIO) -> str | None:
+    """Why a file, by its path on this machine or with its content, cannot be read to its end; None if it can."""
     try:
-        for each in pq.ParquetFile(path).iter_batches():
+        for each in pq.ParquetFile(file).iter_batches():
             each.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         return unreadable(error)

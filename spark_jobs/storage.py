@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import jvm
 from spark_jobs.file_system import ArrowFileSystem, FileSystem, StorageError
-from spark_jobs.jvm import reason
+from spark_jobs.jvm import file_of, reason
 
-__all__ = ["Storage", "StorageError", "reason"]
+__all__ = ["Storage", "StorageError", "file_of", "reason"]
 
 
 class Storage:
