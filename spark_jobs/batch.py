@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import clocks, records, rollup
+from spark_jobs import clocks, merged, records, rollup
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
@@ -46,6 +46,8 @@ class Batch:
     slo: str | None = None
     reach: tuple[int, int] = (0, 0)
     left_out: LeftOut | None = None
+    listed: Mapping[dt.date, Mapping[str, File]] | None = None
+    """Of every date that is read, if these may be `merged`. None: whatever is in the dates' folders."""
     _read: dict[tuple[dt.date, ...], DataFrame] = field(default_factory=dict)
     _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
@@ -73,7 +75,11 @@ class Batch:
 
     @cached_property
     def _everything(self) -> DataFrame:
-        return records.read(self.spark, self.input, around(self.dates, -self.reach[0], self.reach[1]), self.left_out)
+        dates = around(self.dates, -self.reach[0], self.reach[1])
+        if self.listed is None:
+            return records.read(self.spark, self.input, dates, self.left_out)
+        files = {date: self.listed.get(date, {}) for date in dates}
+        return merged.read(self.spark, self.input, self.output, files, self.left_out)
 
     @property
     def rollup(self) -> DataFrame:

@@ -23,11 +23,13 @@ from pyspark.sql import SparkSession
 from spark_jobs import (
     anomalies,
     arguments,
+    compact,
     counts,
     dead_letters,
     delivery_audit,
     fan_out,
     latency,
+    merged,
     outcomes,
     quarantine,
     records,
@@ -357,7 +359,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         def batch_of(dates: tuple[dt.date, ...]) -> Batch:
             return Batch(
-                spark, options.input, options.output, dates, options.slo, night.reach, None if options.strict else left_out
+                spark,
+                options.input,
+                options.output,
+                dates,
+                options.slo,
+                night.reach,
+                None if options.strict else left_out,
+                None if storage.local(options.input) or options.strict else files,
             )
 
         night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
@@ -374,8 +383,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not options.strict:
                 known = {date: found for date in manifests.dates() if date in read and (found := manifests.get(date))}
                 before = {} if options.dates else {date: found.left_out for date, found in known.items()}
-                used = (found.files for found in known.values())
-                left_out.update(quarantine.refused(storage, options.input, files, used, before))
+                used = [found.files for found in known.values()]
+                if not storage.local(options.input):
+                    open_ = {date: of_date for date, of_date in files.items() if not (date in known and known[date].done)}
+                    left_out.update(compact.merge(storage, options, open_, before, progress))
+                    used += merged.known(storage, options.output, open_)
+                for date, faults in quarantine.refused(storage, options.input, files, used, before).items():
+                    left_out.setdefault(date, {}).update(faults)
             work = night.everything(dates) if options.dates else night.stale(dates, files)
             for date, copies in records.copies(spark, options.input, work).items():
                 told = f"left out: {len(copies)} (such as {copies[0]})"
@@ -385,6 +399,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 progress.say(line)
             for date in sorted(night.changed):
                 succeeded = _report(spark, options.output, date, progress) and succeeded
+            if read and not options.dates:
+                merged.delete_before(storage, options.output, min(first, *read))
             if options.keep_days is not None:
                 oldest = today - dt.timedelta(days=options.keep_days)
                 succeeded = _delete_before(storage, options.output, oldest, manifests, progress) and succeeded

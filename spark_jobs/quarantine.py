@@ -38,8 +38,8 @@ def refused(
     known: Iterable[Files] = (),
     before: Mapping[dt.date, Mapping[str, tuple[File, str]]] | None = None,
 ) -> LeftOut:
-    """Those of the files that have a fault. `known`: files that were used before. `before`: those that were left out, with the
-    reason. Neither are looked at again."""
+    """Those of the files that have a fault. `known`: files that were used before. `before`: those that were left out, with
+    the reason. Neither are looked at again."""
     found: LeftOut = {}
     for date, were in (before or {}).items():
         if same := {path: why for path, (file, why) in were.items() if files.get(date, {}).get(path) == file}:
@@ -109,8 +109,8 @@ def by_streamer(of_date: Iterable[str]) -> dict[str, int]:
 
 
 def _fault(storage: Storage, path: str, file: File) -> str | None:
-    if (version := newer(path)) is not None:
-        return _newer(version)
+    if (fault := name_fault(path)) is not None:
+        return fault
     here = storage.local(path)
     try:
         footer = pq.read_metadata(here if here is not None else storage.tail(path, file.size_bytes, _FOOTER_BYTES))
@@ -118,10 +118,16 @@ def _fault(storage: Storage, path: str, file: File) -> str | None:
         return None
     except (pa.ArrowException, OSError) as error:
         return unreadable(error)
-    return _footer_fault(footer)
+    return footer_fault(footer)
 
 
-def _footer_fault(footer: Any) -> str | None:
+def name_fault(path: str) -> str | None:
+    """Why a file with this name cannot be used; None if it can."""
+    return None if (version := newer(path)) is None else _newer(version)
+
+
+def footer_fault(footer: Any) -> str | None:
+    """Why a file with this footer (`pyarrow.parquet.FileMetaData`) cannot be used; None if it can."""
     if (version := (footer.metadata or {}).get(VERSION_KEY.encode())) is not None:
         if not version.isdigit():
             return f"its format {version.decode(errors='replace')!r} is not a number"

@@ -92,6 +92,16 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date], left_out: 
     return found
 
 
+def read_files(spark: SparkSession, traces: str, files: Mapping[dt.date, Iterable[str]]) -> DataFrame:
+    """The records of these files, by their dates and paths below the dates' folders, as `read` gives them."""
+    paths = [
+        f"{traces}/date={date}/" + _PATTERN.sub(r"\\\1", path) for date, found in files.items() for path in sorted(found)
+    ]
+    if not paths:
+        return _empty(spark, PARTITIONED)
+    return spark.read.schema(PARTITIONED).option("basePath", traces).parquet(*paths)
+
+
 def files(
     spark: SparkSession, traces: str, wanted: Iterable[dt.date], *, strict: bool = True
 ) -> dict[dt.date, dict[str, File]]:
