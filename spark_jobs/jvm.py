@@ -147,10 +147,21 @@ class HadoopFileSystem:
             if not system.rename(self._path(source), at):
                 raise StorageError(f"cannot move {source} to {target}")
 
-    def read(self, path: str, start: int = 0) -> bytes:
+    def files(self, folder: str) -> Iterator[tuple[str, int, int]]:
+        system, at = self._at(folder)
+        with _told(f"{folder}: cannot be listed"):
+            found = system.listFiles(at, True)
+            while found.hasNext():
+                each = found.next()
+                yield str(each.getPath().toString()), int(each.getLen()), int(each.getModificationTime())
+
+    def read(self, path: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         system, at = self._at(path)
         with _told(f"{path}: cannot be read"):
-            stream = system.open(at)
+            if size_bytes is None:
+                stream = system.open(at)
+            else:
+                stream = system.openFile(at).opt("fs.option.openfile.length", str(size_bytes)).build().get()
             try:
                 stream.seek(start)
                 return bytes(self._read.toByteArray(stream))

@@ -88,7 +88,7 @@ def merge(
     remaining = iter(new)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="merge") as pool:
         while some := list(islice(remaining, _IN_MEMORY)):
-            fetched = pool.map(lambda path: _fetched(storage, f"{traces}/date={date}", path), some)
+            fetched = pool.map(lambda path: _fetched(storage, f"{traces}/date={date}", path, files[path]), some)
             for path, found in zip(some, fetched, strict=True):
                 if isinstance(found, str):
                     faults[path] = found
@@ -139,19 +139,19 @@ def _folder(output: str, date: dt.date) -> str:
     return f"{output}/_merged/date={date}"
 
 
-def _fetched(storage: Storage, folder: str, path: str) -> pa.Table | str | None:
+def _fetched(storage: Storage, folder: str, path: str, file: File) -> pa.Table | str | None:
     """The records of a file with their hour and streamer, or why they cannot be used. None: it cannot be reached now."""
     if (fault := quarantine.name_fault(path)) is not None:
         return fault
     try:
-        content = storage.readable(f"{folder}/{path}")
+        content = storage.readable(f"{folder}/{path}", file.size_bytes)
     except OSError:
         return None
     try:
-        file = pq.ParquetFile(content)
-        if (fault := quarantine.footer_fault(file.metadata)) is not None:
+        parquet = pq.ParquetFile(content)
+        if (fault := quarantine.footer_fault(parquet.metadata)) is not None:
             return fault
-        rows = file.read()
+        rows = parquet.read()
         rows.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         return records.unreadable(error)

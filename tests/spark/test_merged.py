@@ -137,10 +137,10 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_merged(scene: Scene, monke
     torn.write_bytes(torn.read_bytes()[:-30])
     readable = Storage.readable
 
-    def reachable(storage: Storage, path: str) -> Any:
+    def reachable(storage: Storage, path: str, size_bytes: int | None = None) -> Any:
         if path.endswith(unreachable.name):
             raise OSError("no route to the store")
-        return readable(storage, path)
+        return readable(storage, path, size_bytes)
 
     monkeypatch.setattr(Storage, "readable", reachable)
     count, left_out = scene.merge()
