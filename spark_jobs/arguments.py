@@ -5,6 +5,8 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark_jobs.tables import TREND_DAYS
+
 _DAYS_MAX = 36_500
 
 
@@ -17,6 +19,8 @@ class JobArguments:
     slo: str | None
     lookback_days: int
     """Without dates: how many days before today are considered. 0 if dates are required."""
+    keep_days: int | None = None
+    """Without dates: tables and reports of dates older than that are deleted. None: never."""
     strict: bool = False
     """Whether a trace file that cannot be used stops the run, instead of being left out."""
     format: str = "parquet"
@@ -58,6 +62,12 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
             help="without dates: run those of the last N days before today that are not up to date (default: 16)",
         )
         parser.add_argument(
+            "--keep-days",
+            type=_days,
+            metavar="N",
+            help="delete tables and reports of dates that are more than N days before today (default: keep them)",
+        )
+        parser.add_argument(
             "--fail-on-attention", action="store_true", help="end with 3 if the verdict is that a date needs attention"
         )
         parser.add_argument(
@@ -84,9 +94,19 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
     days = range((last - first).days + 1) if first else ()
     dates = tuple(first + dt.timedelta(days=day) for day in days)
     lookback_days = 0 if dates_required else given.lookback_days
+    keep_days = None if dates_required else given.keep_days
+    if keep_days is not None:
+        if dates:
+            parser.error("--keep-days is for runs without dates")
+        if keep_days < (least := lookback_days + TREND_DAYS):
+            parser.error(
+                f"--keep-days {keep_days}: at least {least}: a date that may run again looks back {TREND_DAYS} days"
+            )
     of_night = () if dates_required else (given.fail_on_attention, given.webhook_url_file, given.metrics_file)
     tables = given.format, given.catalog
-    return JobArguments(dates, given.input, given.output, given.slo, lookback_days, given.strict, *tables, *of_night)
+    return JobArguments(
+        dates, given.input, given.output, given.slo, lookback_days, keep_days, given.strict, *tables, *of_night
+    )
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

@@ -19,17 +19,15 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import clocks, records, rollup
+from spark_jobs import clocks, merged, records, rollup
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
 from spark_jobs.table_store import ParquetTables, TableStore
-from spark_jobs.tables import Table
+from spark_jobs.tables import TREND_DAYS, Table
 
 DATES_AT_ONCE = 30
 """Of a query: its plan grows with them, and of trend tables, each date looks back on 14 days."""
-TREND_DAYS = 14
-"""How many days before a date its trend tables look back on."""
 _LIGHT_ROWS = 100_000
 _LIGHT_BYTES = 4 << 20
 """Up to so many rows of the roll-up, or bytes of a table's files, queries are `light`, whatever the size of the input."""
@@ -51,6 +49,8 @@ class Batch:
     left_out: LeftOut | None = None
     store: TableStore | None = None
     """Where the published tables are. None: in Parquet files below `output`."""
+    listed: Mapping[dt.date, Mapping[str, File]] | None = None
+    """Of every date that is read, if these may be `merged`. None: whatever is in the dates' folders."""
     _read: dict[tuple[dt.date, ...], DataFrame] = field(default_factory=dict)
     _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
@@ -82,7 +82,11 @@ class Batch:
 
     @cached_property
     def _everything(self) -> DataFrame:
-        return records.read(self.spark, self.input, around(self.dates, -self.reach[0], self.reach[1]), self.left_out)
+        dates = around(self.dates, -self.reach[0], self.reach[1])
+        if self.listed is None:
+            return records.read(self.spark, self.input, dates, self.left_out)
+        files = {date: self.listed.get(date, {}) for date in dates}
+        return merged.read(self.spark, self.input, self.output, files, self.left_out)
 
     @property
     def rollup(self) -> DataFrame:
@@ -118,7 +122,8 @@ class Batch:
         if before or after:
             near = self.records(before, after).where(~sf.col("date").isin(list(self.dates)))
             seen = seen.unionByName(clocks.alike(near))
-        return clocks.sightings(seen)
+        # Asked for more than once if they are many, as those of a small input are not.
+        return clocks.sightings(seen if is_small(self.spark) else self.keep(seen))
 
     def table(self, table: Table) -> DataFrame:
         """The published rows of a table for these dates."""

@@ -69,15 +69,26 @@ def file_system(spark: SparkSession) -> FileSystem | None:
 
 def reason(error: BaseException) -> str:
     """Why something failed, in one line. An error of Java's says it in the last of its causes, and names a file before."""
-    text, path = str(error), None
+    line = _texts(error)[-1].partition("\n")[0] or type(error).__name__
+    path = file_of(error)
+    return line if path is None or path in line else f"{path}: {line}"
+
+
+def file_of(error: BaseException) -> str | None:
+    """The file, as a URL, that Spark could not read, if that is what the error is about."""
+    found = (_READING.search(text) for text in _texts(error))
+    return next((match[1] for match in found if match), None)
+
+
+def _texts(error: BaseException) -> list[str]:
+    """The text of an error, and if it is one of Java's, of each of its causes."""
+    texts = [str(error)]
     if isinstance(error, Py4JJavaError):
         cause: Any = error.java_exception
-        for _ in range(_CAUSES_MAX):
-            path = path or _READING.search(str(cause.toString()))
-            cause = cause.getCause() or cause
-        text = str(cause.toString())
-    line = text.partition("\n")[0] or type(error).__name__
-    return line if path is None or path[1] in line else f"{path[1]}: {line}"
+        while cause is not None and len(texts) <= _CAUSES_MAX:
+            texts.append(str(cause.toString()))
+            cause = cause.getCause()
+    return texts
 
 
 @contextmanager
@@ -136,10 +147,21 @@ class HadoopFileSystem:
             if not system.rename(self._path(source), at):
                 raise StorageError(f"cannot move {source} to {target}")
 
-    def read(self, path: str, start: int = 0) -> bytes:
+    def files(self, folder: str) -> Iterator[tuple[str, int, int]]:
+        system, at = self._at(folder)
+        with _told(f"{folder}: cannot be listed"):
+            found = system.listFiles(at, True)
+            while found.hasNext():
+                each = found.next()
+                yield str(each.getPath().toString()), int(each.getLen()), int(each.getModificationTime())
+
+    def read(self, path: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         system, at = self._at(path)
         with _told(f"{path}: cannot be read"):
-            stream = system.open(at)
+            if size_bytes is None:
+                stream = system.open(at)
+            else:
+                stream = system.openFile(at).opt("fs.option.openfile.length", str(size_bytes)).build().get()
             try:
                 stream.seek(start)
                 return bytes(self._read.toByteArray(stream))

@@ -17,12 +17,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_jobs.records import File, NewerVersionError, date_of
+from spark_jobs.schema import VERSION
 from spark_jobs.storage import Storage
 
 _FORMAT = 2
 
 Files = Mapping[dt.date, Mapping[str, File]]
 """The files of each date, by their path below the date's folder."""
+
+LeftOut = Mapping[str, tuple[File, str]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Manifest:
     """Whether the trend tables are up to date too, of this date and of those that look back on it."""
     run: str = field(default="", compare=False)
     """The run that has last begun to replace the tables."""
+    left_out: LeftOut = field(default_factory=dict)
+    """The files of the date itself that its tables lack, with the reason. As long as they and these jobs stay the same, they
+    need not be looked at again."""
 
 
 class Manifests:
@@ -64,7 +70,10 @@ class Manifests:
                 dt.date.fromisoformat(day): {path: File(*seen) for path, seen in found.items()}
                 for day, found in content["files"].items()
             }
-            return Manifest(files, bool(content["done"]), bool(content["trends"]), str(content.get("run", "")))
+            left_out = {path: (File(*seen), str(why)) for path, (*seen, why) in content.get("left_out", {}).items()}
+            if content.get("knows") != VERSION:  # other jobs may be able to use these files
+                left_out = {}
+            return Manifest(files, bool(content["done"]), bool(content["trends"]), str(content.get("run", "")), left_out)
         except NewerVersionError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -79,7 +88,13 @@ class Manifests:
         files = {str(day): dict(found) for day, found in manifest.files.items()}
         content = {"format": _FORMAT, "date": str(date), "done": manifest.done, "trends": manifest.trends}
         content |= {"run": manifest.run, "files": files}
+        if manifest.left_out:
+            left_out = {path: (*file, why) for path, (file, why) in manifest.left_out.items()}
+            content |= {"left_out": left_out, "knows": VERSION}
         self._storage.write_text(self._path(date), json.dumps(content, separators=(",", ":")))
+
+    def delete(self, date: dt.date) -> None:
+        self._storage.delete(self._path(date))
 
     def _path(self, date: dt.date) -> str:
         return f"{self._root}/date={date}.json"

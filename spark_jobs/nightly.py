@@ -25,6 +25,7 @@ from spark_jobs import (
     anomalies,
     arguments,
     cohorts,
+    compact,
     counts,
     dead_letters,
     delivery_audit,
@@ -32,11 +33,13 @@ from spark_jobs import (
     formats,
     latency,
     link_sessions,
+    merged,
     outcomes,
     quarantine,
     records,
     redelivery,
     report,
+    retention,
     route_hourly,
     run_metrics,
     slo,
@@ -47,15 +50,17 @@ from spark_jobs import (
     ttl_margin,
     webhook,
 )
-from spark_jobs.batch import DATES_AT_ONCE, TREND_DAYS, Batch, batches, days, shown
+from spark_jobs.batch import DATES_AT_ONCE, Batch, batches, days, shown
 from spark_jobs.job import CANNOT_BEGIN, Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
 from spark_jobs.progress import Progress
+from spark_jobs.records import File
 from spark_jobs.report import verdict
 from spark_jobs.report.sections import Figures
 from spark_jobs.session import session
-from spark_jobs.storage import Storage, reason
+from spark_jobs.storage import Storage, StorageError, reason
 from spark_jobs.table_store import TableStore
+from spark_jobs.tables import TREND_DAYS
 
 JOBS = (
     delivery_audit.JOB,
@@ -77,6 +82,8 @@ JOBS = (
 )
 """All jobs, each after those that it needs, and the longest first."""
 
+_BROKEN_MAX = 20
+"""So often the jobs of some dates begin again, each time without another file that turned out to be broken."""
 _AT_ONCE = 2
 """So many jobs: while Spark plans one of them, the cores are free for the other. No more tasks run than there are cores, so
 they share the memory that one job would have."""
@@ -108,6 +115,8 @@ class NightlyRun:
         """The dates that got a new table."""
         self._id = uuid.uuid4().hex
         self._is_stopping = False
+        self._listed: Files = {}
+        self._begins_again = False
         self._traced: set[str] = set()
         self.failed: dict[dt.date, set[str]] = {}
         """The jobs that failed, or were skipped because a job that they need failed."""
@@ -115,16 +124,21 @@ class NightlyRun:
     def stale(self, dates: Iterable[dt.date], files: Files) -> dict[dt.date, tuple[Job, ...]]:
         """Those of `dates` that are not up to date, each with the record jobs to run.
 
-        `files`: the files of every date that `dates` read. A date runs all record jobs if it has no complete manifest, or a
+        `files`: all files of every date that `dates` read. A date runs all record jobs if it has no complete manifest, or a
         file that its manifest does not list. If only a neighbouring date has such a file, the jobs run that read neighbours;
-        that is so for the day before yesterday every night.
+        that is so for the day before yesterday every night. They also run if other files of the date are left out than
+        before, because one of them counts these.
         """
+        left_out = {date: set(self._left_out_of(date, files)) for date in dates}
+        files = quarantine.accepted(files, self._left_out)
         found: dict[dt.date, tuple[Job, ...]] = {}
         for date in dates:
             manifest = self._manifests.get(date)
             if manifest is None or not manifest.done or grown(manifest, files, [date]):
                 found[date] = self._record_jobs
-            elif self._neighbour_jobs and grown(manifest, files, self.reads(date)):
+            elif self._neighbour_jobs and (
+                grown(manifest, files, self.reads(date)) or left_out[date] != set(manifest.left_out)
+            ):
                 found[date] = self._neighbour_jobs
         return found
 
@@ -146,6 +160,7 @@ class NightlyRun:
         date is stale all the same. `first`: what an earlier run left undone before that date stays undone. `asked`: the user
         named the dates, so tables are replaced even if files are gone since; otherwise such tables are kept.
         """
+        self._listed, files = files, quarantine.accepted(files, self._left_out)
         dates = [date for date in self._manifests.dates() if date >= first]
         moved = {date for date in dates if (manifest := self._manifests.get(date)) and not manifest.trends}
         wanted = {date: self._wanted(date, jobs, files, asked) for date, jobs in sorted(work.items())}
@@ -189,14 +204,43 @@ class NightlyRun:
             seen = united(before.files, read) if before else read
             self._manifests.put(date, Manifest(seen, done=False, trends=trends, run=self._id))
             finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends, run=self._id)
-        self._run_jobs(wanted)
+        for _ in range(_BROKEN_MAX):
+            self._begins_again = False
+            begun = self._progress.finished
+            self._run_jobs(wanted)
+            if not self._begins_again:
+                break
+            # All jobs of these dates: those that had ended may have used records of the file.
+            self._progress.expect(self._progress.finished - begun)
+            for date in wanted:
+                self.failed.pop(date, None)
+        is_given_up, self._begins_again = self._begins_again, False
         for date, manifest in finished.items():
+            if is_given_up:
+                self.failed.setdefault(date, set()).update(job.name for job in wanted[date])
             if (now := self._manifests.get(date)) and now.run != self._id:
                 self._manifests.put(date, replace(now, done=False))
                 self._progress.say(f"{date}: another run has written these tables meanwhile: the date runs again next time")
             elif date not in self.failed:
                 files = quarantine.accepted(manifest.files, self._left_out)
-                self._manifests.put(date, replace(manifest, files=files))
+                left_out = self._left_out_of(date, self._listed)
+                self._manifests.put(date, replace(manifest, files=files, left_out=left_out))
+
+    def _left_out_of(self, date: dt.date, listed: Files) -> dict[str, tuple[File, str]]:
+        """The files of a date that are left out, with the reason."""
+        of_date = listed.get(date, {})
+        return {path: (of_date[path], why) for path, why in self._left_out.get(date, {}).items() if path in of_date}
+
+    def _leaves_out(self, error: Exception, dates: tuple[dt.date, ...]) -> bool:
+        """Whether a job stopped over a broken file, which is left out from now on."""
+        batch = self._batch_of(dates)
+        if batch.left_out is None:
+            return False
+        found = quarantine.broken(Storage(batch.spark), batch.input, self._listed, error)
+        if found is not None:
+            date, path, why = found
+            self._left_out.setdefault(date, {})[path] = why
+        return found is not None
 
     def _tell_lost_files(
         self, date: dt.date, kept: Sequence[Job], jobs: Sequence[Job], before: Manifest | None, files: Files
@@ -279,7 +323,7 @@ class NightlyRun:
 
         `made`: the batches so far, for all jobs with the same dates.
         """
-        if not dates:
+        if not dates or self._begins_again:
             return
         finished = 0
         try:
@@ -291,6 +335,9 @@ class NightlyRun:
                     took_s, began_s = time.perf_counter() - began_s, time.perf_counter()
                     self._progress.done(f"{shown(dates)} {table.name}", rows, len(dates), took_s)
         except Exception as error:  # noqa: BLE001  # the top of a job: its fault must not stop the other jobs
+            if self._begins_again or self._leaves_out(error, dates):
+                self._begins_again = True
+                return
             if len(dates) > 1 and not self._is_stopping:
                 self._progress.expect(finished * len(dates))
                 for half in (dates[: len(dates) // 2], dates[len(dates) // 2 :]):
@@ -348,20 +395,22 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
 
     def batch_of(dates: tuple[dt.date, ...]) -> Batch:
         given = None if options.strict else left_out
-        return Batch(spark, options.input, options.output, dates, options.slo, night.reach, given, tables)
+        listed = None if storage.local(options.input) or options.strict else files
+        return Batch(spark, options.input, options.output, dates, options.slo, night.reach, given, tables, listed)
 
     night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
     present = records.dates(spark, options.input)
     storage.check_writable(options.output)
     tables = formats.tables(options, spark, storage)
     with tables.alone():
-        dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
+        kept_from = dt.date.min if options.dates else retention.kept_from(storage, options.output)
+        first = max(first, kept_from)  # what was deleted runs again only by its name
+        kept = [date for date in present if date >= kept_from]
+        dates = options.dates or _recent(kept, first, today, set(manifests.dates()), progress)
         read = {each for date in dates for each in night.reads(date)}
         files = records.files(spark, options.input, read, strict=options.strict)
         if not options.strict:
-            known = (found.files for date in manifests.dates() if date in read and (found := manifests.get(date)))
-            left_out.update(quarantine.refused(storage, options.input, files, known))
-            files = quarantine.accepted(files, left_out)
+            left_out.update(_refused(options, storage, manifests, files, progress))
         work = night.everything(dates) if options.dates else night.stale(dates, files)
         for date, copies in records.copies(spark, options.input, work).items():
             told = f"left out: {len(copies)} (such as {copies[0]})"
@@ -372,6 +421,11 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         reports = Reports(spark, tables, f"{options.output}/report", progress)
         for date in sorted({*night.changed, *night.failed}):
             reports.write(date, night.failed.get(date, set()), left_out.get(date, {}))
+        if read and not options.dates:
+            merged.delete_before(storage, options.output, min(first, *read))
+        if options.keep_days is not None:
+            oldest = today - dt.timedelta(days=options.keep_days)
+            succeeded = _delete_before(storage, tables, options.output, oldest, manifests, progress) and succeeded
         outcome.verdict = reports.newest()
     outcome.dates, outcome.files_left_out = len(night.changed), sum(map(len, left_out.values()))
     outcome.jobs_failed = sum(map(len, night.failed.values())) + reports.failed
@@ -436,6 +490,23 @@ class Reports:
         return verdict.newest(Storage(self._spark), self._to)
 
 
+def _refused(
+    options: arguments.JobArguments, storage: Storage, manifests: Manifests, files: Files, progress: Progress
+) -> records.LeftOut:
+    """The files that cannot be used. Small ones that are not on this machine are put together on the way (`merged`)."""
+    known = {date: found for date in manifests.dates() if date in files and (found := manifests.get(date))}
+    before = {} if options.dates else {date: found.left_out for date, found in known.items()}
+    used = [found.files for found in known.values()]
+    left_out: records.LeftOut = {}
+    if not storage.local(options.input):
+        open_ = {date: of_date for date, of_date in files.items() if not (date in known and known[date].done)}
+        left_out.update(compact.merge(storage, options, open_, before, progress))
+        used += merged.known(storage, options.output, open_)
+    for date, faults in quarantine.refused(storage, options.input, files, used, before).items():
+        left_out.setdefault(date, {}).update(faults)
+    return left_out
+
+
 def _posted(url: str, verdicts: Sequence[Figures], progress: Progress) -> bool:
     """Post the verdicts, the oldest first, up to the newest `_POSTED`. Gives up at the first that nobody takes."""
     for each in verdicts[-_POSTED:]:
@@ -470,6 +541,21 @@ def _recent(
         if date >= today:
             progress.say(f"{date} is still being written: left out (--date {date} runs it anyway)")
     return [date for date in present if first <= date < today]
+
+
+def _delete_before(
+    storage: Storage, store: TableStore, output: str, first: dt.date, manifests: Manifests, progress: Progress
+) -> bool:
+    """Delete what was made of the dates before `first`. Returns whether that succeeded."""
+    tables = [table for job in JOBS for table in job.tables]
+    try:
+        deleted = retention.delete_before(storage, store, output, first, tables, manifests)
+    except StorageError as error:  # the tables of this night are good, and the next one tries again
+        progress.say(f"dates before {first}: FAILED to be deleted: {error}")
+        return False
+    if deleted:
+        progress.say(f"deleted the tables and reports of {len(deleted)} dates before {first}: {shown(deleted)}")
+    return True
 
 
 if __name__ == "__main__":

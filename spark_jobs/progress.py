@@ -29,6 +29,11 @@ class Progress:
         with self._lock:
             self._done += tables
 
+    @property
+    def finished(self) -> int:
+        """How many are published or will not come."""
+        return self._done
+
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
         """Show that this runs."""

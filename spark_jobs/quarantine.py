@@ -2,8 +2,8 @@
 
 One gateway's file must not stop the night of a fleet. A file is judged by its footer, which costs a request or two where it
 is far away: only those are looked at that no manifest has. A column that only newer writers have is no fault; a higher
-version is, because it says that these jobs would misread the records. What is broken behind a good footer is found by
-`records.Gathered`, when it reads the files of a small date.
+version is, because it says that these jobs would misread the records. What is broken behind a good footer is found when
+it is read: by `records.Gathered`, or by Spark, which names the file.
 """
 
 import datetime as dt
@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.arrow import arrow_schema
-from spark_jobs.records import File, LeftOut, newer, unreadable
+from spark_jobs.records import File, LeftOut, content_fault, date_of, newer, unreadable
 from spark_jobs.schema import TRACE, VERSION, VERSION_KEY
-from spark_jobs.storage import Storage
+from spark_jobs.storage import Storage, file_of
 
 Files = Mapping[dt.date, Mapping[str, File]]
 
@@ -32,8 +32,19 @@ _STREAMER = re.compile(r"(?:^|/)streamer=([^/]+)/")
 _HOUR = re.compile(r"(?:^|/)hour=(\d|1\d|2[0-3])/")
 
 
-def refused(storage: Storage, traces: str, files: Files, known: Iterable[Files] = ()) -> LeftOut:
-    """Those of the files that have a fault. `known`: files that were used before: these are not looked at again."""
+def refused(
+    storage: Storage,
+    traces: str,
+    files: Files,
+    known: Iterable[Files] = (),
+    before: Mapping[dt.date, Mapping[str, tuple[File, str]]] | None = None,
+) -> LeftOut:
+    """Those of the files that have a fault. `known`: files that were used before. `before`: those that were left out, with
+    the reason. Neither are looked at again."""
+    found: LeftOut = {}
+    for date, were in (before or {}).items():
+        if same := {path: why for path, (file, why) in were.items() if files.get(date, {}).get(path) == file}:
+            found[date] = same
     used: dict[dt.date, dict[str, File]] = defaultdict(dict)
     for each in known:
         for date, of_date in each.items():
@@ -42,19 +53,34 @@ def refused(storage: Storage, traces: str, files: Files, known: Iterable[Files] 
         (date, path, file)
         for date, of_date in files.items()
         for path, file in of_date.items()
-        if used.get(date, {}).get(path) != file
+        if used.get(date, {}).get(path) != file and path not in found.get(date, {})
     ]
 
     def judged(each: tuple[dt.date, str, File]) -> str | None:
         date, path, file = each
         return _fault(storage, f"{traces}/date={date}/{path}", file)
 
-    found: LeftOut = {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="footer") as pool:
         for (date, path, _), reason in zip(asked, pool.map(judged, asked), strict=True):
             if reason is not None:
                 found.setdefault(date, {})[path] = reason
     return found
+
+
+def broken(storage: Storage, traces: str, files: Files, error: BaseException) -> tuple[dt.date, str, str] | None:
+    """The date, path and fault of the file over which Spark stopped, if it is one of these and is broken. To be sure that it
+    was not the way to the file, it is read to its end."""
+    named = file_of(error)
+    for url in () if named is None else (unquote(named), named):
+        text, _, path = url.rpartition("/date=")[2].partition("/")
+        date = date_of(f"date={text}")
+        if date and path in files.get(date, {}):
+            try:
+                fault = content_fault(storage.readable(f"{traces}/date={date}/{path}"))
+            except OSError:
+                return None
+            return None if fault is None else (date, path, fault)
+    return None
 
 
 def accepted(files: Files, left_out: LeftOut) -> dict[dt.date, dict[str, File]]:
@@ -84,8 +110,8 @@ def by_streamer(of_date: Iterable[str]) -> dict[str, Counter[int]]:
 
 
 def _fault(storage: Storage, path: str, file: File) -> str | None:
-    if (version := newer(path)) is not None:
-        return _newer(version)
+    if (fault := name_fault(path)) is not None:
+        return fault
     here = storage.local(path)
     try:
         footer = pq.read_metadata(here if here is not None else storage.tail(path, file.size_bytes, _FOOTER_BYTES))
@@ -94,6 +120,11 @@ def _fault(storage: Storage, path: str, file: File) -> str | None:
     except (pa.ArrowException, OSError) as error:
         return unreadable(error)
     return footer_fault(footer)
+
+
+def name_fault(path: str) -> str | None:
+    """Why a file with this name cannot be used; None if it can."""
+    return None if (version := newer(path)) is None else _newer(version)
 
 
 def footer_fault(footer: Any) -> str | None:

@@ -6,11 +6,12 @@ object store this would take a request for each of many small files, so there it
 
 import datetime as dt
 import hashlib
+import io
 import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_jobs import jvm
 from spark_jobs.arrow import arrow_schema
 from spark_jobs.schema import PARTITIONED, VERSION
 from spark_jobs.storage import Storage, StorageError
@@ -33,8 +33,6 @@ _VERSION = re.compile(r"\.v(\d+)\.parquet$")
 _DATE = re.compile(r"date=(\d{4}-\d\d-\d\d)(?:\.json)?$")
 SMALL_BYTES = 96 << 20
 """Some four million records: for so many, what counts is planning and compiling."""
-_LISTED_AT_ONCE = 32
-"""Tasks, where Spark does not say how many run at once."""
 _ROWS_PER_GROUP = 1 << 17
 _BELOW_DATE = re.compile(r"/date=(?=\d{4}-\d\d-\d\d/)")
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
@@ -91,6 +89,16 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date], left_out: 
     return found
 
 
+def read_files(spark: SparkSession, traces: str, files: Mapping[dt.date, Iterable[str]]) -> DataFrame:
+    """The records of these files, by their dates and paths below the dates' folders, as `read` gives them."""
+    paths = [
+        f"{traces}/date={date}/" + _PATTERN.sub(r"\\\1", path) for date, found in files.items() for path in sorted(found)
+    ]
+    if not paths:
+        return empty(spark, PARTITIONED)
+    return spark.read.schema(PARTITIONED).option("basePath", traces).parquet(*paths)
+
+
 def files(
     spark: SparkSession, traces: str, wanted: Iterable[dt.date], *, strict: bool = True
 ) -> dict[dt.date, dict[str, File]]:
@@ -100,7 +108,9 @@ def files(
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
     folders = _folders(spark, traces, wanted)
     here = Storage(spark).local(traces)
-    listed = _listed(spark, folders) if here is None else _listed_here(Path(here, Path(each).name) for each in folders)
+    listed = (
+        _listed(Storage(spark), folders) if here is None else _listed_here(Path(here, Path(each).name) for each in folders)
+    )
     for path, file in listed:
         if strict:
             _check_version(path)
@@ -109,17 +119,13 @@ def files(
     return found
 
 
-def _listed(spark: SparkSession, folders: Sequence[str]) -> Iterator[tuple[str, File]]:
-    """The files in folders that are far away: Spark lists them, so that many cost little."""
-    if not folders:
-        return
-    reader = spark.read.format("binaryFile").option("pathGlobFilter", _FILES).option("recursiveFileLookup", "true")
-    modified_ms = sf.unix_millis("modificationTime").alias("modified_ms")
-    # A narrow coalesce: a task for each file would cost more than asking the file system.
-    at_once = spark.sparkContext.defaultParallelism if jvm.is_beside(spark) else _LISTED_AT_ONCE
-    listed = reader.load(list(folders)).select("path", "length", modified_ms).coalesce(at_once)
-    for row in listed.collect():
-        yield row.path, File(row.length, row.modified_ms)
+def _listed(storage: Storage, folders: Iterable[str]) -> Iterator[tuple[str, File]]:
+    """The files in folders that are far away. As by Spark, hidden names and empty files are passed over."""
+    for folder in folders:
+        for path, size_bytes, modified_ms in storage.files(folder):
+            below = _BELOW_DATE.split(path)[-1].split("/")
+            if size_bytes and path.endswith(_FILES[1:]) and all(map(_is_shown, below)):
+                yield path, File(size_bytes, modified_ms)
 
 
 def _listed_here(folders: Iterable[Path]) -> Iterator[tuple[str, File]]:
@@ -187,7 +193,11 @@ def _wanted_in(spark: SparkSession, folder: str, here: str | None, left_out: Lef
         every = [os.path.relpath(path, below) for path in listed] if without or copied else []
         without |= copied
     else:
-        every = [_BELOW_DATE.split(path)[-1].split("/", 1)[1] for path, _ in _listed(spark, [folder])] if without else []
+        every = (
+            [_BELOW_DATE.split(path)[-1].split("/", 1)[1] for path, _ in _listed(Storage(spark), [folder])]
+            if without
+            else []
+        )
     if not without:
         return [folder]
     return [f"{folder}/" + _PATTERN.sub(r"\\\1", each) for each in every if each not in without]
@@ -242,7 +252,7 @@ class Gathered:
         date = date_of(folder.name)
         if self._left_out is None or date is None:
             return error
-        broken = {path: reason for path in self._files[folder] if (reason := _content_fault(path)) is not None}
+        broken = {path: reason for path in self._files[folder] if (reason := content_fault(path)) is not None}
         if not broken:
             return error
         self._left_out.setdefault(date, {}).update((os.path.relpath(path, folder), why) for path, why in broken.items())
@@ -262,10 +272,10 @@ class Gathered:
         return self._into / folder.name
 
 
-def _content_fault(path: str) -> str | None:
-    """Why a file on this machine cannot be read to its end; None if it can."""
+def content_fault(file: str | io.BytesIO) -> str | None:
+    """Why a file, by its path on this machine or with its content, cannot be read to its end; None if it can."""
     try:
-        for each in pq.ParquetFile(path).iter_batches():
+        for each in pq.ParquetFile(file).iter_batches():
             each.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         return unreadable(error)
@@ -356,6 +366,7 @@ def date_of(name: str) -> dt.date | None:
 
 
 def dates_in(storage: Storage, root: str) -> list[dt.date]:
+    """The dates that have a folder below `root`, ascending."""
     return [date for name in storage.names(f"{root}/date=*") if (date := date_of(name)) is not None]
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import jvm
 from spark_jobs.file_system import ArrowFileSystem, FileSystem, StorageError
-from spark_jobs.jvm import reason
+from spark_jobs.jvm import file_of, reason
 
-__all__ = ["Storage", "StorageError", "reason"]
+__all__ = ["Storage", "StorageError", "file_of", "reason"]
 
 
 _TRIES = 5
@@ -68,19 +68,23 @@ class Storage:
         """The text of a UTF-8 file; None if it does not exist."""
         return self._files.read(path).decode(errors="replace") if self.exists(path) else None
 
-    def readable(self, path: str) -> str | io.BytesIO:
-        """A file for Python to read: the path of a local one, the content of any other."""
-        return self.local(path) or io.BytesIO(self._files.read(path))
+    def files(self, folder: str) -> Iterator[tuple[str, int, int]]:
+        """All files below a folder: path, size, and when each was modified, in ms since 1970."""
+        return self._files.files(folder)
+
+    def readable(self, path: str, size_bytes: int | None = None) -> str | io.BytesIO:
+        """A file for Python to read: the path of a local one, the content of any other. `size_bytes`: if it is known."""
+        return self.local(path) or io.BytesIO(self._files.read(path, size_bytes=size_bytes))
 
     def tail(self, path: str, size_bytes: int, wanted_bytes: int) -> io.BytesIO:
         """The end of a Parquet file of that size, with all of its footer, of which the last eight bytes tell the length.
 
         Raises StorageError.
         """
-        end = self._files.read(path, max(0, size_bytes - wanted_bytes))
+        end = self._files.read(path, max(0, size_bytes - wanted_bytes), size_bytes)
         footer_bytes = int.from_bytes(end[-8:-4], "little") + 8
         if len(end) < footer_bytes <= size_bytes:
-            end = self._files.read(path, size_bytes - footer_bytes)
+            end = self._files.read(path, size_bytes - footer_bytes, size_bytes)
         return io.BytesIO(end)
 
     def check_writable(self, folder: str) -> None:

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from spark_jobs.schema import OUTCOMES
 
+TREND_DAYS = 14
+"""How many days before a date its trend tables look back on."""
+
 
 class Table(NamedTuple):
     """One output table: its folder, its question, and its columns with Spark's types (``date``, the partition, first)."""

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_jobs import tables
-from spark_jobs.batch import TREND_DAYS
 from spark_jobs.report import fleet, reading, sections
 from spark_jobs.report.reading import ABOUT_STREAMERS, Collected
 from spark_jobs.report.sections import Figures
 from spark_jobs.schema import FAILURES
+from spark_jobs.tables import TREND_DAYS
 
 SECTIONS = (
     "fleet",

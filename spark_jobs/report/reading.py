@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from spark_jobs import tables
 from spark_jobs.arrow import TYPES
-from spark_jobs.batch import TREND_DAYS, days
+from spark_jobs.batch import days
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.table_store import TableStore
 
@@ -73,7 +73,7 @@ class ReportTables:
 
     def trend(self, table: tables.Table) -> Iterator[tuple[datetime.date, Iterator[pa.Table]]]:
         """The report's date and the 14 days before it, each with its rows; without the days that were never written."""
-        for date in days(self.date, -TREND_DAYS, 0):
+        for date in days(self.date, -tables.TREND_DAYS, 0):
             if date in self._dates[table.name]:
                 yield date, self.day(table, date)
 

@@ -8,8 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import anomalies
-from spark_jobs.batch import TREND_DAYS, seen_from
+from spark_jobs.batch import seen_from
 from spark_jobs.session import small_frame
+from spark_jobs.tables import TREND_DAYS
 from tests.spark.traces import DATE
 
 HOURS_DDL = "date DATE, hour INT, streamer STRING, route STRING, messages BIGINT, delivered BIGINT, expired BIGINT, " \

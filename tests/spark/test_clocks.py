@@ -137,6 +137,35 @@ def test_a_flow_of_few_messages_counts_only_without_others(messages: int, counts
     assert estimate(rare)["Y"].skew_us == 7_000_000 + DOWN_US - 1_000
 
 
+def test_a_busy_fleet_has_its_clocks_although_its_hours_are_too_many(spark: SparkSession) -> None:
+    """Twelve gateways are busy for a day: with a row for each hour, more than may come to the driver."""
+    skews_us = {f"gateway{number:02}": 1_000_000 * number for number in range(12)}
+    records = [
+        record(f"{hour:02}:30", streamer=name, age_us=age_us, src_authority=source, ingress=ingress, egress=egress)
+        for number, (gateway, skew_us) in enumerate(skews_us.items())
+        for hour in range(24)
+        for name, age_us, source, ingress, egress in (
+            (gateway, 1_000 + skew_us, f"veh{number}", "vehicle", "cloud"),
+            ("cloud", 4_000, f"veh{number}", "fleet", "out"),
+            ("cloud", 1_000, f"to{number}", "out", "fleet"),
+            (gateway, 4_000 + skew_us, f"to{number}", "cloud", "vehicle"),
+        )
+    ]
+    rows = alike(frame(spark, records).coalesce(1)).cache()
+    every_hour = sightings(rows)
+    assert len(every_hour) == len(records) == 48 * 24
+    for most, rows_each in ((48 * 24 - 1, 4), (48 * 4 - 1, 1)):
+        found = sightings(rows, most)
+        assert len(found) == 48 * rows_each
+        assert sum(each.messages for each in found) == len(records)
+        assert all(each.is_made_on(DATE) for each in found)
+        assert estimate(found) == estimate(every_hour)
+    crowded = sightings(rows, 47)
+    assert sum(each.messages for each in crowded) == len(records)
+    assert {each.streamer for each in crowded} == {"cloud", *skews_us}
+    rows.unpersist()
+
+
 def test_sightings_sum_up_records_that_are_alike(spark: SparkSession) -> None:
     first_hour = number_of(DATE) * 24
     made = {

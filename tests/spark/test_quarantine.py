@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import nightly, quarantine, records, streamer_health
+from spark_jobs import nightly, quarantine, records, route_hourly, streamer_health
 from spark_jobs.batch import Batch
-from spark_jobs.manifests import Manifest, grown
+from spark_jobs.manifests import Manifest, Manifests, grown
 from spark_jobs.nightly import NightlyRun
 from spark_jobs.schema import VERSION_KEY
-from spark_jobs.storage import Storage
+from spark_jobs.storage import Storage, StorageError
 from tests.spark.traces import DATE, SCHEMA, at, configured, record, write
 
 NEXT = DATE + dt.timedelta(days=1)
@@ -45,6 +45,14 @@ def torn(path: Path) -> Path:
 
 def empty(path: Path) -> Path:
     path.write_bytes(b"")
+    return path
+
+
+def broken_inside(path: Path) -> Path:
+    """Behind a good footer."""
+    content = bytearray(path.read_bytes())
+    content[100:2000] = bytes(1900)
+    path.write_bytes(content)
     return path
 
 
@@ -130,9 +138,7 @@ def test_what_is_broken_behind_a_good_footer_is_left_out_when_it_is_read(spark: 
     traces = tmp_path / "traces"
     write(traces, [record()])
     (bad,) = write(traces, [record(streamer="bad", route=f"route {number}") for number in range(500)])
-    content = bytearray(bad.read_bytes())
-    content[100:2000] = bytes(1900)
-    bad.write_bytes(content)
+    broken_inside(bad)
     assert refused(spark, traces) == {}
     left_out: records.LeftOut = {}
     batch = Batch(spark, str(traces), str(tmp_path / "tables"), (DATE,), left_out=left_out)
@@ -194,8 +200,85 @@ def test_a_night_that_left_files_out_ends_with_1_and_says_which(
     assert nightly.main(arguments(tmp_path)) == 1
     said = capsys.readouterr()
     assert read == [({DATE}, {day: {} for day in sorted(read[0][1])} | {DATE: read[0][1][DATE]})]
-    assert list(read[0][1][DATE]) == [f"hour=7/streamer=gateway/{good.name}"]
+    assert set(read[0][1][DATE]) == {f"hour=7/streamer=gateway/{path.name}" for path in (good, *bad)}
     assert sum(str(path) in said.out for path in bad) == 20
     assert f"{DATE}: left out: 5 more files" in said.out
     assert "trace files left out: 25" in said.err
     assert nightly.main(arguments(tmp_path, "--strict")) == 2
+
+
+def night(spark: SparkSession, tmp_path: Path, *asked: dt.date) -> tuple[NightlyRun, bool]:
+    """One run of two jobs, as `nightly.main` does it."""
+    traces, output = f"{tmp_path}/traces", f"{tmp_path}/tables"
+    manifests, left_out = Manifests(Storage(spark), output), records.LeftOut()
+    run = NightlyRun(
+        lambda dates: Batch(spark, traces, output, dates, reach=(2, 1), left_out=left_out),
+        manifests,
+        (streamer_health.JOB, route_hourly.JOB),
+        left_out=left_out,
+    )
+    files = records.files(spark, traces, records.dates(spark, traces), strict=False)
+    known = {date: found for date in manifests.dates() if (found := manifests.get(date))}
+    before = {date: found.left_out for date, found in known.items()}
+    left_out.update(quarantine.refused(Storage(spark), traces, files, (each.files for each in known.values()), before))
+    return run, run.run(run.everything(asked) if asked else run.stale(sorted(files), files), files)
+
+
+def health(tmp_path: Path) -> dict[str, tuple[int, int]]:
+    rows = pq.read_table(tmp_path / "tables" / "streamer_health" / f"date={DATE}").to_pylist()
+    return {row["streamer"]: (row["records"], row["files_left_out"]) for row in rows}
+
+
+def test_files_that_are_broken_inside_are_left_out_where_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Large files, or in an object store: Spark stops, names one of them, and the date begins again without it."""
+    traces = tmp_path / "traces"
+    write(traces, [record(), record(streamer="gate way")])
+    many = [record(streamer="gate way", route=f"route {number}", seq=number + 1) for number in range(1000)]
+    bad = [broken_inside(write(traces, some)[0]) for some in (many[:500], many[500:])]
+    with configured(spark, {"spark.ustreamer.small": "false"}):
+        assert night(spark, tmp_path)[1]
+        assert health(tmp_path) == {"gateway": (1, 0), "gate way": (1, 2)}
+        hours = pq.read_table(tmp_path / "tables" / "route_hourly" / f"date={DATE}").to_pylist()
+        assert sum(row["messages"] for row in hours) == 2, "and no job that ended before has its records"
+        manifest = Manifests(Storage(spark), f"{tmp_path}/tables").get(DATE)
+        assert manifest is not None
+        assert {Path(path).name for path in manifest.left_out} == {path.name for path in bad}
+        again, succeeded = night(spark, tmp_path)
+    assert (succeeded, again.changed) == (True, set()), "the same files need not be tried every night"
+
+
+def test_what_cannot_be_reached_is_not_taken_for_broken(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write(tmp_path, [record()])
+    files = records.files(spark, str(tmp_path), [DATE])
+    error = OSError(f"Encountered error while reading file file://{path}. SQLSTATE: KD001")
+    assert quarantine.broken(Storage(spark), str(tmp_path), files, error) is None, "it can be read"
+    torn(path)
+    found = quarantine.broken(Storage(spark), str(tmp_path), files, error)
+    assert found is not None
+    assert found[:2] == (DATE, f"hour=7/streamer=gateway/{path.name}")
+    assert quarantine.broken(Storage(spark), str(tmp_path), {DATE: {}}, error) is None, "it is none of those that are read"
+    monkeypatch.setattr(Storage, "readable", unreachable)
+    assert quarantine.broken(Storage(spark), str(tmp_path), files, error) is None
+
+
+def unreachable(*_: object) -> None:
+    raise StorageError("no route to the store")
+
+
+def test_a_bad_file_that_comes_late_is_counted_and_one_that_goes_is_not_any_more(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces"
+    write(traces, [record()])
+    assert night(spark, tmp_path)[1]
+    assert health(tmp_path) == {"gateway": (1, 0)}
+    late = torn(write(traces, [record(streamer="late")])[0])
+    run, succeeded = night(spark, tmp_path)
+    assert (succeeded, run.changed) == (True, {DATE})
+    assert health(tmp_path) == {"gateway": (1, 0), "late": (0, 1)}
+    assert night(spark, tmp_path)[0].changed == set()
+    late.unlink()
+    assert night(spark, tmp_path)[0].changed == {DATE}
+    assert health(tmp_path) == {"gateway": (1, 0)}

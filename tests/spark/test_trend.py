@@ -3,9 +3,9 @@ import datetime as dt
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import counts, dead_letters, outcomes
-from spark_jobs.batch import TREND_DAYS, seen_from
+from spark_jobs.batch import seen_from
 from spark_jobs.session import small_frame
-from spark_jobs.tables import DEAD_LETTERS, OUTCOMES_TABLE, ROUTE_HOURLY
+from spark_jobs.tables import DEAD_LETTERS, OUTCOMES_TABLE, ROUTE_HOURLY, TREND_DAYS
 from tests.spark.traces import DATE, at
 
 TODAY = [("gateway", "up", "veh1", None, "delivered", "OK", 30, 3), ("gateway", "up", "veh1", "cloud", "expired", "X", 5, 1)]

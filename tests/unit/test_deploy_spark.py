@@ -1,16 +1,20 @@
 """What is deployed for the nightly jobs must fit the jobs, the daemon's unit and the trace folder."""
 
 import re
+import runpy
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
+from spark_jobs import arguments
 from tests.unit.deployed import unit
 
 ROOT = Path(__file__).parents[2]
@@ -242,3 +246,57 @@ def test_the_cron_jobs_pod_has_room_for_the_drivers_heap_and_a_place_to_write() 
     variables = {each["name"]: each.get("value") for each in container["env"]}
     assert {"/tmp", variables["SPARK_LOCAL_DIRS"]} <= mounts
     assert settings(args)["spark.kubernetes.container.image"] == container["image"]
+
+
+# Airflow
+
+
+class _Dag:
+    """Stands in for Airflow, which cannot be installed beside this project: notes what the file declares."""
+
+    made: dict[str, dict[str, Any]]
+
+    def __init__(self, name: str, **given: Any) -> None:
+        self.made[name] = given
+
+    def __enter__(self) -> "_Dag":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The DAGs and the tasks of the file, by name, with what was given to each."""
+    tasks: dict[str, dict[str, Any]] = {}
+    _Dag.made = {}
+    modules: dict[str, dict[str, Any]] = {
+        "airflow": {"DAG": _Dag},
+        "airflow.providers.standard.operators.bash": {
+            "BashOperator": lambda task_id, **given: tasks.update({task_id: given})
+        },
+    }
+    for name, content in modules.items():
+        for part in range(1, name.count(".") + 1):
+            parent = name.rsplit(".", part)[0]
+            if parent not in modules:
+                monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    runpy.run_path(str(HERE / "airflow_dag.py"))
+    return _Dag.made, tasks
+
+
+def test_the_dags_run_what_the_jobs_understand(airflow: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    dags, tasks = airflow
+    assert set(dags) == {"ustreamer_nightly", "ustreamer_compact"}
+    assert all(dag["max_active_runs"] == 1 and not dag["catchup"] for dag in dags.values())
+    for name, main in ("nightly", "nightly_main.py"), ("compact", "compact_main.py"):
+        words = shlex.split(tasks[name]["bash_command"])
+        at = words.index(f"/opt/ustreamer/{main}")
+        assert (HERE / main).is_file()
+        given = arguments.parse(name, words[at + 1 :], dates_required=False)
+        assert (given.input, given.output) == ("s3a://bucket/traces", "s3a://bucket/tables")
+        assert settings(words[:at])["spark.sql.session.timeZone"] == "UTC"
+    assert capsys.readouterr().err == ""
