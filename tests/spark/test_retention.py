@@ -43,6 +43,11 @@ def fill(spark: SparkSession, output: Path, *dates: dt.date) -> Manifests:
     return manifests
 
 
+def delete_before(spark: SparkSession, output: Path, first: dt.date, manifests: Manifests) -> list[dt.date]:
+    store = ParquetTables(spark, str(output))
+    return retention.delete_before(Storage(spark), store, str(output), first, TABLES, manifests)
+
+
 def dates_below(output: Path) -> set[str]:
     """The dates that stand in the name of any file or folder."""
     return {found[0] for path in output.rglob("*") if (found := re.search(r"(notes of )?\d{4}-\d\d-\d\d", path.name))}
@@ -96,7 +101,7 @@ def test_after_a_kill_the_next_run_deletes_the_rest(
 def test_a_longer_time_does_not_bring_back_what_was_deleted(spark: SparkSession, tmp_path: Path) -> None:
     manifests = fill(spark, tmp_path, day(-40))
     for first in (day(-30), day(-60)):
-        retention.delete_before(Storage(spark), ParquetTables(spark, str(tmp_path)), str(tmp_path), first, TABLES, manifests)
+        delete_before(spark, tmp_path, first, manifests)
         assert retention.kept_from(Storage(spark), str(tmp_path)) == day(-30)
 
 
