@@ -1,33 +1,9 @@
 """Messages that cross the streamer in either direction."""
 
-from collections.abc import Iterator
-
-import pytest
 from hypothesis import strategies as st
 
-from tests.e2e.topology import Topology, TopologyThread
+from tests.e2e.topology import TopologyThread
 from tests.independent.message import Plain, inversions, uuid7
-
-PAIRS = [
-    ("mosquitto/off-vehicle", "zenoh"),
-    ("mosquitto/in-vehicle", "zenoh"),
-    ("rumqttd/off-vehicle", "zenoh"),
-    ("rumqttd/in-vehicle", "zenoh"),
-    ("mosquitto/off-vehicle", "rumqttd/in-vehicle"),
-    ("mosquitto/in-vehicle", "rumqttd/off-vehicle"),
-    ("zenoh", "zenoh"),
-]
-
-
-def needs(pair: tuple[str, str]) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.mosquitto] if any(kind.startswith("mosquitto") for kind in pair) else []
-
-
-@pytest.fixture(scope="module", params=[pytest.param(pair, marks=needs(pair), id="~".join(pair)) for pair in PAIRS])
-def topology_thread(request: pytest.FixtureRequest) -> Iterator[TopologyThread]:
-    with TopologyThread(Topology(*request.param)) as topology_thread:
-        yield topology_thread
-
 
 text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Cn")), min_size=1, max_size=30)
 

@@ -1,11 +1,33 @@
 """Every kind of message crosses in both directions between every pair of networks, with every attribute and byte."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.e2e.crossings import cross_each_type, messages
-from tests.e2e.topology import TopologyThread
+from tests.e2e.topology import Topology, TopologyThread
+
+PAIRS = [
+    ("mosquitto/off-vehicle", "zenoh"),
+    ("mosquitto/in-vehicle", "zenoh"),
+    ("rumqttd/off-vehicle", "zenoh"),
+    ("rumqttd/in-vehicle", "zenoh"),
+    ("mosquitto/off-vehicle", "rumqttd/in-vehicle"),
+    ("mosquitto/in-vehicle", "rumqttd/off-vehicle"),
+    ("zenoh", "zenoh"),
+]
+
+
+def needs(pair: tuple[str, str]) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.mosquitto] if any(kind.startswith("mosquitto") for kind in pair) else []
+
+
+@pytest.fixture(scope="module", params=[pytest.param(pair, marks=needs(pair), id="~".join(pair)) for pair in PAIRS])
+def topology_thread(request: pytest.FixtureRequest) -> Iterator[TopologyThread]:
+    with TopologyThread(Topology(*request.param)) as topology_thread:
+        yield topology_thread
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), database=None)
