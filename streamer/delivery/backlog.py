@@ -107,7 +107,7 @@ class Backlog:
             waiting = self._waiting[key]
             size += waiting.size
             is_alone = not taken and not queue.messages
-            if queue.is_patient and not is_alone and not queue.fits(size, len(taken) + 1):
+            if queue.applies_backpressure and not is_alone and not queue.fits(size, len(taken) + 1):
                 break
             heapq.heappop(self._by_queue[queue])
             self._entering[key] = waiting.turn

@@ -355,7 +355,7 @@ class Custody:
     def _no_room(self, delivery: Delivery) -> None:
         """The journal is full: the route's policy says what waits and what is given up."""
         queue = delivery.lane.queue
-        if queue.is_patient or delivery.state is IN_FLIGHT or delivery.received.is_kept:
+        if queue.applies_backpressure or delivery.state is IN_FLIGHT or delivery.received.is_kept:
             self._starve(delivery)  # not acknowledged until there is room, or it is delivered
             return
         victim = queue.least(delivery.message.attributes.priority_class)

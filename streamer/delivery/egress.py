@@ -160,7 +160,7 @@ class Egress:
         self.window = min((queue.policy.window for queue in self.queues), default=0)
         self._ready = ReadyLanes(max((queue.policy.lower_share for queue in self.queues), default=0.0))
         for queue in self.queues:
-            queue.shares.regroup()
+            queue.quotas.regroup()
             for lane in queue.lanes.values():
                 lane.filed, lane.listed = -1, 0
                 self.file(lane)
@@ -308,15 +308,15 @@ class Egress:
         ready = self._ready
         floor = ready.floor()
         while room > 0 and len(expired) < EXPIRED_AT_ONCE and (lane := ready.next(floor, now_s)) is not None:
-            size, is_paced = lane.bytes, lane.party.shares.is_paced
-            quantum = 1 if is_paced or ready.is_below else _QUANTUM
+            size, has_rates = lane.bytes, lane.group.quotas.has_rates
+            quantum = 1 if has_rates or ready.is_below else _QUANTUM
             moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, out, expired)
             room -= moved
             if ready.is_contested:
                 ready.sent(size - lane.bytes)
                 self.flight.contested(now_s)
-            if moved and is_paced:
-                lane.party.shares.spend(lane.party, out[-1].size, now_s)
+            if moved and has_rates:
+                lane.group.quotas.spend(lane.group, out[-1].size, now_s)
             if lane.redeliveries:
                 self.refill(lane)
             if lane.live:

@@ -308,9 +308,9 @@ class Ingress(UListener):
         size, backlog = received.message.size, self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
-            if is_behind or (queue.is_patient and queue.messages and not queue.fits(size * copies, copies)):
+            if is_behind or (queue.applies_backpressure and queue.messages and not queue.fits(size * copies, copies)):
                 authority = received.message.attributes.source.authority
-                if queue.shares.has_bounds and queue.has_used_up_part(authority, size * copies, copies):
+                if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
                     continue  # rejected when it enters the others
                 self._hold_back(key, received, resolved, queue)
                 return False
@@ -357,13 +357,13 @@ class Ingress(UListener):
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
-            if queue.shares.has_bounds and queue.has_used_up_part(attributes.source.authority, message.size):
-                self._settler.reject(received, queue, refusals.OVER_PART, attributes.sink)
+            if queue.quotas.has_quotas and queue.exceeds_quota(attributes.source.authority, message.size):
+                self._settler.reject(received, queue, refusals.OVER_QUOTA, attributes.sink)
                 continue
             outgoing = message
             if leg.is_changed:
                 outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
-            if not queue.is_patient:
+            if not queue.applies_backpressure:
                 size, level = message.size, attributes.priority_class
                 room = queue.room_for(size)
                 if room is Room.NO or (

@@ -22,7 +22,7 @@ from enum import IntEnum, IntFlag
 from typing import Any, Final, Protocol
 
 from streamer.config.models import QueuePolicy
-from streamer.delivery.shares import Party
+from streamer.delivery.quotas import SourceGroup
 from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Failure
 from streamer.routing.table import FlowKey
@@ -159,7 +159,7 @@ class LaneQueue(Protocol):
     @property
     def owner(self) -> LaneOwner: ...
     @property
-    def is_patient(self) -> bool: ...
+    def applies_backpressure(self) -> bool: ...
     @property
     def may_pause(self) -> bool: ...
     def count_held(self, hold: "Hold", messages: int, size: int) -> None: ...
@@ -172,7 +172,7 @@ class LaneQueue(Protocol):
 
 
 class Lane:
-    """The FIFO of one flow, which belongs to a ``party``.
+    """The FIFO of one flow, which belongs to a ``group``.
 
     ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
     in whose list it is, also where that entry is outdated. ``unconfirmed`` counts sent messages that are packed in
@@ -187,6 +187,7 @@ class Lane:
         "bytes",
         "entered_s",
         "filed",
+        "group",
         "hold",
         "in_flight",
         "items",
@@ -196,7 +197,6 @@ class Lane:
         "lost_receiver",
         "max_window",
         "outdated",
-        "party",
         "presence",
         "queue",
         "redeliveries",
@@ -207,10 +207,10 @@ class Lane:
         "window",
     )
 
-    def __init__(self, key: FlowKey, queue: LaneQueue, party: Party, max_window: int) -> None:
+    def __init__(self, key: FlowKey, queue: LaneQueue, group: SourceGroup, max_window: int) -> None:
         self.key = key
         self.queue = queue
-        self.party = party
+        self.group = group
         self.items: deque[Delivery] = deque()
         self.live = 0
         self.bytes = 0

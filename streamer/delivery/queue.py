@@ -15,7 +15,7 @@ from typing import Final
 from streamer.config.models import QueuePolicy
 from streamer.delivery.deadlines import Deadlines
 from streamer.delivery.lane import CLASSES, QUEUED, SETTLED, Delivery, Hold, Lane, LaneOwner
-from streamer.delivery.shares import Shares
+from streamer.delivery.quotas import Quotas
 from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.routing.table import FlowKey
 from streamer.transports.base import Received
@@ -62,7 +62,7 @@ class RouteQueue:
     delivery its ``seq``; ``has_journal``: what cannot move does not use up the room of what can, since a journal has it.
     ``unconfirmed`` counts sent messages that the destination has not confirmed: they have no outcome yet, and do not count
     towards the bounds. ``held`` and ``paused`` count what waits in lanes that are held for any reason, and in paused ones.
-    ``named``: see `Shares`.
+    ``named``: see `Quotas`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RouteQueue:
         self.owner = owner
         self._has_journal = has_journal
         self.lanes: dict[FlowKey, Lane] = {}
-        self.shares = Shares(policy, stats, named)
+        self.quotas = Quotas(policy, stats, named)
         self._number = number or itertools.count(1).__next__
         self._evictable = policy.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
@@ -105,18 +105,18 @@ class RouteQueue:
         """Take another name. The account begins anew, with what is here."""
         if name != self.name:
             self.name = name
-            self.stats = self.shares.stats = RouteStats()
+            self.stats = self.quotas.stats = RouteStats()
             self.stats.accepted = self.messages + self.unconfirmed
 
     def use(self, policy: QueuePolicy, named: Container[str] | None = None) -> None:
         """Take other bounds from now on, and other names; what waits already stays. Its egress is to `refit` afterwards."""
         self._take_bounds(policy)
-        if not self.is_patient:
+        if not self.applies_backpressure:
             self.stalled = Tally()
-        counted = self.shares.counts
-        self.shares.use(policy, named)
-        if self.shares.counts and not counted:
-            self._count_parties()
+        counted = self.quotas.counts_usage
+        self.quotas.use(policy, named)
+        if self.quotas.counts_usage and not counted:
+            self._count_usage()
         if self._evictable != (policy.queue.on_full == "evict"):
             self._evictable = not self._evictable
             self._by_age = [deque() for _ in range(CLASSES)]
@@ -127,10 +127,10 @@ class RouteQueue:
             lane.limit(policy.flow_window)
 
     def _take_bounds(self, policy: QueuePolicy) -> None:
-        """``is_patient``: a message that does not fit waits in the backlog, and is not rejected."""
+        """``applies_backpressure``: a message that does not fit waits in the backlog, and is not rejected."""
         self.policy = policy
         bounds = policy.queue
-        self.is_patient: bool = bounds.on_full == "backpressure"
+        self.applies_backpressure: bool = bounds.on_full == "backpressure"
         self._most: int = bounds.messages  # asked for every message
         self._most_bytes: int = bounds.bytes
 
@@ -141,18 +141,18 @@ class RouteQueue:
             if len(self.lanes) >= self._retire_at and self.may_retire:
                 self._retire_idle_lanes()
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
-            party = self.shares.party(key[0].authority)
-            party.lanes += 1
-            lane = self.lanes[key] = Lane(key, self, party, self.policy.flow_window)
+            group = self.quotas.group(key[0].authority)
+            group.lanes += 1
+            lane = self.lanes[key] = Lane(key, self, group, self.policy.flow_window)
             self.owner.lane_came(lane)
         return lane
 
-    def has_used_up_part(self, authority: str, size: int, copies: int = 1) -> bool:
+    def exceeds_quota(self, authority: str, size: int, copies: int = 1) -> bool:
         """Whether a source authority has used up its part of the queue. An empty queue takes any message."""
         if not self.messages:
             return False
         stalled = self.stalled
-        return self.shares.are_used_up(
+        return self.quotas.are_exceeded_by(
             authority, copies, size, self.messages - stalled.messages, self.bytes - stalled.bytes, stalled.messages
         )
 
@@ -183,7 +183,7 @@ class RouteQueue:
         room for: a flow takes more memory than a message. Once it can be sent, the extra room shrinks with the queue.
         """
         bounds = self.policy.queue
-        if not (self._has_journal and self.is_patient):
+        if not (self._has_journal and self.applies_backpressure):
             return
         half, half_bytes = bounds.messages // 2, bounds.bytes // 2
         still = Tally()
@@ -212,8 +212,8 @@ class RouteQueue:
         delivery = Delivery(received, message, lane, self._number(), size, entered_s, entered_ms)
         self.messages += 1
         self.bytes += size
-        if self.shares.counts:
-            lane.party.add(1, size)
+        if self.quotas.counts_usage:
+            lane.group.add(1, size)
         self.stats.accepted += 1
         lane.push(delivery)
         attributes = message.attributes
@@ -249,8 +249,8 @@ class RouteQueue:
         for delivery in deliveries:
             self.messages += 1
             self.bytes += delivery.size
-            if self.shares.counts:
-                lane.party.add(1, delivery.size)
+            if self.quotas.counts_usage:
+                lane.group.add(1, delivery.size)
             if delivery.message.attributes.ttl:
                 self._deadlines.fresh.append(delivery)
 
@@ -300,16 +300,16 @@ class RouteQueue:
         delivery.state = SETTLED
         self.messages -= 1
         self.bytes -= delivery.size
-        if self.shares.counts:
-            delivery.lane.party.add(-1, -delivery.size)
+        if self.quotas.counts_usage:
+            delivery.lane.group.add(-1, -delivery.size)
 
-    def _count_parties(self) -> None:
-        """Parties begin to count. What is in flight counts with no bytes until nothing of the party is left."""
-        for party in self.shares.parties.values():
-            party.messages = party.bytes = 0
+    def _count_usage(self) -> None:
+        """Groups begin to count. What is in flight counts with no bytes until nothing of the group is left."""
+        for group in self.quotas.groups.values():
+            group.messages = group.bytes = 0
         for lane in self.lanes.values():
-            lane.party.messages += lane.live + lane.in_flight
-            lane.party.bytes += lane.bytes
+            lane.group.messages += lane.live + lane.in_flight
+            lane.group.bytes += lane.bytes
 
     def take_expired(self, now_ms: int, now_s: float) -> list[Delivery]:
         """Remove and return what expired while it waited. Called by the clock's tick, not per message."""
@@ -334,7 +334,7 @@ class RouteQueue:
         long would fill the queue, and in the end block its whole source. With ``on_full: evict`` there is no such limit.
         """
         bounds = self.policy.queue
-        beside = bounds.stalled_factor if self._has_journal and self.is_patient else 0
+        beside = bounds.stalled_factor if self._has_journal and self.applies_backpressure else 0
         part, part_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
         return self._evictable or (self.paused.messages < part and self.paused.bytes + size <= part_bytes)
 
@@ -389,13 +389,13 @@ class RouteQueue:
             self._ticks_to_pass = len(self.lanes) // _LOOKED_AT_PER_TICK
 
     def _retire_idle_lanes(self) -> None:
-        """Retire idle lanes, first those of the party that has most: whoever has few flows keeps them."""
-        most = max(self.shares.parties.values(), key=lambda party: party.lanes)
+        """Retire idle lanes, first those of the group that has most: whoever has few flows keeps them."""
+        most = max(self.quotas.groups.values(), key=lambda group: group.lanes)
         before = len(self.lanes)
         idle = [lane for lane in self.lanes.values() if lane.is_idle]
         for only in (most, None):
             for lane in idle:
-                if not lane.retired and only in (None, lane.party):
+                if not lane.retired and only in (None, lane.group):
                     self._retire(lane)
             if len(self.lanes) <= before // 2:
                 break
@@ -403,7 +403,7 @@ class RouteQueue:
     def _retire(self, lane: Lane) -> None:
         lane.retired = True
         del self.lanes[lane.key]
-        lane.party.lanes -= 1
-        if not lane.party.lanes:
-            del self.shares.parties[lane.key[0].authority]
+        lane.group.lanes -= 1
+        if not lane.group.lanes:
+            del self.quotas.groups[lane.key[0].authority]
         self.owner.lane_retired(lane)

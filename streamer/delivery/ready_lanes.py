@@ -3,10 +3,10 @@
 The law of this file:
 - A higher class goes first. But while lower classes wait, they get ``lower_share`` of the bytes sent; among them again the
   higher class goes first, with the same share for those below it. So every class makes progress.
-- Inside a class the parties (source authorities of a route) take turns, and inside a party its lanes.
+- Inside a class the groups (source authorities of a route) take turns, and inside a group its lanes.
 - A lane whose window is still growing blocks the lower classes until its next confirmation, except for their share:
   otherwise they would fill the endpoint's window while a higher class waits.
-- A party that has used up its rate is parked until it may send again; if the route's rate is used up, all its parties are.
+- A group that has used up its rate is parked until it may send again; if the route's rate is used up, all its groups are.
 - A lane is listed once per class. An outdated entry (the lane has moved to a higher class, or may not send) is skipped when
   its turn comes.
 
@@ -18,7 +18,7 @@ from collections import deque
 from typing import Any, Final
 
 from streamer.delivery.lane import CLASSES, Lane
-from streamer.delivery.shares import Party
+from streamer.delivery.quotas import SourceGroup
 from streamer.uprotocol.message import OVERHEAD_BYTES
 
 # What the lower classes have to be owed before one of them has a turn: 8 small messages. So a burst of urgent ones stays
@@ -36,10 +36,10 @@ class ReadyLanes:
 
     def __init__(self, lower_share: float = 0.0) -> None:
         self._ratio = lower_share / (1 - lower_share)
-        self._by_class: list[deque[Party]] = [deque() for _ in range(CLASSES)]
+        self._by_class: list[deque[SourceGroup]] = [deque() for _ in range(CLASSES)]
         self._waiting = 0  # a bit for each class in which somebody is listed
         self._opening: set[Lane] = set()
-        self._parked: list[tuple[float, int, Party]] = []
+        self._parked: list[tuple[float, int, SourceGroup]] = []
         self._parkings = 0
         self._credit = [0.0] * CLASSES  # by class: the bytes that the classes below it may send before it
         self._passed: list[int] = []  # the classes that the last turn went below, by their credit
@@ -47,8 +47,8 @@ class ReadyLanes:
         self.is_below = self.is_contested = False
 
     def __len__(self) -> int:
-        """How many entries there are, outdated ones included, without those of parked parties."""
-        return sum(_entries(party, level) for level, ring in enumerate(self._by_class) for party in ring)
+        """How many entries there are, outdated ones included, without those of parked groups."""
+        return sum(_entries(group, level) for level, ring in enumerate(self._by_class) for group in ring)
 
     @property
     def is_empty(self) -> bool:
@@ -63,7 +63,7 @@ class ReadyLanes:
                 lane.filed = top
                 if not lane.listed >> top & 1:
                     lane.listed |= 1 << top
-                    self._join(lane.party, lane, top)
+                    self._join(lane.group, lane, top)
             return True
         if lane.is_opening:
             self._opening.add(lane)
@@ -85,16 +85,16 @@ class ReadyLanes:
         while (level := self._choose(floor)) >= 0:
             bit = 1 << level
             ring = self._by_class[level]
-            party = ring[0]
-            if party.is_group or party.parked or party.shares.is_paced:
+            group = ring[0]
+            if group.is_parent or group.parked or group.quotas.has_rates:
                 lane = self._pop(ring, level, now_s)
             else:  # as `_pop` does, for those who come by most often
-                ready = party.ready[level]
+                ready = group.ready[level]
                 lane = ready.popleft()
                 if ready:
                     ring.rotate(-1)
                 else:
-                    party.listed &= ~bit
+                    group.listed &= ~bit
                     ring.popleft()
             if not ring:
                 self._waiting &= ~bit
@@ -122,21 +122,21 @@ class ReadyLanes:
         if self._waiting & ((1 << self._level) - 1):
             self._credit[self._level] += size * self._ratio
 
-    def park(self, party: Party, until_s: float) -> None:
-        """A party may send nothing until then."""
-        party.parked = True
+    def park(self, group: SourceGroup, until_s: float) -> None:
+        """A group may send nothing until then."""
+        group.parked = True
         self._parkings += 1
-        heapq.heappush(self._parked, (until_s, self._parkings, party))
+        heapq.heappush(self._parked, (until_s, self._parkings, group))
 
     def wake(self, now_s: float) -> None:
-        """Parties whose time has come take turns again."""
+        """Groups whose time has come take turns again."""
         parked = self._parked
         while parked and parked[0][0] <= now_s + _ROUNDING_S:
-            party = heapq.heappop(parked)[2]
-            party.parked = False
-            for level, ready in party.ready.items():
-                if ready and not party.listed >> level & 1:
-                    self._list(party, level)
+            group = heapq.heappop(parked)[2]
+            group.parked = False
+            for level, ready in group.ready.items():
+                if ready and not group.listed >> level & 1:
+                    self._list(group, level)
 
     def _choose(self, floor: int) -> int:
         """The class whose turn it is; -1: none. Sets `_passed`."""
@@ -157,47 +157,47 @@ class ReadyLanes:
             level = lower
         return level if waiting >> level & 1 else -1
 
-    def _join(self, party: Party, member: Lane | Party, level: int) -> None:
-        """A lane, or a stranger, has a turn in its party."""
-        ready = party.ready.get(level)
+    def _join(self, group: SourceGroup, member: Lane | SourceGroup, level: int) -> None:
+        """A lane, or a stranger, has a turn in its group."""
+        ready = group.ready.get(level)
         if ready is None:
-            ready = party.ready[level] = deque()
+            ready = group.ready[level] = deque()
         ready.append(member)
-        if not party.listed >> level & 1 and not party.parked:
-            self._list(party, level)
+        if not group.listed >> level & 1 and not group.parked:
+            self._list(group, level)
 
-    def _list(self, party: Party, level: int) -> None:
-        party.listed |= 1 << level
-        if party.group is None:
-            self._by_class[level].append(party)
+    def _list(self, group: SourceGroup, level: int) -> None:
+        group.listed |= 1 << level
+        if group.parent is None:
+            self._by_class[level].append(group)
             self._waiting |= 1 << level
         else:
-            self._join(party.group, party, level)
+            self._join(group.parent, group, level)
 
     def _pop(self, ring: deque[Any], level: int, now_s: float) -> Lane | None:
-        """The lane whose turn it is among parties; the one that it belongs to goes to the end."""
+        """The lane whose turn it is among groups; the one that it belongs to goes to the end."""
         bit = 1 << level
         while ring:
-            party: Party = ring.popleft()
-            party.listed &= ~bit
-            if party.parked:
+            group: SourceGroup = ring.popleft()
+            group.listed &= ~bit
+            if group.parked:
                 continue
-            if party.shares.is_paced and (wait_s := party.shares.wait_s(party, now_s)) > 0:
-                party.shares.stats.limited += 1
-                self.park(party, now_s + wait_s)
+            if group.quotas.has_rates and (wait_s := group.quotas.wait_s(group, now_s)) > 0:
+                group.quotas.stats.limited += 1
+                self.park(group, now_s + wait_s)
                 continue
-            ready = party.ready[level]
-            lane: Lane | None = self._pop(ready, level, now_s) if party.is_group else ready.popleft()
+            ready = group.ready[level]
+            lane: Lane | None = self._pop(ready, level, now_s) if group.is_parent else ready.popleft()
             if ready:
-                party.listed |= bit
-                ring.append(party)
+                group.listed |= bit
+                ring.append(group)
             else:
-                del party.ready[level]
+                del group.ready[level]
             if lane is not None:
                 return lane
         return None
 
 
-def _entries(party: Party, level: int) -> int:
-    members = party.ready.get(level, ())
-    return sum(_entries(member, level) for member in members) if party.is_group else len(members)
+def _entries(group: SourceGroup, level: int) -> int:
+    members = group.ready.get(level, ())
+    return sum(_entries(member, level) for member in members) if group.is_parent else len(members)

@@ -113,7 +113,7 @@ class Resolved:
         for queue, copies in self.copies.items():
             if queue.room_for(size * copies, copies) is not Room.YES:
                 return False
-            if queue.shares.has_bounds and queue.has_used_up_part(authority, size * copies, copies):
+            if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
                 return False
         for leg in self.legs:
             if leg.lane.retired:

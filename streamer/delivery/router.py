@@ -145,9 +145,9 @@ class Router:
         """The store for unconfirmed messages, also of an earlier process; None without a journal if the network confirms."""
         if not transport.unconfirmed_s and self.journal is None:
             return None
-        is_patient = self.journal is not None
+        blocks_when_full = self.journal is not None
         store = UnconfirmedStore(
-            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, self._tracer, is_patient
+            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, self._tracer, blocks_when_full
         )
         self.custody.add_store(store)
         return store

@@ -87,11 +87,11 @@ class UnconfirmedStore:
         keeper: BatchKeeper,
         seen: SeenIds,
         tracer: Tracer | None = None,
-        is_patient: bool = True,
+        blocks_when_full: bool = True,
     ) -> None:
-        """``is_patient``: at the bound nothing more is sent; else the oldest then end as unconfirmed (`take_evicted`)."""
+        """``blocks_when_full``: at the bound nothing more is sent; else `take_evicted` ends the oldest messages."""
         self.target = target
-        self.is_patient = is_patient
+        self.blocks_when_full = blocks_when_full
         self.unconfirmed_s = unconfirmed_s
         self.max_bytes = max_bytes
         self.bytes = 0
@@ -116,7 +116,7 @@ class UnconfirmedStore:
     @property
     def is_full(self) -> bool:
         """Whether nothing more should be sent before something is confirmed."""
-        return self.is_patient and self._unconfirmed_bytes >= self.max_bytes
+        return self.blocks_when_full and self._unconfirmed_bytes >= self.max_bytes
 
     @property
     def unconfirmed_bytes(self) -> int:
@@ -125,7 +125,7 @@ class UnconfirmedStore:
 
     def over_quota(self) -> set[Lane]:
         """The lanes that should send nothing more, so that they do not use up the room of others."""
-        if not self.is_patient or self._unconfirmed_bytes < self.max_bytes / 2:
+        if not self.blocks_when_full or self._unconfirmed_bytes < self.max_bytes / 2:
             return set()
         of_lane: Counter[Lane] = Counter()
         of_authority: Counter[str] = Counter()
@@ -282,7 +282,7 @@ class UnconfirmedStore:
     def take_evicted(self) -> list[tuple[Lane, LaneShare]]:
         """Take out the oldest messages, as far as there are too many for the memory, by lane."""
         found: list[tuple[Lane, LaneShare]] = []
-        while self._batches and not self.is_patient and self._unconfirmed_bytes > self.max_bytes:
+        while self._batches and not self.blocks_when_full and self._unconfirmed_bytes > self.max_bytes:
             self._settle(self._batches.popleft(), found)
         return found
 

@@ -280,7 +280,7 @@ async def test_at_the_bound_nothing_new_is_sent_and_unconfirmed_messages_are_sti
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         store = harness.router.egresses["vehicle"].store
         assert store is not None
-        store.is_patient, store.max_bytes = True, 10_000
+        store.blocks_when_full, store.max_bytes = True, 10_000
         sent = [order(harness, bytes(1000)) for _ in range(20)]
         for each in sent:
             harness.arrive("cloud", each)

@@ -59,12 +59,14 @@ class FakeKeeper:
 class StoreHarness:
     """Sends over one route of a network that does not confirm. ``in_journal``: bodies of stored batches are only there."""
 
-    def __init__(self, in_journal: bool = True, max_bytes: int = 1 << 30, is_patient: bool = True) -> None:
+    def __init__(self, in_journal: bool = True, max_bytes: int = 1 << 30, blocks_when_full: bool = True) -> None:
         self.clock = FakeClock()
         self.keeper = FakeKeeper()
         self.seen = SeenIds(1000, 1000, 0)
         self.in_journal = in_journal
-        self.store = UnconfirmedStore("cloud", UNCONFIRMED_S, max_bytes, self.keeper, self.seen, FakeTracer(), is_patient)
+        self.store = UnconfirmedStore(
+            "cloud", UNCONFIRMED_S, max_bytes, self.keeper, self.seen, FakeTracer(), blocks_when_full
+        )
         self.queue = route_queue()
         self.receipts: list[MemoryReceived] = []
 

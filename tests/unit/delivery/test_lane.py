@@ -22,7 +22,7 @@ class LaneHarness:
 
     def __post_init__(self) -> None:
         queue = route_queue()
-        self.lane = Lane((topic(), None), queue, queue.shares.party("veh1"), self.max_window)
+        self.lane = Lane((topic(), None), queue, queue.quotas.group("veh1"), self.max_window)
 
     def push(self, level: int = 1, ttl: int | None = None) -> Delivery:
         self.made += 1

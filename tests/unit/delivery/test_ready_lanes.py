@@ -180,7 +180,7 @@ def test_what_the_lower_classes_are_owed_is_forgotten_once_none_of_them_waits() 
     assert lanes.ready.next(0, NOW_S) is high
 
 
-# parties
+# groups
 
 
 def of(authority: str, number: int) -> UMessage:
@@ -190,14 +190,14 @@ def of(authority: str, number: int) -> UMessage:
 def turns(queue: RouteQueue, arrivals: list[tuple[str, int]], now_s: float = NOW_S) -> list[str]:
     """The authorities in the order of their turns; each lane has one message."""
     ready = ReadyLanes()
-    queue.shares.regroup()
+    queue.quotas.regroup()
     for authority, number in arrivals:
         ready.file(push(queue, of(authority, number)).lane)
     found = []
     while (lane := ready.next(0, now_s)) is not None:
         found.append(lane.key[0].authority)
         lane.take(1, NOW_MS, [], [])
-        queue.shares.spend(lane.party, 600, now_s)
+        queue.quotas.spend(lane.group, 600, now_s)
     return found
 
 
@@ -227,7 +227,7 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
         if lane is None:
             return None
         lane.take(1, NOW_MS, [], [])
-        queue.shares.spend(lane.party, 600, now_s)
+        queue.quotas.spend(lane.group, 600, now_s)
         return lane.key[0].authority
 
     assert [next_at(0.0) for _ in range(5)] == ["known", "a", "b", None, None]
@@ -245,7 +245,7 @@ def test_a_lane_that_comes_while_its_party_is_parked_has_its_turn_later() -> Non
     ready.file(second)
     assert ready.next(0, 0.0) is first
     first.take(1, NOW_MS, [], [])
-    queue.shares.spend(first.party, 600, 0.0)
+    queue.quotas.spend(first.group, 600, 0.0)
     assert ready.next(0, 0.0) is None
     third = push(queue, of("b", 9)).lane
     ready.file(third)

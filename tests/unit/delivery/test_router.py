@@ -182,7 +182,7 @@ async def test_without_a_journal_unconfirmed_messages_hold_up_nothing() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         store = harness.router.egresses["vehicle"].store
         assert store is not None
-        assert (store.is_patient, store.max_bytes) == (False, 64 << 20)
+        assert (store.blocks_when_full, store.max_bytes) == (False, 64 << 20)
         assert harness.router.egresses["cloud"].store is None
 
 
@@ -190,7 +190,7 @@ async def test_unconfirmed_messages_may_take_half_of_the_journal_and_then_are_wa
     async with journaled_run(tmp_path / "journal.db", max_bytes=8 << 20, unconfirmed_s=10) as run:
         store = run.harness.router.egresses["vehicle"].store
         assert store is not None
-        assert (store.is_patient, store.max_bytes) == (True, 4 << 20)
+        assert (store.blocks_when_full, store.max_bytes) == (True, 4 << 20)
 
 
 # the queue of a message that an earlier process has accepted

@@ -144,7 +144,7 @@ def test_nothing_more_should_be_sent_at_the_bound_until_something_is_confirmed()
 
 
 def test_who_is_not_patient_ends_the_oldest_early() -> None:
-    harness = StoreHarness(in_journal=False, max_bytes=2000, is_patient=False)
+    harness = StoreHarness(in_journal=False, max_bytes=2000, blocks_when_full=False)
     for _ in range(3):
         harness.send_some(2)
         harness.flush()
