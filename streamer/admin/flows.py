@@ -95,5 +95,5 @@ def _flow(lane: Lane, now_s: float) -> dict[str, Any]:
         "in_flight": lane.in_flight,
         "held": [str(hold.name).lower() for hold in HOLDS if lane.hold & hold],
         "oldest_age_s": 0.0 if head is None else round(max(0.0, now_s - head.entered_s), 3),
-        "priority": f"CS{lane.top}" if lane.top >= 0 else None,
+        "priority": f"CS{lane.highest_class}" if lane.highest_class >= 0 else None,
     }

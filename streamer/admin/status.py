@@ -136,7 +136,7 @@ class Counted:
         self.held = dict.fromkeys(HOLDS, 0)
 
     def add(self, lane: Lane) -> None:
-        if lane.live:
+        if lane.queued_messages:
             for level, number in enumerate(lane.by_class):
                 self.by_class[level] += number
         if lane.hold and lane.waiting_messages:

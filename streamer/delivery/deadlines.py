@@ -27,7 +27,7 @@ class Deadlines:
         self.fresh: list[Delivery] = []
         self._by_wall: _Heap = []  # Unix milliseconds
         self._by_wait: _Heap = []  # monotonic seconds
-        self._turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
+        self._sequence = 0  # deliveries themselves cannot be compared, and one may be listed twice
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
@@ -39,7 +39,7 @@ class Deadlines:
         """
         for delivery in self.fresh:
             if delivery.state is not SETTLED:
-                self._list(delivery)
+                self._add(delivery)
         self.fresh.clear()
         expired: list[Delivery] = []
         for heap, now in ((self._by_wall, now_ms), (self._by_wait, now_s)):
@@ -50,14 +50,14 @@ class Deadlines:
                 heapq.heapify(heap)
         return expired
 
-    def _list(self, delivery: Delivery) -> None:
+    def _add(self, delivery: Delivery) -> None:
         message = delivery.message
         ttl, created = message.attributes.ttl, created_ms(message.id)
         if ttl:
-            self._turns += 1
-            heapq.heappush(self._by_wall, (created + ttl, self._turns, delivery))
+            self._sequence += 1
+            heapq.heappush(self._by_wall, (created + ttl, self._sequence, delivery))
             if made_ms(message.id, delivery.entered_ms) != created:
-                heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._turns, delivery))
+                heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._sequence, delivery))
 
 
 def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:

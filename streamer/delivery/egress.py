@@ -117,7 +117,7 @@ class Egress:
 
     # -- as the owner of lanes (`LaneOwner`)
 
-    def lane_came(self, lane: Lane) -> None:
+    def lane_added(self, lane: Lane) -> None:
         """A queue has a new lane."""
         if lane.queue.may_pause and self.pause_rules.rule_for(*lane.key):
             self.hold(lane, Hold.PAUSED)
@@ -130,7 +130,7 @@ class Egress:
 
     def queued(self, lane: Lane) -> None:
         """A delivery was put into a lane: send it with the next turn of the pump."""
-        self.file(lane)
+        self.mark_ready(lane)
         self._pump.mark(self)
 
     def give_up(self, delivery: Delivery, failure: Failure) -> None:
@@ -150,7 +150,7 @@ class Egress:
                 lane.set_hold(lane.hold & ~Hold.PAUSED)
                 self._settler.log.held(lane, PAUSED, RELEASED)
                 self.refill(lane)
-                self.file(lane)
+                self.mark_ready(lane)
                 goes_on = True
         if goes_on:
             self.pump(self._clock.wall_ms())
@@ -162,12 +162,12 @@ class Egress:
         for queue in self.queues:
             queue.quotas.regroup()
             for lane in queue.lanes.values():
-                lane.filed, lane.listed = -1, 0
-                self.file(lane)
+                lane.ready_class, lane.listed_classes = -1, 0
+                self.mark_ready(lane)
 
-    def file(self, lane: Lane) -> None:
+    def mark_ready(self, lane: Lane) -> None:
         """List a lane as ready, if it has something that may be sent."""
-        if not self._ready.file(lane) and lane.is_for_nobody:
+        if not self._ready.mark_ready(lane) and lane.is_for_nobody:
             self._absent.unheard(lane)
 
     def hold(self, lane: Lane, why: Hold) -> None:
@@ -179,7 +179,7 @@ class Egress:
     def release_hold(self, lane: Lane, why: Hold) -> None:
         """Remove a reason; with the last one the lane may send."""
         lane.set_hold(lane.hold & ~why)
-        self.file(lane)
+        self.mark_ready(lane)
 
     # -- redelivery
 
@@ -238,7 +238,7 @@ class Egress:
         lanes = [] if self.store is None else self.store.lanes_in_need(now_ms)[:_REFILLS]
         for lane in lanes:
             self.refill(lane)
-            self.file(lane)
+            self.mark_ready(lane)
         return lanes
 
     # -- sending
@@ -319,10 +319,10 @@ class Egress:
                 lane.group.quotas.spend(lane.group, out[-1].size, now_s)
             if lane.redeliveries:
                 self.refill(lane)
-            if lane.live:
-                self.file(lane)
-            if lane.top > floor and lane.is_opening:
-                floor = lane.top
+            if lane.queued_messages:
+                self.mark_ready(lane)
+            if lane.highest_class > floor and lane.is_opening:
+                floor = lane.highest_class
         self.in_flight += len(out)
         self._is_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
         return out, expired
@@ -334,7 +334,7 @@ class Egress:
         for delivery in lost:
             delivery.lane.returned()
             self._settler.fail(delivery, UNREADABLE)
-            self.file(delivery.lane)
+            self.mark_ready(delivery.lane)
         self._take_back(later)
         for lane in {delivery.lane for delivery in later}:
             self._back_off(lane, _READ_RETRY_S)
@@ -366,8 +366,8 @@ class Egress:
             for delivery in deliveries:
                 lane = delivery.lane
                 lane.confirmed()
-                if lane.live and lane.filed < 0:
-                    self.file(lane)
+                if lane.queued_messages and lane.ready_class < 0:
+                    self.mark_ready(lane)
             self._settler.delivered(deliveries)
         elif isinstance(error, LinkLostError):
             self._lost(deliveries, isinstance(error, MayHaveArrivedError))
@@ -392,12 +392,12 @@ class Egress:
                 delivery.history |= REDELIVERED | MAY_HAVE_ARRIVED
                 delivery.returns += 1
                 lane.put_back(delivery)
-                lane.queue.came_back(delivery)
+                lane.queue.requeued(delivery)
                 self.wait_before_last_try(lane)
             else:
                 left.append(delivery)
-            if lane.live and lane.filed < 0:
-                self.file(lane)
+            if lane.queued_messages and lane.ready_class < 0:
+                self.mark_ready(lane)
         self._settler.unconfirmed(left, store)
 
     def _lost(self, deliveries: Sequence[Delivery], may_have_arrived: bool) -> None:
@@ -419,8 +419,8 @@ class Egress:
             lane = delivery.lane
             lane.returned()
             lane.put_back(delivery)
-            lane.queue.came_back(delivery)
-            self.file(lane)
+            lane.queue.requeued(delivery)
+            self.mark_ready(lane)
 
     def _refused(self, delivery: Delivery, error: SendError) -> None:
         lane = delivery.lane
@@ -430,11 +430,11 @@ class Egress:
         retry = queue.policy.retry
         if isinstance(error, PermanentError) or delivery.attempts >= retry.attempts:
             self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, error.code, error.message))
-            self.file(lane)
+            self.mark_ready(lane)
             return
         queue.stats.retries += 1
         lane.put_back(delivery)
-        queue.came_back(delivery)
+        queue.requeued(delivery)
         self._back_off(lane, wait_s(retry, delivery.attempts, self._random()))
 
     def _back_off(self, lane: Lane, for_s: float) -> None:
@@ -446,7 +446,7 @@ class Egress:
         self._ready.wake(now_s)
         for lane in self._backing_off.release(now_s):
             self.refill(lane)
-            self.file(lane)
+            self.mark_ready(lane)
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms, now_s):
                 self._expire(delivery)

@@ -126,7 +126,7 @@ class FlowLog:
         """A flow is held for a reason; or, with `RELEASED`, that reason is gone."""
         if logger.isEnabledFor(logging.INFO):
             queue = lane.queue
-            kept = (event, partial(_as_given, queue.target, queue.name, *lane.key, reason, lane.live))
+            kept = (event, partial(_as_given, queue.target, queue.name, *lane.key, reason, lane.queued_messages))
             self._write(HELD, queue.target, (queue.name, lane.key, reason), kept, CHANGES)
 
     def tick(self, is_end: bool = False) -> None:

@@ -387,7 +387,7 @@ class Ingress(UListener):
             if leg.egress is not self._egress:
                 self._egress = leg.egress
                 self._receiving.take_freely(now_s)
-            if lane.filed < lane.top:
+            if lane.ready_class < lane.highest_class:
                 leg.egress.queued(lane)
             if leg.is_copy:
                 entered.append(leg)

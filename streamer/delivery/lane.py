@@ -129,7 +129,7 @@ class Delivery:
 class LaneOwner(Protocol):
     """The egress that sends the messages of lanes, as lanes and queues see it."""
 
-    def lane_came(self, lane: "Lane") -> None:
+    def lane_added(self, lane: "Lane") -> None:
         """A queue has a new lane."""
         ...
 
@@ -166,7 +166,7 @@ class LaneQueue(Protocol):
     def least(self, priority_class: int) -> "Delivery | None": ...
     def put_back_all(self, lane: "Lane", deliveries: "list[Delivery]") -> None: ...
     def restore_all(self, lane: "Lane", deliveries: "list[Delivery]") -> None: ...
-    def came_back(self, delivery: "Delivery") -> None: ...
+    def requeued(self, delivery: "Delivery") -> None: ...
     def pack_away(self, delivery: "Delivery") -> None: ...
     def leave(self, delivery: "Delivery") -> None: ...
 
@@ -174,8 +174,9 @@ class LaneQueue(Protocol):
 class Lane:
     """The FIFO of one flow, which belongs to a ``group``.
 
-    ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
-    in whose list it is, also where that entry is outdated. ``unconfirmed`` counts sent messages that are packed in
+    ``queued_messages`` counts the deliveries that wait here, without those packed in batches. ``ready_class`` is the priority
+    class under which the egress serves the lane, or -1 if it is not ready; ``listed_classes`` has a bit for each class in
+    whose list it is, also where that entry is stale. ``unconfirmed`` counts sent messages that are packed in
     batches until they are confirmed; ``redeliveries`` are the batches to be sent again, each with its lowest ``seq``.
     ``unconfirmed_in_flight`` counts what was in flight when the last receiver was lost: it is waited for and then sent
     again, before anything younger. ``lost_receiver``: the flow had a receiver and has none now, so messages wait for one.
@@ -186,22 +187,22 @@ class Lane:
         "by_class",
         "bytes",
         "entered_s",
-        "filed",
         "group",
+        "highest_class",
         "hold",
         "in_flight",
         "items",
         "key",
-        "listed",
-        "live",
+        "listed_classes",
         "lost_receiver",
         "max_window",
-        "outdated",
         "presence",
         "queue",
+        "queued_messages",
+        "ready_class",
         "redeliveries",
         "retired",
-        "top",
+        "sent_before_refusal",
         "unconfirmed",
         "unconfirmed_in_flight",
         "window",
@@ -212,19 +213,19 @@ class Lane:
         self.queue = queue
         self.group = group
         self.items: deque[Delivery] = deque()
-        self.live = 0
+        self.queued_messages = 0
         self.bytes = 0
         self.entered_s = 0.0  # of the newest message
         self.in_flight = 0
         self.window = 1
         self.max_window = max_window
-        self.outdated = 0  # sent before the last refusal and not answered yet
+        self.sent_before_refusal = 0  # sent before the last refusal and not answered yet
         self.hold = Hold.NONE
-        self.filed = -1
-        self.listed = 0
+        self.ready_class = -1
+        self.listed_classes = 0
         self.retired = False
         self.by_class = [0] * CLASSES
-        self.top = -1
+        self.highest_class = -1
         self.presence = Presence.PRESENT
         self.absent_since_s: float | None = None
         self.unconfirmed = 0
@@ -235,18 +236,18 @@ class Lane:
     @property
     def is_ready(self) -> bool:
         """Whether something may be sent from this lane now."""
-        return self.live > 0 and not self.hold and not self.unconfirmed_in_flight and self.in_flight < self.window
+        return self.queued_messages > 0 and not self.hold and not self.unconfirmed_in_flight and self.in_flight < self.window
 
     @property
     def is_opening(self) -> bool:
         """Whether more could be sent if the lane's window, which is still growing, were larger."""
         is_full = self.window <= self.in_flight < self.max_window
-        return is_full and self.live > 0 and not self.hold and not self.unconfirmed_in_flight
+        return is_full and self.queued_messages > 0 and not self.hold and not self.unconfirmed_in_flight
 
     @property
     def is_idle(self) -> bool:
         """Whether the lane could be removed, and a new one made later, without any difference."""
-        return self.live == 0 and self.in_flight == 0 and self.unconfirmed == 0 and not self.hold & Hold.BACKOFF
+        return self.queued_messages == 0 and self.in_flight == 0 and self.unconfirmed == 0 and not self.hold & Hold.BACKOFF
 
     @property
     def wants_redelivery(self) -> bool:
@@ -337,19 +338,19 @@ class Lane:
         """Take out a waiting delivery that is about to be settled. Settled entries are swept out when there are many."""
         self._discount(delivery)
         delivery.state = SETTLED
-        if len(self.items) > 2 * self.live + 64:
+        if len(self.items) > 2 * self.queued_messages + 64:
             self.items = deque(item for item in self.items if item.state is QUEUED)
 
     def confirmed(self) -> None:
         """One delivery of this lane was confirmed."""
-        if not self.outdated and self.window < self.max_window:
+        if not self.sent_before_refusal and self.window < self.max_window:
             self.window += 1
         self.returned()
 
     def refused(self) -> None:
         """One delivery of this lane was refused."""
         self.returned()
-        self.outdated = self.in_flight
+        self.sent_before_refusal = self.in_flight
         self.window = 1
 
     def returned(self) -> None:
@@ -357,8 +358,8 @@ class Lane:
         self.in_flight -= 1
         if self.unconfirmed_in_flight:
             self.unconfirmed_in_flight -= 1
-        if self.outdated:
-            self.outdated -= 1
+        if self.sent_before_refusal:
+            self.sent_before_refusal -= 1
 
     def waiting(self) -> list[Delivery]:
         """What waits here, in order, without what is packed in batches."""
@@ -368,7 +369,7 @@ class Lane:
     def waiting_messages(self) -> int:
         """How many messages wait here, also packed in batches."""
         packed: int = sum(batch.shares[self].count for _, batch in self.redeliveries)
-        return self.live + packed
+        return self.queued_messages + packed
 
     @property
     def is_publish(self) -> bool:
@@ -379,7 +380,7 @@ class Lane:
     @property
     def is_for_nobody(self) -> bool:
         """Whether nobody listens to the Publishes that wait here, or did before. False while the lane is paused."""
-        is_unheard = self.presence is _ABSENT and self.live > 0 and self.is_publish and not self.lost_receiver
+        is_unheard = self.presence is _ABSENT and self.queued_messages > 0 and self.is_publish and not self.lost_receiver
         return is_unheard and not self.hold & Hold.PAUSED
 
     def limit(self, max_window: int) -> None:
@@ -390,29 +391,29 @@ class Lane:
     def set_hold(self, hold: Hold) -> None:
         """Hold the lane for these reasons from now on, and for no others."""
         if self.hold:
-            self.queue.count_held(self.hold, -self.live, -self.bytes)
+            self.queue.count_held(self.hold, -self.queued_messages, -self.bytes)
         self.hold = hold
         if hold:
-            self.queue.count_held(hold, self.live, self.bytes)
+            self.queue.count_held(hold, self.queued_messages, self.bytes)
 
     def _count(self, delivery: Delivery) -> None:
-        self.live += 1
+        self.queued_messages += 1
         self.bytes += delivery.size
         if self.hold:
             self.queue.count_held(self.hold, 1, delivery.size)
         level = delivery.message.attributes.priority_class
         self.by_class[level] += 1
-        if level > self.top:
-            self.top = level
+        if level > self.highest_class:
+            self.highest_class = level
 
     def _discount(self, delivery: Delivery) -> None:
-        self.live -= 1
+        self.queued_messages -= 1
         self.bytes -= delivery.size
         if self.hold:
             self.queue.count_held(self.hold, -1, -delivery.size)
         level = delivery.message.attributes.priority_class
         self.by_class[level] -= 1
-        if level == self.top and not self.by_class[level]:
+        if level == self.highest_class and not self.by_class[level]:
             while level >= 0 and not self.by_class[level]:
                 level -= 1
-            self.top = level
+            self.highest_class = level

@@ -30,7 +30,7 @@ _UNHEARD_AT_ONCE = 2000  # more than one read has
 class LaneHolder(Protocol):
     """The egress, which holds, releases and sends the lanes."""
 
-    def file(self, lane: Lane) -> None: ...
+    def mark_ready(self, lane: Lane) -> None: ...
     def hold(self, lane: Lane, why: Hold) -> None: ...
     def release_hold(self, lane: Lane, why: Hold) -> None: ...
     def refill(self, lane: Lane) -> None: ...
@@ -99,7 +99,7 @@ class AbsentLanes:
         if presence is Presence.ABSENT:
             self._nobody(lane, self._clock.monotonic_s())
         elif presence is Presence.INTERRUPTED:
-            lane.lost_receiver |= lane.live > 0  # perhaps somebody listened when they came
+            lane.lost_receiver |= lane.queued_messages > 0  # perhaps somebody listened when they came
             self._redeliver(lane, self._clock.monotonic_s(), has_listener=True)
 
     def _nobody(self, lane: Lane, now_s: float) -> None:
@@ -110,7 +110,7 @@ class AbsentLanes:
         if lane not in self._logged and (lane.lost_receiver or not lane.is_publish):  # else its messages do not wait
             self._logged.add(lane)
             self._settler.log.held(lane, NOBODY_LISTENS)
-        self._egress.file(lane)
+        self._egress.mark_ready(lane)
 
     def _redeliver(self, lane: Lane, now_s: float, has_listener: bool) -> None:
         """What was sent and is not confirmed returns to the lane. ``has_listener``: see `UnconfirmedStore.redeliver`."""
@@ -169,7 +169,7 @@ class AbsentLanes:
                 self._settler.give_up(delivery, Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, text))
         if lane.lost_receiver and not (lane.redeliveries or _may_have_lost(lane)):
             lane.lost_receiver = False
-            self._egress.file(lane)
+            self._egress.mark_ready(lane)
         return len(given_up)
 
 

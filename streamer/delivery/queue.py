@@ -144,7 +144,7 @@ class RouteQueue:
             group = self.quotas.group(key[0].authority)
             group.lanes += 1
             lane = self.lanes[key] = Lane(key, self, group, self.policy.flow_window)
-            self.owner.lane_came(lane)
+            self.owner.lane_added(lane)
         return lane
 
     def exceeds_quota(self, authority: str, size: int, copies: int = 1) -> bool:
@@ -228,7 +228,7 @@ class RouteQueue:
         lane.put_back_all(deliveries)
         self._count_all(lane, deliveries)
         for delivery in reversed(deliveries):
-            self.came_back(delivery)
+            self.requeued(delivery)
 
     def restore_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
         """Accept deliveries of an earlier process, in the order of their ``seq``: call `restored` after the last ones."""
@@ -290,7 +290,7 @@ class RouteQueue:
                 by_age.popleft()  # what is in flight is listed again if it comes back
             yield from (delivery for delivery in by_age if delivery.state is QUEUED)
 
-    def came_back(self, delivery: Delivery) -> None:
+    def requeued(self, delivery: Delivery) -> None:
         """A delivery waits again after it was in flight."""
         if self._evictable:
             self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
@@ -308,7 +308,7 @@ class RouteQueue:
         for group in self.quotas.groups.values():
             group.messages = group.bytes = 0
         for lane in self.lanes.values():
-            lane.group.messages += lane.live + lane.in_flight
+            lane.group.messages += lane.queued_messages + lane.in_flight
             lane.group.bytes += lane.bytes
 
     def take_expired(self, now_ms: int, now_s: float) -> list[Delivery]:

@@ -25,14 +25,25 @@ _RATED_QUOTA = 0.5
 
 
 class SourceGroup:
-    """The lanes of one source authority in one queue; or, with ``is_parent``, the groups of the strangers there.
+    """The lanes of one source authority in one queue; with ``is_parent``, the groups of all unlisted authorities there.
 
-    ``ready`` are its members that have a turn, lanes or groups, by priority class; ``listed`` has a bit for each class in
-    whose list it is itself; while it is ``parked`` its rate lets it send nothing. `ReadyLanes` keeps all three.
-    ``lanes`` counts its lanes, ``messages`` and ``bytes`` what it has in the queue, if its part of it is bounded.
+    ``ready`` has the members that wait to be served, lanes or groups, by priority class; ``listed_classes`` has a bit for
+    each class in whose list this group is itself; while it is ``parked``, its rate lets it send nothing. `ReadyLanes` sets
+    these three. ``lanes`` counts its lanes; ``messages`` and ``bytes`` count what it has in the queue, if it has a quota.
     """
 
-    __slots__ = ("authority", "bytes", "is_parent", "lanes", "listed", "messages", "parent", "parked", "quotas", "ready")
+    __slots__ = (
+        "authority",
+        "bytes",
+        "is_parent",
+        "lanes",
+        "listed_classes",
+        "messages",
+        "parent",
+        "parked",
+        "quotas",
+        "ready",
+    )
 
     def __init__(
         self, quotas: "Quotas", authority: str, parent: "SourceGroup | None" = None, is_parent: bool = False
@@ -42,7 +53,7 @@ class SourceGroup:
         self.parent = parent
         self.is_parent = is_parent
         self.ready: dict[int, deque[Any]] = {}
-        self.listed = 0
+        self.listed_classes = 0
         self.parked = False
         self.lanes = 0
         self.messages = 0
@@ -51,7 +62,7 @@ class SourceGroup:
     def clear(self) -> None:
         """Remove it from the turns."""
         self.ready.clear()
-        self.listed = 0
+        self.listed_classes = 0
         self.parked = False
 
     def add(self, messages: int, size: int) -> None:

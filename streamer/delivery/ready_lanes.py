@@ -7,7 +7,7 @@ The law of this file:
 - A lane whose window is still growing blocks the lower classes until its next confirmation, except for their share:
   otherwise they would fill the endpoint's window while a higher class waits.
 - A group that has used up its rate is parked until it may send again; if the route's rate is used up, all its groups are.
-- A lane is listed once per class. An outdated entry (the lane has moved to a higher class, or may not send) is skipped when
+- A lane is listed once per class. An stale entry (the lane has moved to a higher class, or may not send) is skipped when
   its turn comes.
 
 No event loop, no clock, no logger in here.
@@ -47,7 +47,7 @@ class ReadyLanes:
         self.is_below = self.is_contested = False
 
     def __len__(self) -> int:
-        """How many entries there are, outdated ones included, without those of parked groups."""
+        """How many entries there are, stale ones included, without those of parked groups."""
         return sum(_entries(group, level) for level, ring in enumerate(self._by_class) for group in ring)
 
     @property
@@ -55,15 +55,15 @@ class ReadyLanes:
         """Whether no lane is listed that might send."""
         return not self._waiting and not self._opening
 
-    def file(self, lane: Lane) -> bool:
+    def mark_ready(self, lane: Lane) -> bool:
         """List a lane under its highest waiting class; False if it has nothing that may be sent."""
         if lane.is_ready:
-            top = lane.top
-            if top > lane.filed:
-                lane.filed = top
-                if not lane.listed >> top & 1:
-                    lane.listed |= 1 << top
-                    self._join(lane.group, lane, top)
+            highest = lane.highest_class
+            if highest > lane.ready_class:
+                lane.ready_class = highest
+                if not lane.listed_classes >> highest & 1:
+                    lane.listed_classes |= 1 << highest
+                    self._add_member(lane.group, lane, highest)
             return True
         if lane.is_opening:
             self._opening.add(lane)
@@ -75,7 +75,7 @@ class ReadyLanes:
         if not self._opening:
             return 0
         self._opening = {lane for lane in self._opening if lane.is_opening}
-        return max((lane.top for lane in self._opening), default=0)
+        return max((lane.highest_class for lane in self._opening), default=0)
 
     def next(self, floor: int, now_s: float) -> Lane | None:
         """Take out the lane whose turn it is, of a class not below ``floor`` unless by its share.
@@ -94,20 +94,20 @@ class ReadyLanes:
                 if ready:
                     ring.rotate(-1)
                 else:
-                    group.listed &= ~bit
+                    group.listed_classes &= ~bit
                     ring.popleft()
             if not ring:
                 self._waiting &= ~bit
             if lane is None:
                 continue
-            lane.listed &= ~bit
-            if lane.filed != level:  # it has moved to a higher class since
+            lane.listed_classes &= ~bit
+            if lane.ready_class != level:  # it has moved to a higher class since
                 continue
-            lane.filed = -1
+            lane.ready_class = -1
             if not lane.is_ready:
                 continue
-            if lane.top != level:  # its high-class messages have gone or come since it was listed
-                self.file(lane)
+            if lane.highest_class != level:  # its high-class messages have gone or come since it was listed
+                self.mark_ready(lane)
                 continue
             self._level = level
             self.is_below = bool(self._passed)
@@ -135,8 +135,8 @@ class ReadyLanes:
             group = heapq.heappop(parked)[2]
             group.parked = False
             for level, ready in group.ready.items():
-                if ready and not group.listed >> level & 1:
-                    self._list(group, level)
+                if ready and not group.listed_classes >> level & 1:
+                    self._mark_group_ready(group, level)
 
     def _choose(self, floor: int) -> int:
         """The class whose turn it is; -1: none. Sets `_passed`."""
@@ -157,29 +157,29 @@ class ReadyLanes:
             level = lower
         return level if waiting >> level & 1 else -1
 
-    def _join(self, group: SourceGroup, member: Lane | SourceGroup, level: int) -> None:
+    def _add_member(self, group: SourceGroup, member: Lane | SourceGroup, level: int) -> None:
         """A lane, or a stranger, has a turn in its group."""
         ready = group.ready.get(level)
         if ready is None:
             ready = group.ready[level] = deque()
         ready.append(member)
-        if not group.listed >> level & 1 and not group.parked:
-            self._list(group, level)
+        if not group.listed_classes >> level & 1 and not group.parked:
+            self._mark_group_ready(group, level)
 
-    def _list(self, group: SourceGroup, level: int) -> None:
-        group.listed |= 1 << level
+    def _mark_group_ready(self, group: SourceGroup, level: int) -> None:
+        group.listed_classes |= 1 << level
         if group.parent is None:
             self._by_class[level].append(group)
             self._waiting |= 1 << level
         else:
-            self._join(group.parent, group, level)
+            self._add_member(group.parent, group, level)
 
     def _pop(self, ring: deque[Any], level: int, now_s: float) -> Lane | None:
         """The lane whose turn it is among groups; the one that it belongs to goes to the end."""
         bit = 1 << level
         while ring:
             group: SourceGroup = ring.popleft()
-            group.listed &= ~bit
+            group.listed_classes &= ~bit
             if group.parked:
                 continue
             if group.quotas.has_rates and (wait_s := group.quotas.wait_s(group, now_s)) > 0:
@@ -189,7 +189,7 @@ class ReadyLanes:
             ready = group.ready[level]
             lane: Lane | None = self._pop(ready, level, now_s) if group.is_parent else ready.popleft()
             if ready:
-                group.listed |= bit
+                group.listed_classes |= bit
                 ring.append(group)
             else:
                 del group.ready[level]

@@ -139,7 +139,7 @@ class Recovery:
             for lane, deliveries in by_lane.items():
                 queue = lane.queue
                 queue.restore_all(lane, deliveries)
-                self._egresses[queue.target].file(lane)
+                self._egresses[queue.target].mark_ready(lane)
         return False
 
     def _take(self, row: Row, by_lane: dict[Lane, list[Delivery]]) -> None:

@@ -266,7 +266,7 @@ class Traffic(RuleBasedStateMachine):
         """Else nothing would wake it."""
         for queue in self.harness.router.egresses["cloud"].queues:
             for lane in queue.lanes.values():
-                assert lane.filed >= 0 or not lane.is_ready
+                assert lane.ready_class >= 0 or not lane.is_ready
 
     @invariant()
     def bounds_hold(self) -> None:

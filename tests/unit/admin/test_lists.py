@@ -92,7 +92,7 @@ async def test_no_turn_of_the_event_loop_looks_at_more_than_some_flows(
 
         def is_waiting(lane: Lane) -> bool:
             seen.append(lane)
-            return lane.live > 0
+            return lane.queued_messages > 0
 
         monkeypatch.setitem(STATES, "waiting", is_waiting)
         asking = asyncio.create_task(served.ask("/api/v1/flows", limit=1))

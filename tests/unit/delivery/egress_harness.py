@@ -50,7 +50,7 @@ class EgressHarness:
         for sent in messages:
             delivery = push(queue or self.queue, sent)
             held.append(LoadedDelivery(delivery))
-            self.egress.file(delivery.lane)
+            self.egress.mark_ready(delivery.lane)
         return held
 
     def pump(self) -> None:
@@ -70,7 +70,7 @@ class EgressHarness:
         assert self.queue.stats.accepted == self.queue.stats.settled + self.queue.messages
         lanes = self.queue.lanes.values()
         assert self.egress.in_flight == sum(lane.in_flight for lane in lanes)
-        assert self.queue.messages == self.egress.in_flight + sum(lane.live for lane in lanes)
+        assert self.queue.messages == self.egress.in_flight + sum(lane.queued_messages for lane in lanes)
 
 
 class LoadedDelivery:

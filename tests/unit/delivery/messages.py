@@ -36,7 +36,7 @@ class FakeOwner:
         self.given_up: list[tuple[Delivery, Failure]] = []
         self.lanes: list[Lane] = []
 
-    def lane_came(self, lane: Lane) -> None:
+    def lane_added(self, lane: Lane) -> None:
         self.lanes.append(lane)
 
     def lane_retired(self, lane: Lane) -> None:

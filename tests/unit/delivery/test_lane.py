@@ -94,11 +94,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        assert self.lane.live == len(self.waiting)
+        assert self.lane.queued_messages == len(self.waiting)
         assert self.lane.in_flight == len(self.flying)
         levels = [delivery.message.attributes.priority_class for delivery in self.waiting.values()]
         assert self.lane.by_class == [levels.count(level) for level in range(CLASSES)]
-        assert self.lane.top == max(levels, default=-1)
+        assert self.lane.highest_class == max(levels, default=-1)
         assert 1 <= self.lane.window <= self.lane.max_window
         assert self.lane.is_ready == (bool(self.waiting) and len(self.flying) < self.lane.window)
         assert self.lane.is_idle == (not self.waiting and not self.flying)
@@ -171,7 +171,7 @@ def test_lost_link_neither_opens_nor_closes_the_window() -> None:
     for delivery in reversed(harness.take(5)):
         harness.lane.returned()
         harness.lane.put_back(delivery)
-    assert (harness.lane.window, harness.lane.in_flight, harness.lane.live) == (5, 0, 5)
+    assert (harness.lane.window, harness.lane.in_flight, harness.lane.queued_messages) == (5, 0, 5)
 
 
 def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into() -> None:
@@ -225,7 +225,7 @@ def test_husks_do_not_pile_up(count: int) -> None:
     head = harness.push()
     for _ in range(count):
         harness.lane.drop(harness.push())
-        assert len(harness.lane.items) <= 2 * harness.lane.live + 65
+        assert len(harness.lane.items) <= 2 * harness.lane.queued_messages + 65
     assert harness.take(5) == [head]
 
 

@@ -30,7 +30,7 @@ class FakeLanes:
         self.log: list[str] = []
         self.absent: AbsentLanes | None = None
 
-    def file(self, lane: Lane) -> None:
+    def mark_ready(self, lane: Lane) -> None:
         self.log.append("file")
         if lane.is_for_nobody and self.absent is not None:
             self.absent.unheard(lane)
@@ -147,7 +147,7 @@ def test_absence_counts_from_its_first_moment() -> None:
 def test_a_lane_that_has_gone_is_not_watched_any_more() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     harness.absent.forget(lane)
     harness.change(lane, Presence.PRESENT)
     assert lane.hold is Hold.ABSENT
@@ -161,9 +161,9 @@ def test_a_lane_that_has_gone_is_not_watched_any_more() -> None:
 def test_a_publish_that_nobody_listens_to_is_settled() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     assert harness.absent.settle_unheard()
-    assert (harness.queue.stats.outcomes, lane.live) == (UNHEARD, 0)
+    assert (harness.queue.stats.outcomes, lane.queued_messages) == (UNHEARD, 0)
     assert not harness.absent.settle_unheard()
 
 
@@ -176,7 +176,7 @@ def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatc
     other = harness.watched(message(flow=2), Presence.PRESENT).lane
     for lane in (one, other):
         harness.change(lane, Presence.ABSENT)
-    assert [(harness.absent.settle_unheard(), one.live, other.live) for _ in range(4)] == [
+    assert [(harness.absent.settle_unheard(), one.queued_messages, other.queued_messages) for _ in range(4)] == [
         (False, 4, 1),
         (False, 1, 1),
         (True, 0, 0),
@@ -195,13 +195,13 @@ def test_what_is_left_of_very_many_is_sent_if_somebody_listens_again(monkeypatch
     harness.absent.settle_unheard()
     harness.change(lane, Presence.PRESENT)
     assert not harness.absent.settle_unheard()
-    assert (lane.live, lane.is_ready) == (2, True)
+    assert (lane.queued_messages, lane.is_ready) == (2, True)
 
 
 def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.UNKNOWN).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     assert not harness.absent.settle_unheard()
     harness.tick(ABSENT_S + 1)
     assert harness.queue.stats.outcomes == {}
@@ -210,19 +210,19 @@ def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> 
 def test_a_publish_is_sent_if_somebody_listens_before_it_is_settled() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     harness.change(lane, Presence.PRESENT)
     assert not harness.absent.settle_unheard()
-    assert lane.live == 1
+    assert lane.queued_messages == 1
 
 
 def test_a_paused_publish_waits_until_it_is_known_who_listens_when_it_goes_on() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     lane.set_hold(lane.hold | Hold.PAUSED)
     harness.absent.settle_unheard()
-    assert lane.live == 1
+    assert lane.queued_messages == 1
 
 
 # a flow that loses its last listener
@@ -233,7 +233,7 @@ def test_publishes_wait_for_a_listener_after_the_last_one_went_with_some_in_flig
     lane = lose_receiver(harness, count=2)
     assert (lane.lost_receiver, lane.unconfirmed_in_flight) == (True, 2)
     harness.accept(message())
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     assert not harness.absent.settle_unheard()
 
 
@@ -262,7 +262,7 @@ def test_publishes_that_returned_wait_for_a_listener_again_if_it_was_there_for_a
     harness.change(lane, Presence.PRESENT)
     harness.change(lane, Presence.ABSENT)
     assert not harness.absent.settle_unheard()
-    assert (lane.live, lane.lost_receiver) == (2, True)
+    assert (lane.queued_messages, lane.lost_receiver) == (2, True)
 
 
 def test_publishes_that_return_before_it_is_known_that_nobody_listens_wait_for_a_listener() -> None:
@@ -274,7 +274,7 @@ def test_publishes_that_return_before_it_is_known_that_nobody_listens_wait_for_a
     give_back(lane, sent)
     harness.change(lane, Presence.ABSENT)
     assert not harness.absent.settle_unheard()
-    assert (lane.live, lane.lost_receiver) == (1, True)
+    assert (lane.queued_messages, lane.lost_receiver) == (1, True)
 
 
 @pytest.mark.parametrize("found", [[Presence.ABSENT], [Presence.INTERRUPTED, Presence.ABSENT]])
@@ -285,7 +285,7 @@ def test_what_an_earlier_process_has_sent_waits_for_a_listener_if_there_is_none_
     for presence in found:
         harness.change(lane, presence)
     assert harness.held.store.refill(lane) == []
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     harness.absent.settle_unheard()
     assert (harness.queue.messages, harness.queue.stats.outcomes) == (1, {})
 
@@ -325,9 +325,9 @@ def test_of_many_that_have_waited_too_long_some_are_given_up_at_a_time() -> None
         harness.accept(told())
     harness.tick(ABSENT_S)
     harness.tick(0.001)
-    assert lane.live == 1
+    assert lane.queued_messages == 1
     harness.tick()
-    assert lane.live == 0
+    assert lane.queued_messages == 0
 
 
 def test_each_message_waits_that_long_itself() -> None:

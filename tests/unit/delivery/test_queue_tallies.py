@@ -65,7 +65,7 @@ class Traffic(RuleBasedStateMachine):
             delivery = self.in_flight[flow].pop()
             self.lane(flow).returned()
             self.lane(flow).put_back(delivery)
-            self.queue.came_back(delivery)
+            self.queue.requeued(delivery)
 
     @rule(flow=flows)
     def is_packed_away(self, flow: int) -> None:

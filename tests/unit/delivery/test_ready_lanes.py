@@ -23,12 +23,12 @@ class Lanes:
         deliveries = [push(self.queue, message(flow, level)) for level in levels]
         lane = deliveries[0].lane
         lane.window = window
-        self.ready.file(lane)
+        self.ready.mark_ready(lane)
         return lane
 
     def send(self, lane: Lane, count: int = 1) -> None:
         assert lane.take(count, NOW_MS, [], []) == count
-        self.ready.file(lane)
+        self.ready.mark_ready(lane)
 
     def order(self, floor: int = 0) -> list[Lane]:
         """Every lane whose turn comes until none is left, each sending all that it has."""
@@ -48,7 +48,7 @@ def test_a_higher_class_goes_first_and_lanes_of_one_class_take_turns() -> None:
 def test_a_lane_is_listed_once_however_often_it_is_filed() -> None:
     lanes = Lanes()
     lane = lanes.load(0, 1)
-    assert lanes.ready.file(lane)
+    assert lanes.ready.mark_ready(lane)
     assert lanes.order() == [lane]
 
 
@@ -56,7 +56,7 @@ def test_a_lane_moves_up_when_a_higher_class_joins_it_and_its_old_entry_is_passe
     lanes = Lanes()
     other, lane = lanes.load(0, 3), lanes.load(1, 1)
     push(lanes.queue, message(1, 6))
-    lanes.ready.file(lane)
+    lanes.ready.mark_ready(lane)
     assert lanes.order() == [lane, other]
 
 
@@ -75,8 +75,8 @@ def test_a_held_or_empty_lane_has_no_turn() -> None:
     held.set_hold(Hold.PAUSED)
     empty.drop(empty.waiting()[0])
     assert lanes.order() == []
-    assert not lanes.ready.file(held)
-    assert not lanes.ready.file(empty)
+    assert not lanes.ready.mark_ready(held)
+    assert not lanes.ready.mark_ready(empty)
 
 
 def test_an_opening_window_blocks_the_lower_classes_until_it_is_confirmed() -> None:
@@ -87,7 +87,7 @@ def test_an_opening_window_blocks_the_lower_classes_until_it_is_confirmed() -> N
     assert lanes.ready.floor() == 5
     assert lanes.order(lanes.ready.floor()) == [high]
     lane.confirmed()
-    lanes.ready.file(lane)
+    lanes.ready.mark_ready(lane)
     assert lanes.ready.floor() == 0
     assert lanes.order() == [lane, low]
 
@@ -106,10 +106,10 @@ def test_a_lane_that_waits_for_what_was_in_flight_when_its_receiver_was_lost_blo
     lane = lanes.load(0, 5, 5, window=1)
     lanes.send(lane)
     lane.unconfirmed_in_flight = lane.in_flight
-    assert not lanes.ready.file(lane)
+    assert not lanes.ready.mark_ready(lane)
     assert lanes.ready.floor() == 0
     lane.confirmed()
-    assert lanes.ready.file(lane)
+    assert lanes.ready.mark_ready(lane)
     assert lanes.order() == [lane]
 
 
@@ -126,12 +126,12 @@ def sent_at_a_share(lower_share: float, levels: list[int], count: int) -> list[i
     for _ in range(count):
         lane = lanes.ready.next(0, NOW_S)
         assert lane is not None
-        found.append(lane.top)
+        found.append(lane.highest_class)
         size = lane.bytes
         assert lane.take(1, NOW_MS, [], []) == 1
         if lanes.ready.is_contested:  # else nobody tells
             lanes.ready.sent(size - lane.bytes)
-        lanes.ready.file(lane)
+        lanes.ready.mark_ready(lane)
     return found
 
 
@@ -192,7 +192,7 @@ def turns(queue: RouteQueue, arrivals: list[tuple[str, int]], now_s: float = NOW
     ready = ReadyLanes()
     queue.quotas.regroup()
     for authority, number in arrivals:
-        ready.file(push(queue, of(authority, number)).lane)
+        ready.mark_ready(push(queue, of(authority, number)).lane)
     found = []
     while (lane := ready.next(0, now_s)) is not None:
         found.append(lane.key[0].authority)
@@ -219,7 +219,7 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
     queue = strangers_and("known", rate_per_authority={"messages": 1, "burst_s": 1})
     ready = ReadyLanes()
     for authority in ("known", "known", "a", "a", "b"):
-        ready.file(push(queue, of(authority, len(queue.lanes))).lane)
+        ready.mark_ready(push(queue, of(authority, len(queue.lanes))).lane)
 
     def next_at(now_s: float) -> str | None:
         ready.wake(now_s)
@@ -241,14 +241,14 @@ def test_a_lane_that_comes_while_its_party_is_parked_has_its_turn_later() -> Non
     queue = strangers_and(rate={"messages": 1, "burst_s": 1})
     ready = ReadyLanes()
     first, second = (push(queue, of("a", number)).lane for number in range(2))
-    ready.file(first)
-    ready.file(second)
+    ready.mark_ready(first)
+    ready.mark_ready(second)
     assert ready.next(0, 0.0) is first
     first.take(1, NOW_MS, [], [])
     queue.quotas.spend(first.group, 600, 0.0)
     assert ready.next(0, 0.0) is None
     third = push(queue, of("b", 9)).lane
-    ready.file(third)
+    ready.mark_ready(third)
     assert ready.next(0, 0.5) is None
     ready.wake(1.0)
     assert ready.next(0, 1.0) is second

@@ -229,7 +229,7 @@ def test_room_is_made_by_giving_up_less_important_messages() -> None:
     least, other = harness.accept(message(0, level=0), queue), harness.accept(message(1, level=3), queue)
     assert harness.settler.evict_for(queue, 1, 2, FULL)
     assert is_forgotten(least)
-    assert least.lane.live == 0
+    assert least.lane.queued_messages == 0
     assert list(queue.waiting()) == [other]
     assert queue.stats.outcomes == {(FULL.outcome, FULL.code): 1}
 
