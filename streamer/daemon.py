@@ -93,7 +93,7 @@ class Daemon:
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
-        self._reload_turn = asyncio.Lock()
+        self._reload_lock = asyncio.Lock()
         self._has_started = False
         self._is_ending = False  # no reload any more
         self._stopping = asyncio.Event()
@@ -167,7 +167,7 @@ class Daemon:
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
-                async with self._reload_turn:  # those that were asked for before it come to their end
+                async with self._reload_lock:  # those that were asked for before it come to their end
                     self._is_ending = True
                     reloading.cancel()
                 recovering.cancel()  # what is still only in the journal stays there
@@ -288,7 +288,7 @@ class Daemon:
         watchdog_s = ticked_s = loop.time()
         while True:
             rest_s = self.router.rest_s()
-            if not rest_s or await self.router.custody.until_turned(min(rest_s, interval_s or rest_s)):
+            if not rest_s or await self.router.custody.until_flushed(min(rest_s, interval_s or rest_s)):
                 asked_s = loop.time()
                 await asyncio.sleep(TICK_S)
                 self._exposition.observe_lag(max(0.0, loop.time() - asked_s - TICK_S))
@@ -314,7 +314,7 @@ class Daemon:
 
     async def reload(self, who: str, where: str) -> list[str]:
         """Use the file as it is now, unless something is wrong; returns what is. ``who``, ``where``: for the audit log."""
-        async with self._reload_turn:
+        async with self._reload_lock:
             try:
                 problems = await self._reload()
             except Exception as exc:  # a bug: the daemon goes on

@@ -11,14 +11,14 @@ class BackingOff:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Lane]] = []
-        self._turns = 0  # lanes cannot be compared
+        self._sequence = 0  # lanes cannot be compared
 
     def hold(self, lane: Lane, until_s: float) -> None:
         """Hold a lane, unless it is backing off already."""
         if not lane.hold & Hold.BACKOFF:
             lane.set_hold(lane.hold | Hold.BACKOFF)
-            self._turns += 1
-            heapq.heappush(self._heap, (until_s, self._turns, lane))
+            self._sequence += 1
+            heapq.heappush(self._heap, (until_s, self._sequence, lane))
 
     def release(self, now_s: float) -> Iterator[Lane]:
         """Let go of the lanes whose moment has come."""

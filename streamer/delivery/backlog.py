@@ -1,10 +1,10 @@
 """The backlog of an ingress: received messages that wait outside a full queue until it has room.
 
 The law of this file:
-- A message gets its turn (its place in line) when it first has to wait. Messages for one queue enter in the order of their
-  turns, and nothing newer enters that queue while something older waits for it.
+- A message gets its position when it first has to wait. Messages for one queue enter it in the order of their positions, and
+  nothing newer enters that queue while something older waits for it.
 - A message waits for one queue at a time, the first one of its routes that has no room. If it then has to wait for another,
-  it keeps its turn.
+  it keeps its position.
 - If a copy of a waiting message arrives and the source keeps its messages (MQTT), the copy replaces the first one: the
   source has sent it again after a reconnect. Other copies get the outcome of the first (`ingress`).
 
@@ -24,11 +24,11 @@ _GONE = 64  # entries in a heap of what waits no more, beside as many as wait
 
 
 class _Waiting:
-    __slots__ = ("queue", "received", "size", "source", "turn")
+    __slots__ = ("position", "queue", "received", "size", "source")
 
-    def __init__(self, received: Received, queue: RouteQueue, turn: int) -> None:
+    def __init__(self, received: Received, queue: RouteQueue, position: int) -> None:
         self.queue = queue
-        self.turn = turn
+        self.position = position
         self.source = received.message.attributes.source
         self.take_place(received)
 
@@ -43,10 +43,10 @@ class Backlog:
     def __init__(self) -> None:
         self.bytes = 0
         self._waiting: dict[bytes, _Waiting] = {}
-        self._by_queue: dict[RouteQueue, list[tuple[int, bytes]]] = {}  # heaps by turn; some of it may be gone already
+        self._by_queue: dict[RouteQueue, list[tuple[int, bytes]]] = {}  # heaps by position; some of it may be gone already
         self._by_source: dict[UUri, dict[bytes, None]] = {}
-        self._entering: dict[bytes, int] = {}  # the turns of what was taken last, which may have to wait once more
-        self._turns = 0
+        self._entering: dict[bytes, int] = {}  # the positions of what was taken last, which may have to wait once more
+        self._positions = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -73,14 +73,14 @@ class Backlog:
             before.take_place(received)
             self.bytes += before.size
             return earlier
-        turn = self._entering.get(key)
-        if turn is None:
-            self._turns += 1
-            turn = self._turns
-        waiting = self._waiting[key] = _Waiting(received, queue, turn)
+        position = self._entering.get(key)
+        if position is None:
+            self._positions += 1
+            position = self._positions
+        waiting = self._waiting[key] = _Waiting(received, queue, position)
         self.bytes += waiting.size
         heap = self._by_queue.setdefault(queue, [])
-        heapq.heappush(heap, (turn, key))
+        heapq.heappush(heap, (position, key))
         if len(heap) > 2 * len(self._waiting) + _GONE:  # what has gone is behind something that waits long
             heap[:] = sorted({entry for entry in heap if self._is_there(queue, *entry)})
         self._by_source.setdefault(waiting.source, {})[key] = None
@@ -91,13 +91,13 @@ class Backlog:
         if key in self._waiting:
             return True
         oldest = self._oldest(queue)
-        turn = self._entering.get(key)
-        return oldest is not None and (turn is None or oldest < turn)
+        position = self._entering.get(key)
+        return oldest is not None and (position is None or oldest < position)
 
     def take(self, queue: RouteQueue) -> list[Received]:
         """Take out, in order, what has room in a queue now, at least one if the queue is empty: `EXPIRED_AT_ONCE` at most.
 
-        What is taken keeps its turn until the next call, in case it has to wait for another queue.
+        What is taken keeps its position until the next call, in case it has to wait for another queue.
         """
         self._entering.clear()
         taken: list[Received] = []
@@ -110,12 +110,12 @@ class Backlog:
             if queue.applies_backpressure and not is_alone and not queue.fits(size, len(taken) + 1):
                 break
             heapq.heappop(self._by_queue[queue])
-            self._entering[key] = waiting.turn
+            self._entering[key] = waiting.position
             taken.append(self._pop(key).received)
         return taken
 
     def take_all(self) -> list[Received]:
-        """Take out everything, in order. As with `take`, it keeps its turn in case it has to wait again."""
+        """Take out everything, in order. As with `take`, it keeps its position in case it has to wait again."""
         return self._take_keys(list(self._waiting))
 
     def take_if(self, sources: Iterable[UUri] | None, condition: Callable[[Attributes, RouteQueue], bool]) -> list[Received]:
@@ -131,14 +131,12 @@ class Backlog:
         return self._take_keys(chosen)
 
     def _take_keys(self, keys: list[bytes]) -> list[Received]:
-        self._entering = {key: self._waiting[key].turn for key in keys}
+        self._entering = {key: self._waiting[key].position for key in keys}
         return [self._pop(key).received for key in sorted(keys, key=self._entering.__getitem__)]
 
     def remove(self, condition: Callable[[Received], bool], most: int | None = None) -> list[tuple[Received, RouteQueue]]:
-        """Take out every message for which a condition holds, or the first ``most``, in the order of their turns, each with
-        its queue.
-        """
-        chosen = [(waiting.turn, key) for key, waiting in self._waiting.items() if condition(waiting.received)]
+        """Take out the messages for which a condition holds, ``most`` of them at most, in order, each with its queue."""
+        chosen = [(waiting.position, key) for key, waiting in self._waiting.items() if condition(waiting.received)]
         removed = [self._pop(key) for _, key in sorted(chosen)[:most]]
         return [(waiting.received, waiting.queue) for waiting in removed]
 
@@ -152,18 +150,18 @@ class Backlog:
         return waiting
 
     def _oldest(self, queue: RouteQueue) -> int | None:
-        """The lowest turn that waits for a queue."""
+        """The lowest position that waits for a queue."""
         heap = self._by_queue.get(queue)
         if heap is None:
             return None
         while heap:
-            turn, key = heap[0]
-            if self._is_there(queue, turn, key):
-                return turn
+            position, key = heap[0]
+            if self._is_there(queue, position, key):
+                return position
             heapq.heappop(heap)
         del self._by_queue[queue]
         return None
 
-    def _is_there(self, queue: RouteQueue, turn: int, key: bytes) -> bool:
+    def _is_there(self, queue: RouteQueue, position: int, key: bytes) -> bool:
         waiting = self._waiting.get(key)
-        return waiting is not None and waiting.turn == turn and waiting.queue is queue
+        return waiting is not None and waiting.position == position and waiting.queue is queue

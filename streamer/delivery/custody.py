@@ -3,10 +3,9 @@
 Messages that have no outcome some milliseconds after they arrived are written to the journal in one transaction, and their
 sources are acknowledged once it is committed. Otherwise one flow whose receiver is away would use up its source's window and
 block all others. Messages that are confirmed before that never touch the disk. The wait is `FLUSH_S` for a message that only
-we have, and `PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of
+we have, and `LATE_FLUSH_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of
 unconfirmed messages, new dead letters, and the deletion of everything that has its outcome. Changes that are not urgent are
-collected for up to `COMPANY` times `PATIENCE_S`, because a transaction for a few messages costs more than all other work on
-them.
+collected for up to `LAZY_COMMIT_S`, because a transaction for a few messages costs more than all other work on them.
 
 Without a journal, custody is the process's memory. The daemon logs at the start what a kill would lose.
 """
@@ -37,8 +36,8 @@ from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.custody")
 
-PATIENCE_S = 0.05
-COMPANY = 10  # times as long a transaction waits for more, if no source waits for it
+LATE_FLUSH_S = 0.05
+LAZY_COMMIT_S = 0.5  # how long changes are collected for one transaction while no source waits for it
 
 _PURGE_AT = 1000
 
@@ -63,14 +62,14 @@ class Custody:
         self.journal = journal
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
         self.payloads = Payloads(journal, memory_bytes)
-        self.patience_s = PATIENCE_S
+        self.late_flush_s = LATE_FLUSH_S
         self.is_awaited: Callable[[float], bool] = lambda now_s: True  # may a source be waiting for us? (monotonic time)
         self._stores: list[UnconfirmedStore] = []
         self._removed: set[UnconfirmedStore] = set()  # once nothing in them is unstored
         self._recent: list[Delivery] = []  # for the next transaction
-        self._ours: deque[Delivery] = deque()  # only we have them; oldest first
-        self._kept_at_source: deque[Delivery] = deque()  # oldest first
-        self._in_hand: list[Delivery] = []  # in the transaction that the journal is writing
+        self._only_here: deque[Delivery] = deque()  # only we have them; oldest first
+        self._retransmitted: deque[Delivery] = deque()  # oldest first
+        self._in_transaction: list[Delivery] = []  # in the transaction that the journal is writing
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
         self._divided: set[Received] = set()  # those of several deliveries for which there was no room
         self._purge_at = self._purge_recent_at = _PURGE_AT
@@ -79,35 +78,35 @@ class Custody:
         self._letters = NewLetters()
         self.sources = WaitingSources(seen, journal)
         self._is_hurried = False
-        self._turned = asyncio.Event()  # set by every flush that found something to do, and at the end of every commit
+        self._flushed = asyncio.Event()  # set by every flush that found something to do, and at the end of every commit
 
     async def until_written(self) -> None:
         """Wait until everything without an outcome is in the journal, except for what it has no room for."""
-        self.patience_s = 0.0
+        self.late_flush_s = 0.0
         self._times.soon()
         while (
             self._recent
-            or self._ours
-            or self._kept_at_source
+            or self._only_here
+            or self._retransmitted
             or self._has_to_write
             or self._times.is_soon
             or (self.journal is not None and self.journal.is_busy)
         ):
-            self._turned.clear()
-            await self._turned.wait()
+            self._flushed.clear()
+            await self._flushed.wait()
 
-    async def until_turned(self, within_s: float) -> bool:
+    async def until_flushed(self, within_s: float) -> bool:
         """Wait until a message is not delivered at once, or changes are written; False: neither has happened yet."""
-        self._turned.clear()
+        self._flushed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._turned.wait()
-        return self._turned.is_set()
+                await self._flushed.wait()
+        return self._flushed.is_set()
 
     def unwritten(self) -> list[Delivery]:
         """What has no outcome and is not in the journal, also what it has in hand and cannot write."""
-        waiting = (*self._starved, *self._recent, *self._ours, *self._kept_at_source)
-        found = [*self._in_hand, *(each for each in waiting if not each.journaled)]
+        waiting = (*self._starved, *self._recent, *self._only_here, *self._retransmitted)
+        found = [*self._in_transaction, *(each for each in waiting if not each.journaled)]
         return [each for each in found if each.state is not SETTLED and not each.received.is_kept]
 
     def add_store(self, store: UnconfirmedStore) -> None:
@@ -137,10 +136,10 @@ class Custody:
     def watch(self, delivery: Delivery) -> None:
         """A message has entered its lane."""
         if delivery.received.source_keeps:
-            self._kept_at_source.append(delivery)
-            self._times.late(self.patience_s)
+            self._retransmitted.append(delivery)
+            self._times.late(self.late_flush_s)
         else:
-            self._ours.append(delivery)
+            self._only_here.append(delivery)
             self._times.soon()
 
     def sent(self, is_urgent: bool) -> None:
@@ -150,7 +149,7 @@ class Custody:
         elif is_urgent or self.journal is None or self.is_awaited(self._clock.monotonic_s()):
             self._times.soon()
         else:
-            self._times.late(self.patience_s)
+            self._times.late(self.late_flush_s)
 
     def hurry(self) -> None:
         """A source waits for acknowledgements, or is about to: what it has sent is stored in the next turns of the loop."""
@@ -178,7 +177,7 @@ class Custody:
         """
         if delivery.journaled:
             self.payloads.remove(delivery)
-            self._times.late(self.patience_s)
+            self._times.late(self.late_flush_s)
             self._done.rows_done.append(delivery.seq)
         elif delivery.received.holders > 1 and delivery.received in self._divided:
             self._divided.discard(delivery.received)
@@ -187,12 +186,12 @@ class Custody:
 
     def forget_row(self, number: int) -> None:
         """A row of an earlier process that can go."""
-        self._times.late(self.patience_s)
+        self._times.late(self.late_flush_s)
         self._done.rows_done.append(number)
 
     def forget_batch(self, number: int) -> None:
         """A stored batch of unconfirmed messages of which nothing is left."""
-        self._times.late(self.patience_s)
+        self._times.late(self.late_flush_s)
         self._done.segments_done.append(number)
 
     def batch_body(self, number: int) -> bytes:
@@ -232,14 +231,14 @@ class Custody:
         """Write what has no outcome yet; without a journal, only acknowledge it."""
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
-        take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
-        take_older(self._kept_at_source, now_s - self.patience_s, recent)
+        take_older(self._only_here, now_s - min(FLUSH_S, self.late_flush_s), recent)
+        take_older(self._retransmitted, now_s - self.late_flush_s, recent)
         is_due = bool(recent) or self._is_due(now_s)
-        if is_due or not self.patience_s:  # without patience `until_written` waits, also for this
-            self._turned.set()
+        if is_due or not self.late_flush_s:  # without patience `until_written` waits, also for this
+            self._flushed.set()
         if is_due or not self._has_something:
             self._times.asked_s = None
-        self._look_after(now_s, bool(self._ours))
+        self._look_after(now_s, bool(self._only_here))
         if not is_due:
             return
         if self.journal is None:
@@ -265,7 +264,7 @@ class Custody:
         for _, batch in batches:
             if batch.shares and batch.body is not None:
                 transaction.segments.append(Segment(batch.number, batch.target, batch.body))
-        self._in_hand = self._rows(recent, transaction)
+        self._in_transaction = self._rows(recent, transaction)
         if transaction.is_empty:
             self._stored(batches, True)
             return
@@ -297,10 +296,10 @@ class Custody:
         """Have the next flush when it is needed."""
         if is_soon:
             self._times.soon()
-        elif self._kept_at_source:
-            self._times.late(self._kept_at_source[0].entered_s + self.patience_s - now_s)
+        elif self._retransmitted:
+            self._times.late(self._retransmitted[0].entered_s + self.late_flush_s - now_s)
         elif self._has_something:
-            self._times.late(self.patience_s)
+            self._times.late(self.late_flush_s)
 
     def _is_due(self, now_s: float) -> bool:
         """Whether something waits for the next transaction, for long or in a hurry."""
@@ -310,7 +309,7 @@ class Custody:
         return (
             self.journal is None
             or asked_s is None
-            or now_s >= asked_s + COMPANY * self.patience_s - TIMERS_S
+            or now_s >= asked_s + (LAZY_COMMIT_S if self.late_flush_s else 0.0) - TIMERS_S
             or bool(self._starved or self._letters)
             or self._done.is_urgent
             or any(store.is_urgent for store in self._stores)
@@ -374,8 +373,8 @@ class Custody:
 
     def _committed(self, batches: Sequence[_Unstored], frees: bool) -> None:
         """The transaction is on disk: acknowledge the sources."""
-        self._turned.set()
-        written, self._in_hand = self._in_hand, []
+        self._flushed.set()
+        written, self._in_transaction = self._in_transaction, []
         # A message with several destinations is safe once it is written for all of them.
         unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not SETTLED}
         for delivery in written:
@@ -386,7 +385,7 @@ class Custody:
         self.sources.committed(self._clock.monotonic_s())
         self._stored(batches, True)
         self._room_came = self._room_came or frees
-        is_urgent = bool(self._recent or self._ours or self._letters) or self._done.is_urgent
+        is_urgent = bool(self._recent or self._only_here or self._letters) or self._done.is_urgent
         self._look_after(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._room_came))
         if self._has_unstored:
             self.sent(any(store.is_urgent for store in self._stores))

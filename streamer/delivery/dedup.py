@@ -19,8 +19,8 @@ _PUBLISH: Final = UMessageType.PUBLISH  # an enumeration looks its members up sl
 _NOBODY: Final[frozenset[str]] = frozenset()
 # How long the original may come after its copy. Two streamers side by side are milliseconds apart.
 GRACE_S = 1.0
-_MAX_STRAYS = 10_000
-_MAX_STRAY_BYTES = 16 * 1024 * 1024
+_MAX_MISROUTED = 10_000
+_MAX_MISROUTED_BYTES = 16 * 1024 * 1024
 
 
 class SeenIds:
@@ -36,7 +36,7 @@ class SeenIds:
     def __init__(self, max_ids: int, max_seconds: float, now_s: float) -> None:
         self._half = self._limit = max(1, max_ids // 2)
         self._half_s = max_seconds / 2
-        self._turned_s = now_s
+        self._rotated_s = now_s
         self.young: dict[bytes, Received | None] = {}
         self.old: dict[bytes, Received | None] = {}
         self.young_copies: dict[bytes, frozenset[str]] = {}
@@ -45,7 +45,7 @@ class SeenIds:
         self.before_forgetting: list[Callable[[], None]] = []
 
     def resize(self, max_ids: int, max_seconds: float) -> None:
-        """Take other bounds from the next `turn` on."""
+        """Take other bounds from the next `rotate` on."""
         self._half = self._limit = max(1, max_ids // 2)
         self._half_s = max_seconds / 2
 
@@ -55,12 +55,12 @@ class SeenIds:
     def __contains__(self, key: bytes) -> bool:
         return key in self.young or key in self.old
 
-    def turn(self, now_s: float) -> None:
+    def rotate(self, now_s: float) -> None:
         """Forget the older generation if the younger one is full or old enough. Call it once per batch.
 
         Messages without an outcome are never forgotten; the queues bound their number.
         """
-        if len(self.young) + self._own >= self._limit or now_s - self._turned_s >= self._half_s:
+        if len(self.young) + self._own >= self._limit or now_s - self._rotated_s >= self._half_s:
             for look in self.before_forgetting:
                 look()
             on_their_way: dict[bytes, Received | None] = {
@@ -69,15 +69,15 @@ class SeenIds:
             self.old, self.young = self.young, on_their_way
             self.old_copies, self.young_copies = self.young_copies, {}
             self._own = 0
-            self._turned_s = now_s
+            self._rotated_s = now_s
             self._limit = len(self.young) + self._half  # else many without an outcome would have it turn at every call
 
-    def hold(self, key: bytes, received: Received) -> None:
+    def remember_pending(self, key: bytes, received: Received) -> None:
         """A message has arrived that has no outcome yet."""
         self.young[key] = received
         received.key = key
 
-    def copied(self, name: bytes, to: frozenset[str], is_shared: bool = True) -> None:
+    def remember_copies(self, name: bytes, to: frozenset[str], is_shared: bool = True) -> None:
         """A Publish without a sink goes to these authorities, a copy to each: if one comes back, it is a duplicate.
 
         ``name`` is its key; ``is_shared``: other messages have the same set.
@@ -112,11 +112,11 @@ class SeenIds:
             self.settled(received.key)
         received.release()
 
-    def note(self, message: UMessage) -> None:
+    def remember_arrival(self, message: UMessage) -> None:
         """A message arrived from where its source lives, and was not queued, or not yet."""
         self.young.setdefault(_name_of(message) + _SCOPE, None)
 
-    def seen_at_home(self, message: UMessage) -> bool:
+    def has_arrived_at_home(self, message: UMessage) -> bool:
         """Whether a message has arrived from where its source lives, whatever sink a streamer has given it since."""
         name = _name_of(message)
         return name in self or name + _SCOPE in self or key_of(message) in self
@@ -184,13 +184,13 @@ class MisroutedCopies:
     def take(self, received: Received, failure: Failure, now_s: float) -> None:
         """Set a message aside, unless it is known to be a copy already."""
         key = key_of(received.message)
-        if key in self._waiting or self._seen.seen_at_home(received.message):
+        if key in self._waiting or self._seen.has_arrived_at_home(received.message):
             self._duplicate(received)
             return
         received.keep()
         self._waiting[key] = _Misrouted(received, failure, now_s + GRACE_S)
         self.bytes += received.message.size
-        while len(self._waiting) > _MAX_STRAYS or self.bytes > _MAX_STRAY_BYTES:
+        while len(self._waiting) > _MAX_MISROUTED or self.bytes > _MAX_MISROUTED_BYTES:
             self._judge(next(iter(self._waiting)))
 
     def end(self) -> None:
@@ -207,7 +207,7 @@ class MisroutedCopies:
 
     def settle_copies(self) -> None:
         """Settle the copies among them; called before ids are forgotten."""
-        for key in [key for key, copy in self._waiting.items() if self._seen.seen_at_home(copy.received.message)]:
+        for key in [key for key, copy in self._waiting.items() if self._seen.has_arrived_at_home(copy.received.message)]:
             self._judge(key)
 
     def give_up(self) -> None:
@@ -217,7 +217,7 @@ class MisroutedCopies:
 
     def _judge(self, key: bytes) -> None:
         copy = self._pop(key)
-        if self._seen.seen_at_home(copy.received.message):
+        if self._seen.has_arrived_at_home(copy.received.message):
             self._duplicate(copy.received)
         else:
             self._turn_away(copy.received, copy.failure)

@@ -14,7 +14,7 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.flow_log import UNCONFIRMED as TOO_MUCH_UNCONFIRMED
-from streamer.delivery.in_flight import FEW_WAIT, InFlight
+from streamer.delivery.in_flight import FEW_WAITING_MESSAGES, InFlight
 from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
@@ -96,7 +96,7 @@ class Egress:
         return sum(queue.messages + queue.unconfirmed for queue in self.queues)
 
     @property
-    def surplus(self) -> int:
+    def waiting_for_window(self) -> int:
         """How many messages wait because the window is full; 0 if nothing moves, or if they are of several classes."""
         goes_on = self._is_full and not self._is_suspended and self.transport.state is LinkState.UP
         if not goes_on or self.flight.is_contested(self._clock.monotonic_s()):
@@ -247,7 +247,7 @@ class Egress:
         """Send what may be sent now."""
         if self._pumping or self._is_suspended or self._has_expired_many or self.transport.state is not LinkState.UP:
             return
-        if self._pump.is_held:
+        if self._pump.is_suspended:
             return
         self._pumping = True
         try:
@@ -358,7 +358,7 @@ class Egress:
         if self._distrusted:  # it may report what it had taken before it failed a second time
             deliveries = [delivery for delivery in deliveries if delivery.state is IN_FLIGHT]
         if deliveries and error is None and self.transport.confirms_in_order:
-            self.flight.took(self._clock.monotonic_s() - deliveries[-1].sent_s)
+            self.flight.confirmed_after(self._clock.monotonic_s() - deliveries[-1].sent_s)
         self.in_flight -= len(deliveries)
         if error is _UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
@@ -375,8 +375,8 @@ class Egress:
             for delivery in deliveries:
                 self._refused(delivery, error)
         self._pump.settled(self, self._pumping)
-        if self.flight.is_awaited and self.surplus <= FEW_WAIT:
-            self.flight.few_wait()
+        if self.flight.has_waiters and self.waiting_for_window <= FEW_WAITING_MESSAGES:
+            self.flight.call_waiters()
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """Pack deliveries that were sent and will not be confirmed. Those sent before the last receiver was lost return.

@@ -30,8 +30,8 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 # With a backlog beyond it messages are rejected: only those that came without a window (MQTT QoS 0) get that far.
-_HOLD_AT_MOST = 65_536
-_HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
+_MAX_BACKLOG_MESSAGES = 65_536
+_MAX_BACKLOG_BYTES = 64 * 1024 * 1024
 _MANY = 16  # a batch that may be part of a flood
 
 
@@ -88,7 +88,7 @@ class Ingress(UListener):
         """What waits in the backlog may belong into another queue now: else newer messages would enter that before it."""
         if waiting:
             self._take(waiting, is_backlog=True)
-            self._receiving.look_at(self.backlog)
+            self._receiving.backlog_changed(self.backlog)
 
     def on_receive(self, received: Received) -> None:
         self.on_receive_batch((received,))
@@ -113,7 +113,7 @@ class Ingress(UListener):
         ``beyond_bounds``: messages that their source does not keep enter at once, without a backlog: the journal has room.
         """
         self._takes_rest = True
-        self._receiving.take_all()
+        self._receiving.stop_pausing()
         self._is_unbounded = beyond_bounds
         if beyond_bounds:
             self.admit_all()
@@ -142,7 +142,7 @@ class Ingress(UListener):
             if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
                 continue
-            self._seen.hold(key_of(received.message), received)
+            self._seen.remember_pending(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage, route: str, target: str, sink: str) -> refusals.Admission | Failure:
@@ -169,7 +169,7 @@ class Ingress(UListener):
             return refusals.Admission.LATER
         received = Received(message)
         received.is_kept = True  # it was acknowledged long ago
-        self._seen.hold(key_of(message), received)
+        self._seen.remember_pending(key_of(message), received)
         self._enter(received, part, now_s, now_ms, is_redrive=True)
         return refusals.Admission.TAKEN
 
@@ -183,10 +183,10 @@ class Ingress(UListener):
             if self._is_unbounded and self.backlog:
                 self.admit_all()
         elif self.backlog:
-            self._receiving.look_at(self.backlog)
+            self._receiving.backlog_changed(self.backlog)
         self._pump.send()
         if len(batch) >= _MANY and self._egress is not None:
-            self._receiving.wait_for(self._egress)
+            self._receiving.pace(self._egress)
 
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport gives to no listener, and report them to their senders."""
@@ -195,7 +195,7 @@ class Ingress(UListener):
             return
         self.stats.received += len(batch)
         now_s = self._clock.monotonic_s()
-        self._seen.turn(now_s)
+        self._seen.rotate(now_s)
         for refused in batch:
             received = refused.received
             resolved = self._resolver.resolve(received.message.attributes)
@@ -225,7 +225,7 @@ class Ingress(UListener):
         for queue in self.backlog.queues():
             if self._expired < EXPIRED_AT_ONCE:
                 self._take(self.backlog.take(queue), is_backlog=True)
-        self._receiving.look_at(self.backlog)
+        self._receiving.backlog_changed(self.backlog)
 
     def expire_backlog(self) -> bool:
         """Settle what expired in the backlog, so that whoever sent a Request is told in time; whether there may be more."""
@@ -233,19 +233,19 @@ class Ingress(UListener):
         expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_AT_ONCE)
         for received, _ in expired:
             self._turn_away(received, refusals.EXPIRED_OUTSIDE)
-        self._receiving.look_at(self.backlog)
+        self._receiving.backlog_changed(self.backlog)
         return len(expired) >= EXPIRED_AT_ONCE
 
     def tick(self, now_s: float) -> None:
         """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""
         self._expired = 0
-        self._seen.turn(now_s)
+        self._seen.rotate(now_s)
         self.misrouted.expire(now_s)
 
     def _take(self, batch: Iterable[Received], is_backlog: bool = False) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         seen, resolver = self._seen, self._resolver
-        seen.turn(now_s)
+        seen.rotate(now_s)
         for received in batch:
             message = received.message
             attributes = message.attributes
@@ -269,7 +269,7 @@ class Ingress(UListener):
             elif resolved.wants_token and (refused := resolver.refusal_of_token(resolved.wants_token, attributes)):
                 self._turn_away(received, refused)
             elif self._has_room(received, resolved, key):
-                seen.hold(key, received)
+                seen.remember_pending(key, received)
                 self._enter(received, resolved, now_s, now_ms)
 
     def _turn_away(self, received: Received, failure: Failure) -> None:
@@ -282,9 +282,9 @@ class Ingress(UListener):
             if key + self._scope in seen:
                 self._seen_before(key + self._scope, received)
                 return
-            seen.hold(key + self._scope, received)
+            seen.remember_pending(key + self._scope, received)
             if failure.code is not UCode.UNAUTHENTICATED:
-                seen.note(message)
+                seen.remember_arrival(message)
         elif seen.young.get(key) or seen.old.get(key):  # a copy of it is in flight, and not settled
             self._seen_before(key, received)
             return
@@ -312,11 +312,11 @@ class Ingress(UListener):
                 authority = received.message.attributes.source.authority
                 if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
                     continue  # rejected when it enters the others
-                self._hold_back(key, received, resolved, queue)
+                self._add_to_backlog(key, received, resolved, queue)
                 return False
         return True
 
-    def _hold_back(self, key: bytes, received: Received, resolved: Resolved, queue: RouteQueue) -> None:
+    def _add_to_backlog(self, key: bytes, received: Received, resolved: Resolved, queue: RouteQueue) -> None:
         backlog = self.backlog
         first = backlog.get(key)
         if first is not None and not received.source_keeps:
@@ -327,16 +327,18 @@ class Ingress(UListener):
             self._reject(received, resolved, refusals.FULL)
             return
         earlier = backlog.add(key, received, queue)
-        self._pump.hold_back(self)
+        self._pump.add_backlog_of(self)
         if earlier is None:
-            self._seen.note(received.message)
+            self._seen.remember_arrival(received.message)
         else:  # the source sent it again after a reconnect: the first copy can no longer be acknowledged
             self._count_duplicate(earlier)
 
     def _is_overrun(self, received: Received) -> bool:
         """Whether the backlog is full. A source that has a window, or was not yet asked to pause, may fill it further."""
-        is_large = self._receiving.is_held_up and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
-        return is_large or len(self.backlog) >= _HOLD_AT_MOST
+        is_large = (
+            self._receiving.is_paused_by_backlog and not received.source_keeps and self.backlog.bytes >= _MAX_BACKLOG_BYTES
+        )
+        return is_large or len(self.backlog) >= _MAX_BACKLOG_MESSAGES
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
         """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""
@@ -386,14 +388,14 @@ class Ingress(UListener):
                 self.custody.watch(delivery)
             if leg.egress is not self._egress:
                 self._egress = leg.egress
-                self._receiving.take_freely(now_s)
+                self._receiving.disable_pacing(now_s)
             if lane.ready_class < lane.highest_class:
                 leg.egress.queued(lane)
             if leg.is_copy:
                 entered.append(leg)
         if resolved.addressees:
             to, is_shared = resolved.addressees_of(entered)
-            seen.copied(received.key, to, is_shared)
+            seen.remember_copies(received.key, to, is_shared)
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
         """A copy of this Publish for another authority has taken the same route: this one counts there.

@@ -174,7 +174,7 @@ class LaneQueue(Protocol):
 class Lane:
     """The FIFO of one flow, which belongs to a ``group``.
 
-    ``queued_messages`` counts the deliveries that wait here, without those packed in batches. ``ready_class`` is the priority
+    ``queued_messages`` counts the deliveries that wait here, not those packed in batches. ``ready_class`` is the priority
     class under which the egress serves the lane, or -1 if it is not ready; ``listed_classes`` has a bit for each class in
     whose list it is, also where that entry is stale. ``unconfirmed`` counts sent messages that are packed in
     batches until they are confirmed; ``redeliveries`` are the batches to be sent again, each with its lowest ``seq``.

@@ -38,7 +38,7 @@ _AT_ONCE = 100  # between two turns of the event loop
 _LETTERS_AT_MOST = 1000  # that the journal has not begun to write
 _TRY_AGAIN_S = 1.0
 
-PATIENCE_S = 15.0
+TRANSPORT_CALL_S = 15.0
 """How long a transport may take for one call. Ours take a few seconds at most."""
 
 
@@ -70,12 +70,12 @@ class Parts(Protocol):
 async def attempt(call: Callable[[], Awaitable[None]], what: str, endpoint: str) -> None:
     """Call a transport, and log if it fails or takes too long: neither may hold up the other endpoints, or a stop."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TRANSPORT_CALL_S):
             await call()
     except ConfigurationError as exc:
         logger.error(what + "_failed endpoint=%s key=%s reason=%s", endpoint, exc.key, exc)
     except TimeoutError:
-        logger.error(what + "_failed endpoint=%s reason=%s", endpoint, f"no end after {PATIENCE_S:g} s")
+        logger.error(what + "_failed endpoint=%s reason=%s", endpoint, f"no end after {TRANSPORT_CALL_S:g} s")
     except Exception:  # a bug in a plugin
         logger.exception(what + "_failed endpoint=%s", endpoint)
 
@@ -233,7 +233,7 @@ class Leaving:
         while not (is_stopping := self._has_journal and self._parts.is_draining):
             if not custody.has_many_letters(_LETTERS_AT_MOST):
                 break
-            await custody.until_turned(_TRY_AGAIN_S)
+            await custody.until_flushed(_TRY_AGAIN_S)
         return not is_stopping
 
     async def _until(self, condition: Callable[[], bool]) -> None:

@@ -36,16 +36,16 @@ class Admits(Protocol):
 class Pump:
     """All egresses of a router, which register themselves here, and those of its ingresses that have a backlog.
 
-    ``is_held``: no egress sends anything, because older messages are still being put into the lanes.
+    ``is_suspended``: no egress sends anything, because older messages are still being put into the lanes.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._egresses: list[Sends] = []
-        self._held_back: dict[Admits, None] = {}
+        self._with_backlog: dict[Admits, None] = {}
         self._marked: dict[Sends, None] = {}
-        self._turning = False
-        self.is_held = False
+        self._is_running = False
+        self.is_suspended = False
         self._awaited: asyncio.Event | None = None  # set once something may have been settled
 
     def add_egress(self, egress: Sends) -> None:
@@ -57,13 +57,13 @@ class Pump:
         self._egresses.remove(egress)
         self._marked.pop(egress, None)
 
-    def hold_back(self, ingress: Admits) -> None:
+    def add_backlog_of(self, ingress: Admits) -> None:
         """An ingress has a backlog: let it in as room comes."""
-        self._held_back[ingress] = None
+        self._with_backlog[ingress] = None
 
     def remove_ingress(self, ingress: Admits) -> None:
         """Let in nothing more of an ingress."""
-        self._held_back.pop(ingress, None)
+        self._with_backlog.pop(ingress, None)
 
     def mark(self, egress: Sends) -> None:
         """Have an egress send in this turn, or the next one."""
@@ -78,30 +78,30 @@ class Pump:
         if awaited is not None:
             self._awaited = None
             awaited.set()
-        if is_sending and not self._held_back and not self._marked:
+        if is_sending and not self._with_backlog and not self._marked:
             return
         self._marked[egress] = None
-        if self._turning:
+        if self._is_running:
             return
-        self._turning = True
+        self._is_running = True
         try:
             while self._marked:
-                if self._held_back:
+                if self._with_backlog:
                     self._admit()
                 now_ms = self._clock.wall_ms()
                 marked, self._marked = self._marked, {}
                 for each in marked:
                     each.pump(now_ms)
         finally:
-            self._turning = False
+            self._is_running = False
 
     def _admit(self) -> None:
-        for ingress in list(self._held_back):
+        for ingress in list(self._with_backlog):
             if ingress.has_backlog:
                 ingress.admit_backlog()
                 self._marked.update(dict.fromkeys(self._egresses))
             if not ingress.has_backlog:
-                self._held_back.pop(ingress, None)
+                self._with_backlog.pop(ingress, None)
 
     def send(self) -> None:
         """Have the marked egresses send."""

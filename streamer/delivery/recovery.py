@@ -179,7 +179,7 @@ class Recovery:
         delivery.attempts = row.attempts if row.attempts >= 0 else ~row.attempts
         delivery.history = REDELIVERED | RESTORED if row.attempts >= 0 else REDELIVERED | RESTORED | MAY_HAVE_ARRIVED
         self._custody.restored(delivery)
-        self._seen.hold(key_of(message), received)
+        self._seen.remember_pending(key_of(message), received)
         self.found.waiting += 1
         return delivery
 

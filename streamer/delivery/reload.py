@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from streamer.config.models import Config
-from streamer.delivery.leaving import PATIENCE_S, Leaving, Parts, attempt, may_exclude
+from streamer.delivery.leaving import TRANSPORT_CALL_S, Leaving, Parts, attempt, may_exclude
 from streamer.delivery.subscriber import Subscriber
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import UTransport
@@ -92,7 +92,7 @@ class Reload:
             router.add_endpoint(name, self._transports[name], self._config)
             router.subscriber.add(name)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TRANSPORT_CALL_S):
                 for transport in self._transports.values():
                     await transport.authenticate(USTREAMER.at(table.authority))
                 await router.subscriber.use(table, {name: self._transports[name] for name in self._changed})

@@ -213,7 +213,7 @@ class Router:
         """
         if self._recovery is None:
             return
-        self.pump.is_held = not self._recovery.has_passed
+        self.pump.is_suspended = not self._recovery.has_passed
         try:
             yield from self._recovery.slices()
             if self._recovery.is_complete:
@@ -221,7 +221,7 @@ class Router:
         except JournalError as exc:
             logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
         finally:
-            self.pump.is_held = False
+            self.pump.is_suspended = False
             self.pump.run()
 
     @property
@@ -333,7 +333,7 @@ class Router:
             self.egresses[endpoint].node_changed(is_there)
 
     def rest_s(self) -> float:
-        """For how many seconds `tick` has nothing to do, unless `Custody.until_turned` tells that something waits."""
+        """For how many seconds `tick` has nothing to do, unless `Custody.until_flushed` tells that something waits."""
         egresses = self.egresses.values()
         is_waiting = self.is_draining or self._recovery is not None or self.redrive.is_waiting
         is_waiting |= any(ingress.has_backlog or len(ingress.misrouted) for ingress in self.ingresses.values())

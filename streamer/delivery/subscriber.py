@@ -37,7 +37,7 @@ class Subscriber:
         self._dirty: OrderedDict[UUri, None] = OrderedDict()
         self._refused: dict[UUri, None] = {}
         self._changed = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def refused(self) -> int:
@@ -51,7 +51,7 @@ class Subscriber:
         caller says `replaced` or forgets them.
         """
         changed = changed or {}
-        async with self._turn:
+        async with self._lock:
             added: list[tuple[str, Filter]] = []
             try:
                 for name, ingress in self._present():
@@ -92,7 +92,7 @@ class Subscriber:
         self._dirty.update(dict.fromkeys(self._interest.topics()))
         self._dirty.update(dict.fromkeys(topic for topics in self._topics.values() for topic in topics))
         await self.catch_up()  # before anything is unregistered: what is still needed has no gap
-        async with self._turn:
+        async with self._lock:
             for name, _ in self._present():
                 for unwanted in self._always[name] - set(always(name, table)):
                     self._always[name].discard(unwanted)
@@ -130,7 +130,7 @@ class Subscriber:
 
     async def catch_up(self) -> None:
         """Register and unregister what has changed."""
-        async with self._turn:
+        async with self._lock:
             if self._table is None:
                 return
             done = 0

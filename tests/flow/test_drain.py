@@ -82,7 +82,7 @@ async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_lett
         run.journal.is_killed = True
         for is_busy in (False, True):
             router.ingresses["vehicle"].on_receive_batch([kind(harness.speed()) for _ in range(3 - is_busy)])
-            router.custody.patience_s = 0
+            router.custody.late_flush_s = 0
             router.custody.flush()
             run.journal.is_busy = True
         assert await router.drain(0) == 5

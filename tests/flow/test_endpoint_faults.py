@@ -153,7 +153,7 @@ async def test_a_transport_that_fails_later_holds_up_nothing(call: str) -> None:
 
 @pytest.mark.parametrize("call", ["stop", "start", "stop_receiving"])
 async def test_a_transport_that_hangs_is_given_up(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.delivery.leaving.PATIENCE_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.leaving.TRANSPORT_CALL_S", 0.01)
     async with RouterHarness(with_phone()) as harness:
         old, new = harness.transports["phone"], harness.other_transport("phone")
         old.keeps_unacknowledged = call != "stop_receiving"

@@ -218,7 +218,7 @@ async def test_a_letter_goes_in_the_transaction_in_which_its_message_is_written(
         await run.flush()
         vehicle.refuse = gladly
         vehicle.lose_link()
-        custody.patience_s = 0.05
+        custody.late_flush_s = 0.05
         run.harness.router.redrive.take(run.letters, [None])
         custody.flush()  # that other traffic has asked for
         await until(lambda: not run.journal.is_busy, within_s=10, what="the commit")

@@ -106,7 +106,7 @@ async def test_a_message_that_is_refused_before_any_route_has_it_has_a_letter_fo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One patient queue is full, and the backlog as well."""
-    monkeypatch.setattr(ingress, "_HOLD_AT_MOST", 0)
+    monkeypatch.setattr(ingress, "_MAX_BACKLOG_MESSAGES", 0)
     policy = {"queue": {"messages": 1, "stalled_factor": 0}, "retry": {"jitter": 0}}
     async with journaled_run(tmp_path / "j.db", ("cloud",), endpoints=MIXED, routes=TO_BOTH, queue_policy=policy) as run:
         harness, phone = run.harness, run.harness.transports["phone"]

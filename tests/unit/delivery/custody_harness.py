@@ -59,7 +59,7 @@ class CustodyHarness:
         queue = queue or self.queue
         if received is None:
             received = FleetingReceived(message)
-            self.seen.hold(key_of(message), received)
+            self.seen.remember_pending(key_of(message), received)
         lane = queue.lane((message.attributes.source, message.attributes.sink))
         delivery = queue.push(received, message, lane, self.clock.s, self.clock.ms)
         if watch:

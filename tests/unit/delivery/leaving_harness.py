@@ -19,7 +19,7 @@ class FakeCustody:
     def has_many_letters(self, many: int) -> bool:
         return self.turns_left > 0
 
-    async def until_turned(self, within_s: float) -> None:
+    async def until_flushed(self, within_s: float) -> None:
         self.turned.append(within_s)
         self.turns_left -= 1
         await asyncio.sleep(0)

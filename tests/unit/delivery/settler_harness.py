@@ -57,7 +57,7 @@ class SettlerHarness:
     def arrived(self, message: UMessage) -> MemoryReceived:
         """A message that did not become a delivery yet."""
         received = MemoryReceived(message)
-        self.seen.hold(key_of(message), received)
+        self.seen.remember_pending(key_of(message), received)
         return received
 
     def notice_queue(self, name: str) -> RouteQueue:

@@ -79,7 +79,7 @@ class StoreHarness:
         for each in messages:
             received = MemoryReceived(each)
             self.receipts.append(received)
-            self.seen.hold(key_of(each), received)
+            self.seen.remember_pending(key_of(each), received)
             lane = self.queue.lane((each.attributes.source, each.attributes.sink))
             accepted.append(self.queue.push(received, each, lane, self.clock.s, NOW_MS))
         return accepted

@@ -1,4 +1,4 @@
-"""The backlog: what waits outside full queues enters them in turn, once, and its bytes are exact."""
+"""The backlog: what waits outside full queues enters them in position, once, and its bytes are exact."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def wait(backlog: Backlog, queue: RouteQueue, *several: Received) -> None:
         assert backlog.add(received.message.id, received, queue) is None
 
 
-# turns
+# positions
 
 
 def test_nothing_is_taken_while_the_queue_is_full() -> None:

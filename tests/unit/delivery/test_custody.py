@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamer.delivery.custody import PATIENCE_S
+from streamer.delivery.custody import LATE_FLUSH_S
 from streamer.delivery.flush_times import FLUSH_S
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.custody_harness import CustodyHarness, FleetingReceived, acknowledged
@@ -39,7 +39,7 @@ def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.accept(received.message, received=received)
-    assert [after_s for after_s, _ in harness.due] == [PATIENCE_S]
+    assert [after_s for after_s, _ in harness.due] == [LATE_FLUSH_S]
     harness.accept(message())
     harness.flush()  # for the other one
     assert not received.acknowledged

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery.custody import COMPANY, PATIENCE_S
+from streamer.delivery.custody import LATE_FLUSH_S, LAZY_COMMIT_S
 from streamer.delivery.flush_times import FLUSH_S
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.custody_harness import CustodyHarness, journaled
 from tests.unit.delivery.messages import message
+
+LAZY_FLUSHES = round(LAZY_COMMIT_S / LATE_FLUSH_S)
 
 
 @pytest.fixture
@@ -65,8 +67,8 @@ def test_batches_wait_for_company_while_their_source_goes_on_sending(harness: Cu
     while not flush(harness):
         came += send(harness, 1)
         flushes += 1
-    assert flushes == COMPANY
-    assert harness.clock.monotonic_s() == pytest.approx(started_s + COMPANY * PATIENCE_S)
+    assert flushes == LAZY_FLUSHES
+    assert harness.clock.monotonic_s() == pytest.approx(started_s + LAZY_COMMIT_S)
     harness.commit()
     assert all(each.acknowledged for each in came)
     assert harness.journal.commits == 1
@@ -83,7 +85,7 @@ def test_nothing_is_looked_at_again_once_everything_has_its_outcome(harness: Cus
 
 async def test_flushes_that_leave_all_for_later_do_not_wake_the_clock(harness: CustodyHarness) -> None:
     harness.custody.is_awaited = lambda now_s: False
-    turned = asyncio.ensure_future(harness.custody.until_turned(60))
+    turned = asyncio.ensure_future(harness.custody.until_flushed(60))
     await asyncio.sleep(0)
     harness.settle(harness.accept(message(1)))
     send(harness, 1)
@@ -95,7 +97,7 @@ async def test_flushes_that_leave_all_for_later_do_not_wake_the_clock(harness: C
 
 
 async def test_a_message_that_is_not_delivered_at_once_wakes_the_clock(harness: CustodyHarness) -> None:
-    turned = asyncio.ensure_future(harness.custody.until_turned(60))
+    turned = asyncio.ensure_future(harness.custody.until_flushed(60))
     await asyncio.sleep(0)
     harness.accept(message())
     assert flush(harness)
@@ -129,7 +131,7 @@ def test_a_source_that_waits_already_waits_for_no_flush_once_its_message_is_sent
 
 def test_a_batch_of_a_source_that_may_be_waiting_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
     (received,) = send(harness, 1)
-    assert [after_s for after_s, _ in harness.due] == [FLUSH_S, PATIENCE_S]
+    assert [after_s for after_s, _ in harness.due] == [FLUSH_S, LATE_FLUSH_S]
     assert flush(harness)
     harness.commit()
     assert received.acknowledged
@@ -154,7 +156,7 @@ def test_sources_are_not_asked_about_what_is_only_deleted(harness: CustodyHarnes
     first = harness.accept(message())
     harness.write()
     harness.settle(first)
-    assert [flush(harness) for _ in range(COMPANY)] == [False] * (COMPANY - 1) + [True]
+    assert [flush(harness) for _ in range(LAZY_FLUSHES)] == [False] * (LAZY_FLUSHES - 1) + [True]
     harness.write()
     assert harness.in_file("rows") == []
 
@@ -198,7 +200,7 @@ def test_deletions_alone_do_not_wait_for_ever(harness: CustodyHarness) -> None:
 
 
 def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
-    harness.custody.patience_s = 0.0
+    harness.custody.late_flush_s = 0.0
     (received,) = send(harness, 1)
     assert [after_s for after_s, _ in harness.due] == [FLUSH_S]
     assert flush(harness)

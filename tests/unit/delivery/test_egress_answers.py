@@ -52,7 +52,7 @@ def test_message_that_arrives_while_another_is_confirmed_leaves_too() -> None:
         def admit_backlog(self) -> None:
             harness.load(late.pop())
 
-    harness.turns.hold_back(LateIngress())
+    harness.turns.add_backlog_of(LateIngress())
     harness.load(message(0))
     harness.pump()
     assert sorted(flows(harness.transport.submitted)) == [0, 1, 2]

@@ -39,7 +39,7 @@ def test_messages_wait_unacknowledged_and_enter_in_order_as_room_comes() -> None
     batch = harness.receive(*numbered(4))
     assert payloads(harness.waiting()) == [b"0", b"1"]
     assert len(harness.ingress.backlog) == 2
-    assert all(harness.seen.seen_at_home(received.message) for received in batch)
+    assert all(harness.seen.has_arrived_at_home(received.message) for received in batch)
     harness.settle_oldest()
     assert payloads(harness.waiting()) == [b"1", b"2"]
     harness.settle_oldest()
@@ -189,7 +189,7 @@ def test_a_closed_ingress_lets_its_backlog_in_and_does_not_resume(monkeypatch: p
 
 
 def test_beyond_the_bound_of_the_backlog_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST", 1)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_MESSAGES", 1)
     harness = with_room_for(1)
     batch = harness.receive(*numbered(3))
     assert harness.outcomes("cloud") == {"rejected RESOURCE_EXHAUSTED": 1}
@@ -197,7 +197,7 @@ def test_beyond_the_bound_of_the_backlog_messages_are_refused(monkeypatch: pytes
 
 
 def test_a_copy_takes_the_place_of_its_message_also_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST", 1)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_MESSAGES", 1)
     harness = with_room_for(1)
     sent = numbered(2)
     harness.receive(*sent)
@@ -208,7 +208,7 @@ def test_a_copy_takes_the_place_of_its_message_also_at_the_bound(monkeypatch: py
 
 def test_what_comes_in_spite_of_the_pause_and_is_kept_by_nobody_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving_module, "_PAUSE_AT", 1)
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 100_000)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_BYTES", 100_000)
     harness = with_room_for(1)
     for number in range(1000):
         harness.receive(message(payload=bytes(50_000)), is_kept_by_source=False)
@@ -225,7 +225,7 @@ def test_at_the_bound_of_bytes_what_waits_already_may_wait_for_another_queue(mon
     harness.receive(message(0), message(0), both, is_kept_by_source=False)
     harness.phone.use(queue_policy(queue={"messages": 1, "on_full": "backpressure"}))
     monkeypatch.setattr(receiving_module, "_PAUSE_AT", 1)
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 1)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_BYTES", 1)
     for number in range(3):
         harness.receive(message(0, payload=b"%d" % number), is_kept_by_source=False)
     for _ in range(2):

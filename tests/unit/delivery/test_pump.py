@@ -53,7 +53,7 @@ class PumpHarness:
         self.pump.add_egress(self.cloud)
         self.pump.add_egress(self.vehicle)
         if waiting:
-            self.pump.hold_back(self.ingress)
+            self.pump.add_backlog_of(self.ingress)
 
 
 def test_who_has_settled_something_sends_and_nobody_else() -> None:
@@ -195,6 +195,6 @@ def test_who_has_no_backlog_any_more_is_not_asked_again() -> None:
     harness.ingress.waiting = 1  # it does not say so
     harness.pump.settled(harness.cloud)
     assert harness.log == ["ingress", "cloud", "vehicle", "cloud"]
-    harness.pump.hold_back(harness.ingress)
+    harness.pump.add_backlog_of(harness.ingress)
     harness.pump.settled(harness.cloud)
     assert harness.log[4:] == ["ingress", "cloud", "vehicle"]

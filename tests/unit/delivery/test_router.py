@@ -11,7 +11,7 @@ import pytest
 
 from streamer.delivery import router as router_module
 from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.custody import PATIENCE_S
+from streamer.delivery.custody import LATE_FLUSH_S
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.queue import RouteQueue
 from streamer.journal.entries import JournalError
@@ -75,7 +75,7 @@ async def test_a_source_that_waits_hurries_custody_unless_its_endpoint_is_gone(t
         harness = run.harness
         custody = harness.router.custody
         custody.is_awaited = lambda now_s: False
-        custody.patience_s = PATIENCE_S
+        custody.late_flush_s = LATE_FLUSH_S
         (received,) = harness.arrive("cloud", order(harness))
         harness.due.clear()
         Arrivals("gone", harness.router.ingresses.get, lambda: harness.router.settler.log).acknowledgements_awaited()
