@@ -14,13 +14,13 @@ No event loop, no clock, no logger in here.
 import heapq
 from collections.abc import Callable, Iterable
 
-from streamer.delivery.lane import EXPIRED_AT_ONCE
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK
 from streamer.delivery.queue import RouteQueue
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
 
-_GONE = 64  # entries in a heap of what waits no more, beside as many as wait
+_STALE_ENTRIES = 64  # entries in a heap of what waits no more, beside as many as wait
 
 
 class _Waiting:
@@ -81,7 +81,7 @@ class Backlog:
         self.bytes += waiting.size
         heap = self._by_queue.setdefault(queue, [])
         heapq.heappush(heap, (position, key))
-        if len(heap) > 2 * len(self._waiting) + _GONE:  # what has gone is behind something that waits long
+        if len(heap) > 2 * len(self._waiting) + _STALE_ENTRIES:  # what has gone is behind something that waits long
             heap[:] = sorted({entry for entry in heap if self._is_there(queue, *entry)})
         self._by_source.setdefault(waiting.source, {})[key] = None
         return None
@@ -95,14 +95,15 @@ class Backlog:
         return oldest is not None and (position is None or oldest < position)
 
     def take(self, queue: RouteQueue) -> list[Received]:
-        """Take out, in order, what has room in a queue now, at least one if the queue is empty: `EXPIRED_AT_ONCE` at most.
+        """Take out, in order, the messages that a queue has room for now, `EXPIRED_MESSAGES_PER_TICK` at most.
 
-        What is taken keeps its position until the next call, in case it has to wait for another queue.
+        If the queue is empty, it takes at least one. The messages keep their positions until the next call, in case they have
+        to wait for another queue.
         """
         self._entering.clear()
         taken: list[Received] = []
         size = 0
-        while len(taken) < EXPIRED_AT_ONCE and self._oldest(queue) is not None:
+        while len(taken) < EXPIRED_MESSAGES_PER_TICK and self._oldest(queue) is not None:
             key = self._by_queue[queue][0][1]
             waiting = self._waiting[key]
             size += waiting.size

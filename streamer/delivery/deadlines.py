@@ -11,7 +11,7 @@ as take some hundredths of a second; the others follow in the next ticks.
 
 import heapq
 
-from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, QUEUED, SETTLED, Delivery, Hold, Lane
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, IN_FLIGHT, QUEUED, SETTLED, Delivery, Hold, Lane
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
@@ -33,7 +33,7 @@ class Deadlines:
         return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
 
     def take(self, now_ms: int, now_s: float, waiting: int) -> list[Delivery]:
-        """Take out of their lanes, and return, those whose TTL has passed, `EXPIRED_AT_ONCE` at most.
+        """Take out of their lanes, and return, those whose TTL has passed, `EXPIRED_MESSAGES_PER_TICK` at most.
 
         ``waiting``: how many there are in the queue.
         """
@@ -78,7 +78,7 @@ def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:
 
 def _take(heap: _Heap, now: float, expired: list[Delivery]) -> None:
     in_flight: _Heap = []
-    while heap and heap[0][0] < now and len(expired) < EXPIRED_AT_ONCE:
+    while heap and heap[0][0] < now and len(expired) < EXPIRED_MESSAGES_PER_TICK:
         entry = heapq.heappop(heap)
         delivery = entry[2]
         if delivery.state is QUEUED:

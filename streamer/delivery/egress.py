@@ -15,7 +15,16 @@ from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.flow_log import UNCONFIRMED as TOO_MUCH_UNCONFIRMED
 from streamer.delivery.in_flight import FEW_WAITING_MESSAGES, InFlight
-from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, Delivery, Hold, Lane
+from streamer.delivery.lane import (
+    EXPIRED_MESSAGES_PER_TICK,
+    IN_FLIGHT,
+    MAY_HAVE_ARRIVED,
+    QUEUED,
+    REDELIVERED,
+    Delivery,
+    Hold,
+    Lane,
+)
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
@@ -284,7 +293,7 @@ class Egress:
         now_s = self._clock.monotonic_s()
         out, expired = self._collect(now_ms, now_s)
         taken = len(out) + len(expired)
-        self._has_expired_many = len(expired) >= EXPIRED_AT_ONCE and not self._ready.is_empty
+        self._has_expired_many = len(expired) >= EXPIRED_MESSAGES_PER_TICK and not self._ready.is_empty
         for delivery in expired:
             self._expire(delivery)
         if self._custody.payloads.spilled:
@@ -307,7 +316,7 @@ class Egress:
         expired: list[Delivery] = []
         ready = self._ready
         floor = ready.floor()
-        while room > 0 and len(expired) < EXPIRED_AT_ONCE and (lane := ready.next(floor, now_s)) is not None:
+        while room > 0 and len(expired) < EXPIRED_MESSAGES_PER_TICK and (lane := ready.next(floor, now_s)) is not None:
             size, has_rates = lane.bytes, lane.group.quotas.has_rates
             quantum = 1 if has_rates or ready.is_below else _QUANTUM
             moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, out, expired)

@@ -11,7 +11,7 @@ from streamer.delivery.backlog import Backlog
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, scope
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, REDRIVEN, Hold
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, REDELIVERED, REDRIVEN, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.receiving import Receiving
@@ -223,18 +223,18 @@ class Ingress(UListener):
     def admit_backlog(self) -> None:
         """There may be room now: admit the backlog, in order, as far as it fits. Many that have expired wait for a tick."""
         for queue in self.backlog.queues():
-            if self._expired < EXPIRED_AT_ONCE:
+            if self._expired < EXPIRED_MESSAGES_PER_TICK:
                 self._take(self.backlog.take(queue), is_backlog=True)
         self._receiving.backlog_changed(self.backlog)
 
     def expire_backlog(self) -> bool:
         """Settle what expired in the backlog, so that whoever sent a Request is told in time; whether there may be more."""
         now_ms = self._clock.wall_ms()
-        expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_AT_ONCE)
+        expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_MESSAGES_PER_TICK)
         for received, _ in expired:
             self._turn_away(received, refusals.EXPIRED_OUTSIDE)
         self._receiving.backlog_changed(self.backlog)
-        return len(expired) >= EXPIRED_AT_ONCE
+        return len(expired) >= EXPIRED_MESSAGES_PER_TICK
 
     def tick(self, now_s: float) -> None:
         """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""

@@ -31,7 +31,9 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_RESOURCE
 
 CLASSES = 7
-EXPIRED_AT_ONCE: Final = 500  # settled in one turn of the event loop: the TTLs of all that waits may pass at one moment
+EXPIRED_MESSAGES_PER_TICK: Final = (
+    500  # settled in one turn of the event loop: the TTLs of all that waits may pass at one moment
+)
 _ABSENT: Final = Presence.ABSENT
 
 
@@ -308,7 +310,7 @@ class Lane:
         """Move up to ``count`` deliveries, oldest first, to ``out``; the number moved is returned.
 
         What has expired by ``now_ms`` goes to ``expired`` instead and is not counted: nothing is sent after its TTL. It ends
-        early once `EXPIRED_AT_ONCE` are there.
+        early once `EXPIRED_MESSAGES_PER_TICK` are there.
         """
         items = self.items
         moved = 0
@@ -325,7 +327,7 @@ class Lane:
             ttl = message.attributes.ttl
             if ttl and now_ms > int.from_bytes(message.id[:6], "big") + ttl:
                 expired.append(delivery)
-                if len(expired) >= EXPIRED_AT_ONCE:
+                if len(expired) >= EXPIRED_MESSAGES_PER_TICK:
                     break
                 continue
             delivery.state = IN_FLIGHT

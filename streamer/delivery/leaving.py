@@ -34,8 +34,8 @@ _REMOVED = Failure(
 _CAME_FROM_REMOVED = Failure(
     Outcome.REJECTED, UCode.UNAVAILABLE, "the endpoint that it came from was removed while it waited for room"
 )
-_AT_ONCE = 100  # between two turns of the event loop
-_LETTERS_AT_MOST = 1000  # that the journal has not begun to write
+_MESSAGES_PER_LOOP_CYCLE = 100  # given up before the event loop goes on with others
+_MAX_WAITING_LETTERS = 1000  # that the journal has not begun to write
 _TRY_AGAIN_S = 1.0
 
 TRANSPORT_CALL_S = 15.0
@@ -212,7 +212,9 @@ class Leaving:
         given_up = 0
         while waiting := [delivery for queue in self._egress.queues for delivery in queue.waiting()]:
             for delivery in waiting:  # meanwhile notices may come about what came from here
-                if (given_up and given_up % _AT_ONCE == 0) or self._parts.custody.has_many_letters(_LETTERS_AT_MOST):
+                if (given_up and given_up % _MESSAGES_PER_LOOP_CYCLE == 0) or self._parts.custody.has_many_letters(
+                    _MAX_WAITING_LETTERS
+                ):
                     self._parts.pump.run()
                     await asyncio.sleep(0)
                     if not await self._goes_on():
@@ -231,7 +233,7 @@ class Leaving:
         """Wait for the journal, which has the messages until it has their letters. False once the daemon has to stop."""
         custody = self._parts.custody
         while not (is_stopping := self._has_journal and self._parts.is_draining):
-            if not custody.has_many_letters(_LETTERS_AT_MOST):
+            if not custody.has_many_letters(_MAX_WAITING_LETTERS):
                 break
             await custody.until_flushed(_TRY_AGAIN_S)
         return not is_stopping

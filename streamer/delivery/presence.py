@@ -17,14 +17,14 @@ from typing import Protocol
 
 from streamer.clock import Clock
 from streamer.delivery.flow_log import NOBODY_LISTENS, RELEASED
-from streamer.delivery.lane import EXPIRED_AT_ONCE, QUEUED, REDELIVERED, Hold, Lane
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, QUEUED, REDELIVERED, Hold, Lane
 from streamer.delivery.settle import Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Presence, UTransport
 from streamer.uprotocol.status import UCode
 
-_UNHEARD_AT_ONCE = 2000  # more than one read has
+_UNHEARD_MESSAGES_PER_PUMP = 2000  # more than one read has
 
 
 class LaneHolder(Protocol):
@@ -128,10 +128,13 @@ class AbsentLanes:
         self._unheard[lane] = None
 
     def settle_unheard(self) -> bool:
-        """Settle what nobody listens to, `_UNHEARD_AT_ONCE` at most; whether there was anything, and nothing is left."""
+        """Settle messages that nobody listens to, `_UNHEARD_MESSAGES_PER_PUMP` at most.
+
+        Return whether there were any and none is left.
+        """
         if not self._unheard:
             return False
-        left = _UNHEARD_AT_ONCE
+        left = _UNHEARD_MESSAGES_PER_PUMP
         for lane in list(self._unheard):
             while left and lane.is_for_nobody and (delivery := lane.oldest()) is not None:
                 lane.drop(delivery)
@@ -146,7 +149,7 @@ class AbsentLanes:
         """Give up what has waited too long for a listener. While the link is lost nothing is given up."""
         if self._transport.state is LinkState.DOWN:
             return
-        left = EXPIRED_AT_ONCE
+        left = EXPIRED_MESSAGES_PER_TICK
         for lane in list(self._absent):
             absent_s = lane.queue.policy.absent_s
             if lane.hold & Hold.PAUSED or not left:

@@ -27,7 +27,7 @@ FEW_LANES: Final = 128
 """So many lanes stay however long they are idle."""
 IDLE_S: Final = 60.0
 """After which an idle lane goes where there are more."""
-_RETIRED_AT_ONCE = 64  # what the transport knows of a flow goes with its lane, which may take some time
+_RETIRED_LANES_PER_S = 64  # what the transport knows of a flow goes with its lane, which may take some time
 _RETIRES_EVERY_S = 1.0
 # So many lanes are looked at in each tick, on average, while there are too many and none of them is idle.
 _LOOKED_AT_PER_TICK = 200
@@ -373,7 +373,7 @@ class RouteQueue:
 
     def _retire_old(self, now_s: float) -> None:
         old = (lane for lane in self.lanes.values() if now_s - lane.entered_s >= IDLE_S and lane.is_idle)
-        for lane in list(islice(old, min(len(self.lanes) - FEW_LANES, _RETIRED_AT_ONCE))):
+        for lane in list(islice(old, min(len(self.lanes) - FEW_LANES, _RETIRED_LANES_PER_S))):
             self._retire(lane)
 
     def _sweep_ages(self) -> None:

@@ -1,11 +1,11 @@
 """Pauses and resumes receiving at an endpoint: while its backlog is large, and briefly while a destination is behind.
 
 A source may be faster than its destination confirms. Its messages then wait in lanes, and those that wait for longer than
-`flush_times.FLUSH_S` are written to the journal, which costs as much as forwarding them. A network such as Zenoh can hold
-them back instead, if we stop reading for a moment. So once `MANY_WAITING_MESSAGES` messages wait for room in the window of their
-destination, receiving pauses until few do, or for `PACE_S`. If that time was not enough, the destination is slow, and for
-`SLOW_S` there are no such pauses: the journal takes the messages. Nor is there a pause while messages of several priority
-classes wait, because a message outside could not overtake those of lower classes.
+`flush_times.FLUSH_S` are written to the journal, which costs as much as forwarding them. A network such as Zenoh buffers
+them if this endpoint stops reading for a moment (*pacing*). So once `MANY_WAITING_MESSAGES` messages wait for room in the
+window of their destination, receiving pauses until few wait, or for `PACE_S`. If that time was not enough, the destination
+is slow, and for `SLOW_S` there are no such pauses: the journal takes the messages. Nor is there a pause while messages of
+several priority classes wait, because a message outside could not overtake those of lower classes.
 """
 
 import logging
@@ -84,12 +84,9 @@ class Receiving:
 
     def pace(self, egress: Egress) -> None:
         """The last messages go to this egress: pause receiving for a moment, if many messages wait there already."""
-        if (
-            self.is_paused_by_backlog
-            or self._paced_by is not None
-            or not self._may_pause
-            or egress.waiting_for_window < MANY_WAITING_MESSAGES
-        ):
+        if self.is_paused_by_backlog or self._paced_by is not None or not self._may_pause:
+            return
+        if egress.waiting_for_window < MANY_WAITING_MESSAGES:
             return
         if self._clock.monotonic_s() < self._no_pacing_until_s:
             return

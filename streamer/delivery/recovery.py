@@ -41,7 +41,7 @@ _NO_WAY = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for
 
 _SLICE_ROWS = 256
 _SLICE_BYTES = 1 << 20
-_LETTERS_AT_ONCE = 5000  # of messages without an endpoint: the journal has them until it has taken their letters
+_MAX_WAITING_LETTERS = 5000  # of messages without an endpoint: the journal has them until it has taken their letters
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class Recovery:
         return False
 
     def _take(self, row: Row, by_lane: dict[Lane, list[Delivery]]) -> None:
-        if row.target not in self._egresses and self._custody.has_many_letters(_LETTERS_AT_ONCE):
+        if row.target not in self._egresses and self._custody.has_many_letters(_MAX_WAITING_LETTERS):
             self.is_complete = False
             return
         self._numbers.add(row.number)

@@ -28,9 +28,9 @@ _Flow = tuple[str, str, str, str]
 _Waiting = tuple[Letter, int | None]
 """A letter, without its body once it has had to wait, and the TTL that was asked for."""
 
-_MOST_TAKEN = 20_000  # as many as are stored
-_MOST_SENT = 256  # at a time, so that the loop has other turns
-_MOST_LATE = 64  # flows at a time for which there is no room: each is an attempt
+_REMEMBERED_LETTERS = 20_000  # as many as are stored
+_LETTERS_PER_ROUND = 256  # at a time, so that the loop has other turns
+_FULL_FLOWS_PER_ROUND = 64  # flows at a time for which there is no room: each is an attempt
 
 
 class Redrive:
@@ -66,13 +66,13 @@ class Redrive:
         if not self._waiting:
             return
         kept: dict[str, list[Letter]] = {}
-        late, enough = 0, self.count + _MOST_SENT
+        late, enough = 0, self.count + _LETTERS_PER_ROUND
         for flow in list(self._waiting):
             letters = self._waiting.pop(flow)
             if not self._send(letters, kept, enough):
                 self._waiting[flow] = letters  # behind the others: each has its turn
                 late += 1
-                if late == _MOST_LATE or self.count >= enough:
+                if late == _FULL_FLOWS_PER_ROUND or self.count >= enough:
                     break
         for reason, letters_kept in kept.items():
             first = letters_kept[0].id.hex()
@@ -91,7 +91,7 @@ class Redrive:
             del letters[number]
             if became is Admission.TAKEN:
                 self._taken[number] = None
-                if len(self._taken) > _MOST_TAKEN:
+                if len(self._taken) > _REMEMBERED_LETTERS:
                     self._taken.popitem(last=False)
                 self._custody.letter_done(number)
                 self.count += 1

@@ -46,7 +46,7 @@ TICK_S = 0.05
 _UNCONFIRMED_REST_S = 0.1  # a tick between two messages costs more than a message
 _IDLE_REST_S = 1.0
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024  # without a journal
-_FEW = 2000
+_SMALL_BACKLOG_MESSAGES = 2000  # looked through at every tick
 _SELDOM_S = 0.5  # of an idle daemon: with its next tick
 
 
@@ -355,7 +355,11 @@ class Router:
         self.settler.tick(now_s)
         for ingress in self.ingresses.values():
             # A look at all of a large backlog at every tick would cost too much.
-            if ingress.has_backlog and (len(ingress.backlog) <= _FEW or is_seldom) and ingress.expire_backlog():
+            if (
+                ingress.has_backlog
+                and (len(ingress.backlog) <= _SMALL_BACKLOG_MESSAGES or is_seldom)
+                and ingress.expire_backlog()
+            ):
                 self._seldom_s = now_s  # there is more
             ingress.tick(now_s)
         for egress in self.egresses.values():

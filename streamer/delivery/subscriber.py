@@ -19,7 +19,7 @@ from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, EntityId
 
-_AT_ONCE = 100  # topics between two turns of the event loop
+_TOPICS_PER_LOOP_CYCLE = 100  # before the event loop goes on with others
 
 logger = logging.getLogger("ustreamer.subscriber")
 
@@ -141,7 +141,7 @@ class Subscriber:
                 except Exception:  # a bug in a plugin costs its topic, and must not end the daemon
                     logger.exception("listening_failed topic=%s", topic)
                 done += 1
-                if done % _AT_ONCE == 0:
+                if done % _TOPICS_PER_LOOP_CYCLE == 0:
                     await asyncio.sleep(0)
 
     def _retry(self, room: int) -> None:

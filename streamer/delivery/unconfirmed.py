@@ -47,7 +47,7 @@ MAX_RETURNS = 2
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
-_AT_ONCE = 256  # so many messages of a lane are unpacked at a time
+_UNPACKED_MESSAGES = 256  # of a lane, unpacked by one `refill`
 _PARSED = 8  # batches that several lanes are being refilled from
 _MAX_REQUESTS = 8192  # of which it is known where they are, so that a Response can prove them
 
@@ -416,7 +416,7 @@ class UnconfirmedStore:
         """
         unpacked = 0
         lost: list[LaneShare] = []
-        while lane.redeliveries and (whole or (lane.wants_redelivery and unpacked < _AT_ONCE)):
+        while lane.redeliveries and (whole or (lane.wants_redelivery and unpacked < _UNPACKED_MESSAGES)):
             _, batch = lane.redeliveries[0]
             deliveries: list[Delivery] = []
             try:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamer.delivery import queue
-from streamer.delivery.lane import EXPIRED_AT_ONCE
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK
 from streamer.transports.base import UNCONFIRMED, Done, Parcel, Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
@@ -140,18 +140,18 @@ async def test_ttls_that_all_pass_at_one_moment_hold_up_nothing_else(comes_back:
     async with RouterHarness(unconfirmed_s=10) as harness:
         vehicle = harness.transports["vehicle"]
         vehicle.set_presence(ORDERS, OTHER, Presence.ABSENT)
-        harness.arrive("cloud", *(order(harness, sink=OTHER, ttl=1000) for _ in range(2 * EXPIRED_AT_ONCE + 1)))
+        harness.arrive("cloud", *(order(harness, sink=OTHER, ttl=1000) for _ in range(2 * EXPIRED_MESSAGES_PER_TICK + 1)))
         harness.clock.advance(1100)
         if comes_back:
             vehicle.set_presence(ORDERS, OTHER, Presence.PRESENT)
         else:
             harness.pass_time(0)
-        assert harness.outcomes("cloud-vehicle") == {"expired": EXPIRED_AT_ONCE}
+        assert harness.outcomes("cloud-vehicle") == {"expired": EXPIRED_MESSAGES_PER_TICK}
         honest = order(harness)
         harness.arrive("cloud", honest)
         harness.pass_time(50)
         harness.pass_time(50)
-        assert harness.outcomes("cloud-vehicle") == {"expired": 2 * EXPIRED_AT_ONCE + 1}
+        assert harness.outcomes("cloud-vehicle") == {"expired": 2 * EXPIRED_MESSAGES_PER_TICK + 1}
         assert harness.sent("vehicle") == [honest]
 
 
@@ -166,18 +166,18 @@ async def test_nor_do_those_that_are_found_while_it_sends(is_down: bool) -> None
         if is_down:
             cloud.lose_link()
             cloud.hold = False
-        harness.arrive("vehicle", *(harness.notify(ttl=1000) for _ in range(5 * EXPIRED_AT_ONCE)))
+        harness.arrive("vehicle", *(harness.notify(ttl=1000) for _ in range(5 * EXPIRED_MESSAGES_PER_TICK)))
         harness.clock.advance(1100)
         if is_down:
             cloud.restore_link()
         else:
             cloud.release_held()
-        assert harness.outcomes("vehicle-cloud")["expired"] == EXPIRED_AT_ONCE
+        assert harness.outcomes("vehicle-cloud")["expired"] == EXPIRED_MESSAGES_PER_TICK
         last = harness.notify(source=OTHER_TOPIC)
         harness.arrive("vehicle", last)
         for expired in (3, 5):  # as many in the queue, and as many that were about to be sent
             harness.pass_time(50)
-            assert harness.outcomes("vehicle-cloud")["expired"] == expired * EXPIRED_AT_ONCE
+            assert harness.outcomes("vehicle-cloud")["expired"] == expired * EXPIRED_MESSAGES_PER_TICK
         assert harness.sent("cloud") == [first, last]
 
 

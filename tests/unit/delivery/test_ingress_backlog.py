@@ -7,7 +7,7 @@ import pytest
 from streamer.delivery import ingress as ingress_module
 from streamer.delivery import receiving as receiving_module
 from streamer.delivery.dedup import key_of
-from streamer.delivery.lane import EXPIRED_AT_ONCE, Hold
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, Hold
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.status import UCode
@@ -108,17 +108,17 @@ def test_a_message_that_expires_outside_is_told_and_the_others_wait_on() -> None
 
 
 def test_very_many_that_have_expired_outside_do_not_all_leave_at_once_for_room() -> None:
-    harness = with_room_for(EXPIRED_AT_ONCE)
-    harness.receive(*(message(payload=bytes(10)) for _ in range(EXPIRED_AT_ONCE)))
-    dying = [message(payload=b"", ttl=100) for _ in range(3 * EXPIRED_AT_ONCE)]
+    harness = with_room_for(EXPIRED_MESSAGES_PER_TICK)
+    harness.receive(*(message(payload=bytes(10)) for _ in range(EXPIRED_MESSAGES_PER_TICK)))
+    dying = [message(payload=b"", ttl=100) for _ in range(3 * EXPIRED_MESSAGES_PER_TICK)]
     harness.receive(*dying, message(payload=b"waits"))
     assert len(harness.ingress.backlog) == len(dying) + 1
     harness.clock.advance(101)
-    for _ in range(EXPIRED_AT_ONCE):
+    for _ in range(EXPIRED_MESSAGES_PER_TICK):
         harness.settle_oldest()
     first = sum(range(1, 33))  # each that left gave room for one more than the last: the first such sum beyond the bound
     assert harness.outcomes()["expired DEADLINE_EXCEEDED"] == first
-    for expired, left in ((first + EXPIRED_AT_ONCE, 2 * EXPIRED_AT_ONCE - first + 1), (len(dying), 0)):
+    for expired, left in ((first + EXPIRED_MESSAGES_PER_TICK, 2 * EXPIRED_MESSAGES_PER_TICK - first + 1), (len(dying), 0)):
         harness.ingress.tick(harness.clock.s)
         for _ in range(4):
             harness.ingress.admit_backlog()

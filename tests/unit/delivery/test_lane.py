@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamer.delivery.lane import CLASSES, EXPIRED_AT_ONCE, Delivery, DeliveryState, Hold, Lane
+from streamer.delivery.lane import CLASSES, EXPIRED_MESSAGES_PER_TICK, Delivery, DeliveryState, Hold, Lane
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.messages import NOW_MS, message, route_queue, topic
 
@@ -231,15 +231,15 @@ def test_husks_do_not_pile_up(count: int) -> None:
 
 def test_of_many_that_have_expired_some_are_taken_out_at_a_time() -> None:
     harness = LaneHarness()
-    dying = [harness.push(ttl=1) for _ in range(EXPIRED_AT_ONCE + 1)]
+    dying = [harness.push(ttl=1) for _ in range(EXPIRED_MESSAGES_PER_TICK + 1)]
     living = harness.push()
     out: list[Delivery] = []
     expired: list[Delivery] = []
     assert harness.lane.take(2, NOW_MS + 2, out, expired) == 0
-    assert (out, expired) == ([], dying[:EXPIRED_AT_ONCE])
+    assert (out, expired) == ([], dying[:EXPIRED_MESSAGES_PER_TICK])
     expired.clear()
     assert harness.lane.take(2, NOW_MS + 2, out, expired) == 1
-    assert (out, expired) == ([living], dying[EXPIRED_AT_ONCE:])
+    assert (out, expired) == ([living], dying[EXPIRED_MESSAGES_PER_TICK:])
 
 
 def test_expired_do_not_use_up_the_count() -> None:

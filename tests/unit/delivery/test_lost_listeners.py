@@ -1,6 +1,6 @@
 """Publishes that wait because their listener may be lost, and how long."""
 
-from streamer.delivery.lane import EXPIRED_AT_ONCE
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK
 from streamer.transports.base import Presence
 from tests.unit.delivery.messages import message
 from tests.unit.delivery.test_presence import ABSENT_S, UNHEARD, PresenceHarness, give_back, lose_receiver
@@ -23,7 +23,7 @@ def test_younger_publishes_wait_no_longer_than_those_that_a_lost_listener_may_ha
 
 def test_of_many_that_a_lost_listener_may_have_missed_the_last_is_waited_for_too() -> None:
     harness = PresenceHarness()
-    lane = lose_receiver(harness, EXPIRED_AT_ONCE + 1)
+    lane = lose_receiver(harness, EXPIRED_MESSAGES_PER_TICK + 1)
     give_back(lane, harness.sent)
     harness.accept(message())
     harness.tick(ABSENT_S + 1)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from streamer.delivery import presence as presence_module
-from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, Delivery, Hold, Lane
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, REDELIVERED, Delivery, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState, Presence
@@ -168,7 +168,7 @@ def test_a_publish_that_nobody_listens_to_is_settled() -> None:
 
 
 def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "_UNHEARD_AT_ONCE", 3)
+    monkeypatch.setattr(presence_module, "_UNHEARD_MESSAGES_PER_PUMP", 3)
     harness = PresenceHarness()
     one = harness.watched(message(), Presence.PRESENT).lane
     for _ in range(6):
@@ -186,7 +186,7 @@ def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatc
 
 
 def test_what_is_left_of_very_many_is_sent_if_somebody_listens_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "_UNHEARD_AT_ONCE", 3)
+    monkeypatch.setattr(presence_module, "_UNHEARD_MESSAGES_PER_PUMP", 3)
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.PRESENT).lane
     for _ in range(4):
@@ -321,7 +321,7 @@ def test_a_message_is_given_up_after_it_has_waited_too_long_for_its_receiver() -
 def test_of_many_that_have_waited_too_long_some_are_given_up_at_a_time() -> None:
     harness = PresenceHarness()
     lane = harness.watched(told()).lane
-    for _ in range(EXPIRED_AT_ONCE):
+    for _ in range(EXPIRED_MESSAGES_PER_TICK):
         harness.accept(told())
     harness.tick(ABSENT_S)
     harness.tick(0.001)

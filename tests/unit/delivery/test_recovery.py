@@ -341,7 +341,7 @@ def test_recovered_messages_are_said_once_and_nothing_if_there_are_none(
 def test_the_journal_is_not_read_again_before_it_has_taken_the_dead_letters(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.recovery._LETTERS_AT_ONCE", 1)
+    monkeypatch.setattr("streamer.delivery.recovery._MAX_WAITING_LETTERS", 1)
     with earlier(path) as process:
         for _ in range(3):
             process.accept(message(), process.new_queue("formerly"))

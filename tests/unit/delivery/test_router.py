@@ -351,7 +351,7 @@ async def test_the_nodes_of_a_network_matter_to_what_was_sent_there() -> None:
 
 
 async def test_a_large_backlog_is_searched_for_expired_messages_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_module, "_FEW", 1)
+    monkeypatch.setattr(router_module, "_SMALL_BACKLOG_MESSAGES", 1)
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         harness.transports["cloud"].hold = True
         harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))

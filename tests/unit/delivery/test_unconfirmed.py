@@ -406,7 +406,7 @@ def test_a_lane_that_is_held_needs_a_refill_when_something_packed_has_expired() 
 
 
 def test_some_messages_at_a_time_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unconfirmed_module, "_AT_ONCE", 3)
+    monkeypatch.setattr(unconfirmed_module, "_UNPACKED_MESSAGES", 3)
     harness = StoreHarness()
     lane = harness.lane()
     for _ in range(4):
