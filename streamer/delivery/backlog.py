@@ -97,8 +97,8 @@ class Backlog:
     def take(self, queue: RouteQueue) -> list[Received]:
         """Take out, in order, the messages that a queue has room for now, `EXPIRED_MESSAGES_PER_TICK` at most.
 
-        If the queue is empty, it takes at least one. The messages keep their positions until the next call, in case they have
-        to wait for another queue.
+        If the queue is empty, it takes at least one. The messages keep their positions until the next call, in case they
+        have to wait for another queue.
         """
         self._entering.clear()
         taken: list[Received] = []

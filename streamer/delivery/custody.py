@@ -262,7 +262,7 @@ class Custody:
         self.sources.take()
         batches = self._take_unstored(now_s)
         for _, batch in batches:
-            if batch.shares and batch.body is not None:
+            if batch.lanes and batch.body is not None:
                 transaction.segments.append(Segment(batch.number, batch.target, batch.body))
         self._in_transaction = self._rows(recent, transaction)
         if transaction.is_empty:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from streamer.delivery.egress import Egress
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import QUEUED, Delivery
-from streamer.delivery.leaving import Parts, sendable, stop_all, stop_receiving, unpack_all
+from streamer.delivery.leaving import RouterView, sendable, stop_all, stop_receiving, unpack_all
 from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
@@ -38,16 +38,16 @@ _NOT_WRITTEN = Failure(
 class Drain:
     """One drain of a router."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._transports = parts.transports
-        self._ingresses = parts.ingresses
-        self._egresses = parts.egresses
-        self._pump = parts.pump
-        self._settler = parts.settler
-        self._notices = parts.notices
-        self._custody = parts.custody
-        self._journal = parts.journal
-        self._clock = parts.clock
+    def __init__(self, router: RouterView) -> None:
+        self._transports = router.transports
+        self._ingresses = router.ingresses
+        self._egresses = router.egresses
+        self._pump = router.pump
+        self._settler = router.settler
+        self._notices = router.notices
+        self._custody = router.custody
+        self._journal = router.journal
+        self._clock = router.clock
 
     async def run(self, within_s: float) -> int:
         """Take nothing new, and wait for deliveries for at most ``within_s`` seconds; the number of messages left."""

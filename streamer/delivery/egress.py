@@ -165,7 +165,7 @@ class Egress:
             self.pump(self._clock.wall_ms())
 
     def refit(self) -> None:
-        """The policies have changed. The window is the smallest one of the routes, the lower share the largest."""
+        """Apply the policies again: use the smallest window of the routes, and their largest quota of lower classes."""
         self.window = min((queue.policy.window for queue in self.queues), default=0)
         self._ready = ReadyLanes(max((queue.policy.lower_share for queue in self.queues), default=0.0))
         for queue in self.queues:
@@ -216,8 +216,8 @@ class Egress:
         """Unpack a lane's next messages from their batch, or all of them. Raises `JournalError`: call again."""
         store = self.store
         assert store is not None
-        for share in store.refill(lane, whole):
-            self._settler.lost(lane, share)
+        for summary in store.refill(lane, whole):
+            self._settler.lost(lane, summary)
         if store.answered:
             for delivery in [each for each in lane.items if each.state is QUEUED and store.answered.pop(each.seq, False)]:
                 self._settle_answered(delivery)
@@ -464,10 +464,10 @@ class Egress:
         if self.store is not None:
             self.confirm_arrived()
             absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
-            for lane, share in self.store.take_confirmed(now_s, absent_s):
-                self._settler.confirmed(lane, share)
-            for lane, share in self.store.take_evicted():
-                self._settler.unconfirmed_for_good(lane, share)
+            for lane, summary in self.store.take_confirmed(now_s, absent_s):
+                self._settler.confirmed(lane, summary)
+            for lane, summary in self.store.take_evicted():
+                self._settler.unconfirmed_for_good(lane, summary)
             self._apply_quotas(self.store, now_s)
             self._refill_some(now_ms)
         self._pump.settled(self)
@@ -499,5 +499,5 @@ class Egress:
         """Settle what was sent without a confirmation, and has arrived by what the network says now."""
         if self.store is not None:
             now_s = self._clock.monotonic_s()
-            for lane, share in self.store.take_arrived(now_s, self.transport.arrived_until_s(now_s)):
-                self._settler.confirmed(lane, share)
+            for lane, summary in self.store.take_arrived(now_s, self.transport.arrived_until_s(now_s)):
+                self._settler.confirmed(lane, summary)

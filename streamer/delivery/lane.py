@@ -370,7 +370,7 @@ class Lane:
     @property
     def waiting_messages(self) -> int:
         """How many messages wait here, also packed in batches."""
-        packed: int = sum(batch.shares[self].count for _, batch in self.redeliveries)
+        packed: int = sum(batch.lanes[self].count for _, batch in self.redeliveries)
         return self.queued_messages + packed
 
     @property

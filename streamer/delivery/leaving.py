@@ -42,7 +42,7 @@ TRANSPORT_CALL_S = 15.0
 """How long a transport may take for one call. Ours take a few seconds at most."""
 
 
-class Parts(Protocol):
+class RouterView(Protocol):
     """A router, as far as it is left."""
 
     @property
@@ -151,13 +151,13 @@ def unpack_all(egress: Egress) -> None:
 class Leaving:
     """Disconnects one endpoint while the others go on. Once the daemon is about to end, only `end_session` waits."""
 
-    def __init__(self, name: str, parts: Parts, within_s: float) -> None:
-        self._transport = parts.transports[name]
-        self._ingress = parts.ingresses[name]
-        self._egress = parts.egresses[name]
-        self._parts = parts
+    def __init__(self, name: str, router: RouterView, within_s: float) -> None:
+        self._transport = router.transports[name]
+        self._ingress = router.ingresses[name]
+        self._egress = router.egresses[name]
+        self._router = router
         self._within_s = within_s
-        self._has_journal = parts.journal is not None
+        self._has_journal = router.journal is not None
 
     async def stop_receiving(self) -> None:
         """Stop receiving, and wait until the backlog has entered the queues.
@@ -188,12 +188,12 @@ class Leaving:
         A stop waits for it: afterwards nobody would know of that session, in which the network goes on keeping messages.
         """
         name = self._egress.name
-        if excludes(self._transport, (other for each, other in self._parts.transports.items() if each != name)):
+        if excludes(self._transport, (other for each, other in self._router.transports.items() if each != name)):
             return  # another endpoint has its session now
         call = partial(self._transport.end_session, successor)
         task = asyncio.create_task(attempt(call, "end_session", name), name=f"end-session-{name}")
-        task.add_done_callback(lambda task: self._parts.pump.settled(self._egress))
-        await self._parts.pump.until(task.done, self._within_s)
+        task.add_done_callback(lambda task: self._router.pump.settled(self._egress))
+        await self._router.pump.until(task.done, self._within_s)
         task.cancel()
         await asyncio.wait((task,))
 
@@ -212,18 +212,18 @@ class Leaving:
         given_up = 0
         while waiting := [delivery for queue in self._egress.queues for delivery in queue.waiting()]:
             for delivery in waiting:  # meanwhile notices may come about what came from here
-                if (given_up and given_up % _MESSAGES_PER_LOOP_CYCLE == 0) or self._parts.custody.has_many_letters(
+                if (given_up and given_up % _MESSAGES_PER_LOOP_CYCLE == 0) or self._router.custody.has_many_letters(
                     _MAX_WAITING_LETTERS
                 ):
-                    self._parts.pump.run()
+                    self._router.pump.run()
                     await asyncio.sleep(0)
                     if not await self._goes_on():
                         return given_up
                 if delivery.state is QUEUED:  # not evicted or expired meanwhile
                     delivery.lane.drop(delivery)
-                    self._parts.settler.give_up(delivery, _REMOVED)
+                    self._router.settler.give_up(delivery, _REMOVED)
                 given_up += 1
-            self._parts.pump.run()  # what has expired elsewhere is found here, too
+            self._router.pump.run()  # what has expired elsewhere is found here, too
         return given_up
 
     def _say_what_is_waited_for(self, messages: int) -> None:
@@ -231,15 +231,15 @@ class Leaving:
 
     async def _goes_on(self) -> bool:
         """Wait for the journal, which has the messages until it has their letters. False once the daemon has to stop."""
-        custody = self._parts.custody
-        while not (is_stopping := self._has_journal and self._parts.is_draining):
+        custody = self._router.custody
+        while not (is_stopping := self._has_journal and self._router.is_draining):
             if not custody.has_many_letters(_MAX_WAITING_LETTERS):
                 break
             await custody.until_flushed(_TRY_AGAIN_S)
         return not is_stopping
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        await self._parts.pump.until(lambda: condition() or self._parts.is_draining, self._within_s)
+        await self._router.pump.until(lambda: condition() or self._router.is_draining, self._within_s)
 
     async def _stop(self) -> None:
         await attempt(self._egress.transport.stop, "stop", self._egress.name)
@@ -249,12 +249,12 @@ class Leaving:
 
         If the daemon has to stop while that cannot be read, it stays in the journal.
         """
-        egress, settler = self._egress, self._parts.settler
+        egress, settler = self._egress, self._router.settler
         if egress.store is not None:
-            for lane, share in egress.store.take_all(self._parts.clock.monotonic_s()):
-                settler.unconfirmed_for_good(lane, share)
+            for lane, summary in egress.store.take_all(self._router.clock.monotonic_s()):
+                settler.unconfirmed_for_good(lane, summary)
         is_tried = False
-        while not (is_tried and self._parts.is_draining):
+        while not (is_tried and self._router.is_draining):
             is_tried = True
             try:
                 unpack_all(egress)

@@ -120,8 +120,8 @@ class AbsentLanes:
             lane.lost_receiver = True
             lane.unconfirmed_in_flight = lane.in_flight
             if self._store is not None and lane.unconfirmed:
-                for share in self._store.redeliver(lane, now_s, has_listener):
-                    self._settler.unconfirmed_for_good(lane, share)
+                for summary in self._store.redeliver(lane, now_s, has_listener):
+                    self._settler.unconfirmed_for_good(lane, summary)
 
     def unheard(self, lane: Lane) -> None:
         """Nobody listens to what waits in a lane: settle it with the next pump."""

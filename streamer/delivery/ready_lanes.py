@@ -1,10 +1,10 @@
 """Which lane an egress serves next: the lanes that may send, by the priority class of their highest message.
 
 The law of this file:
-- A higher class goes first. But while lower classes wait, they get ``lower_share`` of the bytes sent; among them again the
-  higher class goes first, with the same share for those below it. So every class makes progress.
+- A higher class goes first. But while lower classes wait, they get ``lower_quota`` of the bytes sent; among them again the
+  higher class goes first, with the same quota for those below it. So every class makes progress.
 - Inside a class the groups (source authorities of a route) take turns, and inside a group its lanes.
-- A lane whose window is still growing blocks the lower classes until its next confirmation, except for their share:
+- A lane whose window is still growing blocks the lower classes until its next confirmation, except for their quota:
   otherwise they would fill the endpoint's window while a higher class waits.
 - A group that has used up its rate is parked until it may send again; if the route's rate is used up, all its groups are.
 - A lane is listed once per class. An stale entry (the lane has moved to a higher class, or may not send) is skipped when
@@ -30,12 +30,12 @@ _ROUNDING_S = 1e-6
 class ReadyLanes:
     """The lanes that may send, and those that could send more if only their window were larger.
 
-    About the last turn: ``is_contested`` if several classes wait; ``is_below`` if it was one of a lower class, by its share,
+    About the last turn: ``is_contested`` if several classes wait; ``is_below`` if it was one of a lower class, by its quota,
     and is to be short.
     """
 
-    def __init__(self, lower_share: float = 0.0) -> None:
-        self._ratio = lower_share / (1 - lower_share)
+    def __init__(self, lower_quota: float = 0.0) -> None:
+        self._ratio = lower_quota / (1 - lower_quota)
         self._by_class: list[deque[SourceGroup]] = [deque() for _ in range(CLASSES)]
         self._waiting = 0  # a bit for each class in which somebody is listed
         self._opening: set[Lane] = set()
@@ -71,14 +71,14 @@ class ReadyLanes:
         return False
 
     def floor(self) -> int:
-        """The class below which nothing is sent now, except for its share."""
+        """The class below which nothing is sent now, except for its quota."""
         if not self._opening:
             return 0
         self._opening = {lane for lane in self._opening if lane.is_opening}
         return max((lane.highest_class for lane in self._opening), default=0)
 
     def next(self, floor: int, now_s: float) -> Lane | None:
-        """Take out the lane whose turn it is, of a class not below ``floor`` unless by its share.
+        """Take out the lane whose turn it is, of a class not below ``floor`` unless by its quota.
 
         If that `is_contested`, tell `sent` afterwards.
         """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from streamer.config.models import Config
-from streamer.delivery.leaving import TRANSPORT_CALL_S, Leaving, Parts, attempt, may_exclude
+from streamer.delivery.leaving import TRANSPORT_CALL_S, Leaving, RouterView, attempt, may_exclude
 from streamer.delivery.subscriber import Subscriber
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import UTransport
@@ -23,7 +23,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 logger = logging.getLogger("ustreamer.router")
 
 
-class Reloaded(Parts, Protocol):
+class ReloadableRouter(RouterView, Protocol):
     """A router, as far as it is reloaded."""
 
     @property
@@ -40,7 +40,7 @@ class Reload:
     """One reload."""
 
     def __init__(
-        self, router: Reloaded, config: Config, transports: Mapping[str, UTransport], on_accepted: Callable[[], None]
+        self, router: ReloadableRouter, config: Config, transports: Mapping[str, UTransport], on_accepted: Callable[[], None]
     ) -> None:
         """``transports``: of endpoints that are new or changed; not started. ``on_accepted``: it will not be refused."""
         self._router = router

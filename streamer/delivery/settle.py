@@ -19,7 +19,7 @@ from streamer.delivery.stats import RouteStats
 from streamer.delivery.tap import Taps
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
-from streamer.delivery.unconfirmed_batch import LaneShare
+from streamer.delivery.unconfirmed_batch import LaneSummary
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
@@ -110,27 +110,27 @@ class Settler:
             self._custody.settled(delivery)
             delivery.forget()
 
-    def confirmed(self, lane: Lane, share: LaneShare) -> None:
+    def confirmed(self, lane: Lane, summary: LaneSummary) -> None:
         """Unconfirmed messages of a lane count as delivered now."""
-        lane.queue.stats.count(Outcome.DELIVERED, number=share.count)
+        lane.queue.stats.count(Outcome.DELIVERED, number=summary.count)
         if self._tracer is not None:
-            self._tracer.confirmed(lane, share.traces, self._clock.monotonic_s())
+            self._tracer.confirmed(lane, summary.traces, self._clock.monotonic_s())
 
-    def unconfirmed_for_good(self, lane: Lane, share: LaneShare) -> None:
+    def unconfirmed_for_good(self, lane: Lane, summary: LaneSummary) -> None:
         """End unconfirmed messages of a lane, about which nothing more can be found out."""
-        self._end(lane, share, _UNCONFIRMED)
+        self._end(lane, summary, _UNCONFIRMED)
 
-    def lost(self, lane: Lane, share: LaneShare) -> None:
+    def lost(self, lane: Lane, summary: LaneSummary) -> None:
         """End unconfirmed messages of a lane that cannot be read any more. The caller has logged that."""
-        self._end(lane, share, UNREADABLE)
+        self._end(lane, summary, UNREADABLE)
 
-    def _end(self, lane: Lane, share: LaneShare, failure: Failure) -> None:
-        lane.queue.stats.count(failure.outcome, failure.code, share.count)
+    def _end(self, lane: Lane, summary: LaneSummary, failure: Failure) -> None:
+        lane.queue.stats.count(failure.outcome, failure.code, summary.count)
         if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-            self._tracer.lost(lane, share.traces, share.count, failure, now_s, now_ms)
+            self._tracer.lost(lane, summary.traces, summary.count, failure, now_s, now_ms)
         if self._taps is not None:
-            self._taps.lost(lane, share.count, failure)
+            self._taps.lost(lane, summary.count, failure)
 
     def unheard(self, delivery: Delivery) -> None:
         """Nobody listens to a Publish: settle it as unheard. A redriven one becomes a dead letter again."""

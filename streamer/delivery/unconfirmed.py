@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.tracer import Tracer
-from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneShare, OpenBatch, UnconfirmedBatch
+from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneSummary, OpenBatch, UnconfirmedBatch
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError
 from streamer.transports.base import Received
@@ -130,11 +130,11 @@ class UnconfirmedStore:
         of_lane: Counter[Lane] = Counter()
         of_authority: Counter[str] = Counter()
         closed = [*(batch for _, batch in self._aside), *self._batches]
-        for shares in (*(batch.shares for batch in closed), *(current.shares for current in self._opened())):
-            for lane, share in shares.items():
-                if not share.to_redeliver:
-                    of_lane[lane] += share.bytes
-                    of_authority[lane.key[0].authority] += share.bytes
+        for summaries in (*(batch.lanes for batch in closed), *(current.lanes for current in self._opened())):
+            for lane, summary in summaries.items():
+                if not summary.to_redeliver:
+                    of_lane[lane] += summary.bytes
+                    of_authority[lane.key[0].authority] += summary.bytes
         return {
             lane
             for lane, size in of_lane.items()
@@ -200,14 +200,14 @@ class UnconfirmedStore:
         """Every batch that was closed since the last call, the open one too. Call `stored` for each, once it is safe."""
         self.close(now_s)
         taken, self._unstored = self._unstored, []
-        return [batch for batch in taken if batch.shares or batch.received]
+        return [batch for batch in taken if batch.lanes or batch.received]
 
     def stored(self, batch: UnconfirmedBatch, in_journal: bool) -> None:
         """The caller acknowledges what the batch came in as; with a journal, its body need not be in memory."""
         batch.is_stored = in_journal
         if in_journal:
             batch.body = None
-            if not batch.shares:  # it was settled meanwhile
+            if not batch.lanes:  # it was settled meanwhile
                 self._keeper.forget_batch(batch.number)
 
     def restore(
@@ -231,57 +231,57 @@ class UnconfirmedStore:
         for index, each in enumerate(packed):
             lane, outgoing = flow_of(each)
             flows.append(BatchFlow(index, lane, each.attributes, outgoing))
-        shares: dict[Lane, LaneShare] = {}
+        summaries: dict[Lane, LaneSummary] = {}
         skip = frozenset(record.seq for record in records if record.seq in known)
         for record in records:
             if record.seq in skip:
                 continue
             known.add(record.seq)
             flow = flows[record.flow]
-            entry = shares.get(flow.lane) or shares.setdefault(flow.lane, LaneShare(record.seq))
+            summary = summaries.get(flow.lane) or summaries.setdefault(flow.lane, LaneSummary(record.seq))
             ttl = flow.incoming.ttl
-            entry.add(record.seq, len(record.payload or b""), created_ms(record.id) + ttl if ttl else 0)
-        batch = UnconfirmedBatch(self.target, number, now_s, flows, shares)
+            summary.add(record.seq, len(record.payload or b""), created_ms(record.id) + ttl if ttl else 0)
+        batch = UnconfirmedBatch(self.target, number, now_s, flows, summaries)
         batch.start = start
         batch.size = len(body) + OVERHEAD_BYTES
         batch.is_stored = True
         batch.skip = skip
         self.bytes += batch.size
-        if not shares:
+        if not summaries:
             self._gone(batch)
-        for lane, entry in shares.items():
-            lane.queue.unconfirmed += entry.count
-            lane.queue.stats.accepted += entry.count
-            lane.unconfirmed += entry.count
-            self._unconfirmed_bytes += entry.bytes
-            self._mark_for_redelivery(lane, entry, batch)
-        return sum(entry.count for entry in shares.values())
+        for lane, summary in summaries.items():
+            lane.queue.unconfirmed += summary.count
+            lane.queue.stats.accepted += summary.count
+            lane.unconfirmed += summary.count
+            self._unconfirmed_bytes += summary.bytes
+            self._mark_for_redelivery(lane, summary, batch)
+        return sum(summary.count for summary in summaries.values())
 
     # -- time
 
-    def take_arrived(self, now_s: float, until_s: float) -> list[tuple[Lane, LaneShare]]:
+    def take_arrived(self, now_s: float, until_s: float) -> list[tuple[Lane, LaneSummary]]:
         """Take out what was sent up to ``until_s``, which has arrived, by lane."""
         if any(current.sent_s <= until_s for current in self._opened()):
             self.close(now_s)
-        found: list[tuple[Lane, LaneShare]] = []
+        found: list[tuple[Lane, LaneSummary]] = []
         while self._batches and self._batches[0].sent_s <= until_s:
             self._settle(self._batches.popleft(), found)
         return found
 
-    def take_confirmed(self, now_s: float, absent_s: float) -> list[tuple[Lane, LaneShare]]:
+    def take_confirmed(self, now_s: float, absent_s: float) -> list[tuple[Lane, LaneSummary]]:
         """Take out what counts as delivered now because of the time that has passed, by lane. Called by the clock's tick."""
         if any(current.made_s + _OPEN_S <= now_s for current in self._opened()):  # the journal is busy, and closes none
             self.close(now_s)
-        found: list[tuple[Lane, LaneShare]] = []
+        found: list[tuple[Lane, LaneSummary]] = []
         while self._batches and self._batches[0].made_s + self.unconfirmed_s <= now_s:
             self._settle(self._batches.popleft(), found)
         while self._aside and self._aside[0][0] + absent_s <= now_s:
             self._settle(self._aside.popleft()[1], found)
         return found
 
-    def take_evicted(self) -> list[tuple[Lane, LaneShare]]:
+    def take_evicted(self) -> list[tuple[Lane, LaneSummary]]:
         """Take out the oldest messages, as far as there are too many for the memory, by lane."""
-        found: list[tuple[Lane, LaneShare]] = []
+        found: list[tuple[Lane, LaneSummary]] = []
         while self._batches and not self.blocks_when_full and self._unconfirmed_bytes > self.max_bytes:
             self._settle(self._batches.popleft(), found)
         return found
@@ -294,21 +294,21 @@ class UnconfirmedStore:
             current.made_s += for_s
         self._aside = deque((lost_s + for_s, batch) for lost_s, batch in self._aside)
 
-    def _settle(self, batch: UnconfirmedBatch, found: list[tuple[Lane, LaneShare]]) -> None:
-        for lane in [lane for lane, share in batch.shares.items() if not share.to_redeliver]:
+    def _settle(self, batch: UnconfirmedBatch, found: list[tuple[Lane, LaneSummary]]) -> None:
+        for lane in [lane for lane, summary in batch.lanes.items() if not summary.to_redeliver]:
             found.append((lane, self._take_out(batch, lane)))
 
-    def _take_out(self, batch: UnconfirmedBatch, lane: Lane) -> LaneShare:
+    def _take_out(self, batch: UnconfirmedBatch, lane: Lane) -> LaneSummary:
         """Take a lane's messages, which are not to be sent again, out of a batch. The caller settles them."""
-        share = batch.shares.pop(lane)
-        self._unconfirmed_bytes -= share.bytes
-        _let_go(lane, share.count)
-        if not batch.shares:
+        summary = batch.lanes.pop(lane)
+        self._unconfirmed_bytes -= summary.bytes
+        _let_go(lane, summary.count)
+        if not batch.lanes:
             received, batch.received = batch.received, []
             self._gone(batch)
             for each in received:  # all of it is settled before it was stored
                 self._seen.release(each)
-        return share
+        return summary
 
     # -- answers
 
@@ -331,21 +331,21 @@ class UnconfirmedStore:
 
     # -- signs of a loss
 
-    def redeliver(self, lane: Lane, now_s: float, has_listener: bool = False) -> list[LaneShare]:
+    def redeliver(self, lane: Lane, now_s: float, has_listener: bool = False) -> list[LaneSummary]:
         """Return the unconfirmed messages of a lane to its head, packed: nobody listens to its flow any more.
 
         ``has_listener``: somebody does, but may have been lost for a moment. What has returned often enough stays then;
         else it is taken out and returned, and ends as unconfirmed.
         """
-        if any(lane in current.shares for current in self._opened()):
+        if any(lane in current.lanes for current in self._opened()):
             self.close(now_s)
         ended = []
         for batch in [*(batch for _, batch in self._aside), *self._batches]:
-            share = batch.shares.get(lane)
-            if share is None or share.to_redeliver:
+            summary = batch.lanes.get(lane)
+            if summary is None or summary.to_redeliver:
                 continue
             if batch.returns < MAX_RETURNS:
-                self._mark_for_redelivery(lane, share, batch, is_return=True)
+                self._mark_for_redelivery(lane, summary, batch, is_return=True)
             elif not has_listener:
                 ended.append(self._take_out(batch, lane))
         return ended
@@ -360,15 +360,15 @@ class UnconfirmedStore:
         """A node has come: what was set aside is redelivered, before anything younger of the same flow."""
         aside, self._aside = self._aside, deque()
         for _, batch in aside:
-            for lane, share in batch.shares.items():
-                self._mark_for_redelivery(lane, share, batch, is_return=True)
+            for lane, summary in batch.lanes.items():
+                self._mark_for_redelivery(lane, summary, batch, is_return=True)
 
     def give_back(self, now_s: float) -> None:
         """The link was given up: everything that is unconfirmed is redelivered."""
         self.close(now_s)
         for batch in [*(batch for _, batch in self._aside), *self._batches]:
-            for lane, share in batch.shares.items():
-                self._mark_for_redelivery(lane, share, batch)
+            for lane, summary in batch.lanes.items():
+                self._mark_for_redelivery(lane, summary, batch)
         self._aside.clear()
         self._batches.clear()
 
@@ -377,26 +377,28 @@ class UnconfirmedStore:
         """Whether anything may still be confirmed by waiting."""
         return self._unconfirmed_bytes > 0
 
-    def take_all(self, now_s: float) -> list[tuple[Lane, LaneShare]]:
+    def take_all(self, now_s: float) -> list[tuple[Lane, LaneSummary]]:
         """Nothing more can be found out: take out what is unconfirmed, and not to be redelivered, by lane."""
         self.close(now_s)
-        found: list[tuple[Lane, LaneShare]] = []
+        found: list[tuple[Lane, LaneSummary]] = []
         for batch in [*(batch for _, batch in self._aside), *self._batches]:
             self._settle(batch, found)
         self._aside.clear()
         self._batches.clear()
         return found
 
-    def _mark_for_redelivery(self, lane: Lane, share: LaneShare, batch: UnconfirmedBatch, is_return: bool = False) -> None:
-        if share.to_redeliver:
+    def _mark_for_redelivery(
+        self, lane: Lane, summary: LaneSummary, batch: UnconfirmedBatch, is_return: bool = False
+    ) -> None:
+        if summary.to_redeliver:
             return
-        share.to_redeliver = True
-        share.returns = batch.returns + is_return
-        self._unconfirmed_bytes -= share.bytes
+        summary.to_redeliver = True
+        summary.returns = batch.returns + is_return
+        self._unconfirmed_bytes -= summary.bytes
         at = len(lane.redeliveries)
-        while at and lane.redeliveries[at - 1][0] > share.first:
+        while at and lane.redeliveries[at - 1][0] > summary.first:
             at -= 1
-        lane.redeliveries.insert(at, (share.first, batch))
+        lane.redeliveries.insert(at, (summary.first, batch))
         self._redelivering[lane] = None
 
     # -- redelivery
@@ -406,33 +408,33 @@ class UnconfirmedStore:
         return [
             lane
             for lane in self._redelivering
-            if lane.wants_redelivery and (not lane.hold or lane.redeliveries[0][1].shares[lane].is_due(now_ms))
+            if lane.wants_redelivery and (not lane.hold or lane.redeliveries[0][1].summaries[lane].is_due(now_ms))
         ]
 
-    def refill(self, lane: Lane, whole: bool = False) -> list[LaneShare]:
+    def refill(self, lane: Lane, whole: bool = False) -> list[LaneSummary]:
         """Unpack what is next in a lane, some hundred messages at most, or all. What could not be read is returned.
 
         Raises `JournalError` if the journal cannot be read now; then everything is as it was.
         """
         unpacked = 0
-        lost: list[LaneShare] = []
+        lost: list[LaneSummary] = []
         while lane.redeliveries and (whole or (lane.wants_redelivery and unpacked < _UNPACKED_MESSAGES)):
             _, batch = lane.redeliveries[0]
             deliveries: list[Delivery] = []
             try:
                 deliveries = list(self._unpack(batch, lane))
             except (CorruptEntryError, codec.UnreadableError) as exc:
-                logger.error("batch_unreadable endpoint=%s messages=%d error=%s", self.target, batch.shares[lane].count, exc)
+                logger.error("batch_unreadable endpoint=%s messages=%d error=%s", self.target, batch.lanes[lane].count, exc)
             del lane.redeliveries[0]
-            share = batch.shares.pop(lane)
-            _let_go(lane, share.count)
+            summary = batch.lanes.pop(lane)
+            _let_go(lane, summary.count)
             if deliveries:
                 lane.queue.put_back_all(lane, deliveries)
                 self._keeper.redelivered(deliveries)
             else:
-                lost.append(share)
-            unpacked += share.count
-            if not batch.shares:
+                lost.append(summary)
+            unpacked += summary.count
+            if not batch.lanes:
                 self._gone(batch)
         if not lane.redeliveries:
             self._redelivering.pop(lane, None)
@@ -461,7 +463,7 @@ class UnconfirmedStore:
             received.is_kept = True  # its source has been told, or will be with the batch
             delivery = Delivery(received, leaving, lane, record.seq, leaving.size, batch.made_s, record.entered_ms)
             delivery.history = REDELIVERED | RESTORED | MAY_HAVE_ARRIVED
-            delivery.returns = batch.shares[lane].returns
+            delivery.returns = batch.lanes[lane].returns
             yield delivery
 
     def _gone(self, batch: UnconfirmedBatch) -> None:

@@ -30,7 +30,7 @@ class BatchFlow:
         self.is_request = outgoing.type is _REQUEST
 
 
-class LaneShare:
+class LaneSummary:
     """What a batch has of one lane: number of messages and bytes, lowest ``seq``, earliest deadline (0: none).
 
     ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times because of a node. ``traces``:
@@ -72,12 +72,12 @@ class UnconfirmedBatch:
         "body",
         "flows",
         "is_stored",
+        "lanes",
         "made_s",
         "number",
         "received",
         "returns",
         "sent_s",
-        "shares",
         "size",
         "skip",
         "start",
@@ -85,14 +85,14 @@ class UnconfirmedBatch:
     )
 
     def __init__(
-        self, target: str, number: int, made_s: float, flows: list[BatchFlow], shares: dict[Lane, LaneShare]
+        self, target: str, number: int, made_s: float, flows: list[BatchFlow], summaries: dict[Lane, LaneSummary]
     ) -> None:
         self.target = target
         self.number = number
         self.made_s = made_s
         self.sent_s = made_s
         self.flows = flows
-        self.shares = shares
+        self.lanes = summaries
         self.received: list[Received] = []
         self.body: bytes | None = None  # None: only in the journal
         self.start = 0  # where in the body the messages begin
@@ -105,7 +105,7 @@ class UnconfirmedBatch:
 class OpenBatch:
     """The batch that is being filled. ``is_ours``: nobody else has one of its messages."""
 
-    __slots__ = ("_latest", "bytes", "flows", "is_ours", "made_s", "received", "records", "sent_s", "shares")
+    __slots__ = ("_latest", "bytes", "flows", "is_ours", "lanes", "made_s", "received", "records", "sent_s")
 
     def __init__(self) -> None:
         self.flows: dict[tuple[Lane, Attributes], BatchFlow] = {}
@@ -114,7 +114,7 @@ class OpenBatch:
         self.sent_s = 0.0  # when the last was
         self.is_ours = False
         self.records: list[bytes] = []
-        self.shares: dict[Lane, LaneShare] = {}
+        self.lanes: dict[Lane, LaneSummary] = {}
         self.received: list[Received] = []
         self.bytes = 0
 
@@ -124,7 +124,7 @@ class OpenBatch:
         """Pack deliveries that were sent, and note lane and ``seq`` of each Request by its id; return the bytes added."""
         before = self.bytes
         self.sent_s = now_s
-        latest, records, shares, came = self._latest, self.records, self.shares, self.received
+        latest, records, summaries, came = self._latest, self.records, self.lanes, self.received
         for delivery in deliveries:
             lane = delivery.lane
             received = delivery.received
@@ -137,13 +137,13 @@ class OpenBatch:
             records += codec.pack_record(flow.index, seq, delivery.entered_ms, message)
             if flow.is_request:
                 requests[message.id] = (lane, seq)
-            entry = shares.get(lane)
-            if entry is None:
-                entry = shares[lane] = LaneShare(seq)
+            summary = summaries.get(lane)
+            if summary is None:
+                summary = summaries[lane] = LaneSummary(seq)
             ttl = incoming.ttl
-            entry.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
+            summary.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
             if tracer is not None:
-                entry.traces += tracer.unconfirmed(delivery, now_s)
+                summary.traces += tracer.unconfirmed(delivery, now_s)
             came.append(received)
             if not (received.source_keeps or received.is_kept):
                 self.is_ours = True
@@ -160,7 +160,7 @@ class OpenBatch:
         """Close it: what was added so far, packed."""
         flows = list(self.flows.values())
         packed = [codec.pack_flow(_packed(flow)) for flow in flows]
-        batch = UnconfirmedBatch(target, number, now_s, flows, self.shares)
+        batch = UnconfirmedBatch(target, number, now_s, flows, self.lanes)
         batch.body = codec.pack_segment(packed, self.records)
         batch.sent_s = self.sent_s
         batch.start = codec.start_of(packed)

@@ -56,8 +56,8 @@ class LeftRouter:
         return getattr(self.router, name)
 
     def leaving(self, name: str = "cloud", within_s: float = 3600) -> Leaving:
-        parts: Any = self
-        return Leaving(name, parts, within_s)
+        router: Any = self
+        return Leaving(name, router, within_s)
 
     def drain(self) -> None:
         """The daemon is told to end. What is settled meanwhile wakes those who wait."""

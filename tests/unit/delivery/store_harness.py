@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.lane import Delivery, Lane
 from streamer.delivery.unconfirmed import UnconfirmedStore
-from streamer.delivery.unconfirmed_batch import LaneShare, UnconfirmedBatch
+from streamer.delivery.unconfirmed_batch import LaneSummary, UnconfirmedBatch
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
@@ -111,7 +111,7 @@ class StoreHarness:
         """Begin to write what is to be stored."""
         batches = self.store.take_unstored(self.clock.s)
         for batch in batches:
-            if self.in_journal and batch.shares and batch.body is not None:
+            if self.in_journal and batch.lanes and batch.body is not None:
                 self.keeper.bodies[batch.number] = batch.body
         return batches
 
@@ -126,14 +126,14 @@ class StoreHarness:
     def flush(self) -> None:
         self.stored(self.take_unstored())
 
-    def confirmed(self, after_s: float = 0, arrived_until_s: float = -math.inf) -> list[tuple[Lane, LaneShare]]:
+    def confirmed(self, after_s: float = 0, arrived_until_s: float = -math.inf) -> list[tuple[Lane, LaneSummary]]:
         """What counts as delivered after so long."""
         self.clock.advance(round(after_s * 1000))
         arrived = self.store.take_arrived(self.clock.s, arrived_until_s)
         return arrived + self.store.take_confirmed(self.clock.s, ABSENT_S)
 
     def confirmed_messages(self, after_s: float = 0) -> int:
-        return sum(share.count for _, share in self.confirmed(after_s))
+        return sum(summary.count for _, summary in self.confirmed(after_s))
 
     def refill(self, lane: Lane) -> list[UMessage]:
         """What is at hand in a lane after a refill in which nothing was lost."""

@@ -1,4 +1,4 @@
-"""What source authorities may use of a route: parts of its queue, and rates."""
+"""What source authorities may use of a route: quotas of its queue, and rates."""
 
 import pytest
 
