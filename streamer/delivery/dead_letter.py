@@ -69,7 +69,7 @@ class FailedMessage:
         return outcome is Outcome.DEAD_LETTERED or (outcome is Outcome.EXPIRED and bool(self.route))
 
     @property
-    def told(self) -> str:
+    def public_reason(self) -> str:
         """The reason, as far as others may know it."""
         return _NOT_ALLOWED if self.is_withheld else self.failure.text[:_LONGEST_TEXT]
 
@@ -87,7 +87,7 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
         original = replace(original, attributes=replace(original.attributes, token=None))
     payload = pb.DeadLetter(
         message=message_to_proto(original),
-        status=status_to_proto(failed.failure.code, failed.told),
+        status=status_to_proto(failed.failure.code, failed.public_reason),
         route=failed.route,
         endpoint=failed.endpoint,
         attempts=failed.attempts,
@@ -151,7 +151,7 @@ def error_response(failed: FailedMessage) -> UMessage | None:
     if request.attributes.priority < UPriority.CS4:
         request = replace(request, attributes=replace(request.attributes, priority=UPriority.CS4))
     code = failed.failure.code
-    payload = status_to_proto(code, failed.told).SerializeToString()
+    payload = status_to_proto(code, failed.public_reason).SerializeToString()
     try:
         return response(failed.last_ms, request, payload, commstatus=code, payload_format=UPayloadFormat.PROTOBUF)
     except InvalidMessageError:

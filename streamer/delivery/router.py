@@ -342,10 +342,10 @@ class Router:
             return 0.0
         return _UNCONFIRMED_REST_S if any(egress.unsettled() for egress in egresses) else _IDLE_REST_S
 
-    def stood_still(self, for_s: float) -> None:
+    def extend_waits(self, for_s: float) -> None:
         """The process did not run for so long: what was sent and is not confirmed has to wait that much longer."""
         for store in [egress.store for egress in self.egresses.values() if egress.store is not None]:
-            store.stood_still(for_s)
+            store.extend_waits(for_s)
 
     def tick(self) -> None:
         """Called every `TICK_S`, or after `rest_s`: does everything that depends on the time."""

@@ -286,7 +286,7 @@ class UnconfirmedStore:
             self._settle(self._batches.popleft(), found)
         return found
 
-    def stood_still(self, for_s: float) -> None:
+    def extend_waits(self, for_s: float) -> None:
         """The process did not run for so long. Of what was lost meanwhile it hears only now, so that time does not count."""
         for batch in self._batches:
             batch.made_s += for_s
