@@ -187,7 +187,7 @@ class MisroutedCopies:
         if key in self._waiting or self._seen.seen_at_home(received.message):
             self._duplicate(received)
             return
-        received.keep()
+        received.take_custody()
         self._waiting[key] = _Misrouted(received, failure, now_s + GRACE_S)
         self.bytes += received.message.size
         while len(self._waiting) > _MAX_STRAYS or self.bytes > _MAX_STRAY_BYTES:

@@ -120,7 +120,7 @@ class Ingress(UListener):
 
     def give_up(self, failure: Failure) -> int:
         """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
-        lost = self.backlog.remove(lambda received: not received.source_keeps)
+        lost = self.backlog.remove(lambda received: not received.source_retransmits)
         for received, _ in lost:
             self._reject(received, self._resolver.resolve(received.message.attributes), failure)
         return len(lost)
@@ -137,7 +137,7 @@ class Ingress(UListener):
     def admit_all(self) -> None:
         """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        for received, _ in self.backlog.remove(lambda received: not received.source_keeps):
+        for received, _ in self.backlog.remove(lambda received: not received.source_retransmits):
             resolved = self._resolver.resolve(received.message.attributes)
             if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
@@ -168,7 +168,7 @@ class Ingress(UListener):
         if not part.has_room(message):
             return refusals.Admission.LATER
         received = Received(message)
-        received.is_kept = True  # it was acknowledged long ago
+        received.is_acknowledged = True  # it was acknowledged long ago
         self._seen.hold(key_of(message), received)
         self._enter(received, part, now_s, now_ms, is_redrive=True)
         return refusals.Admission.TAKEN
@@ -208,7 +208,7 @@ class Ingress(UListener):
 
     def _reject_late(self, batch: Sequence[Received]) -> None:
         for received in batch:
-            if received.source_keeps or self.name == LOCAL_ENDPOINT:
+            if received.source_retransmits or self.name == LOCAL_ENDPOINT:
                 self.stats.count_unwanted(Unwanted.STOPPED)
             else:
                 self.stats.received += 1
@@ -319,7 +319,7 @@ class Ingress(UListener):
     def _hold_back(self, key: bytes, received: Received, resolved: Resolved, queue: RouteQueue) -> None:
         backlog = self.backlog
         first = backlog.get(key)
-        if first is not None and not received.source_keeps:
+        if first is not None and not received.source_retransmits:
             self._settler.duplicate(received, self.name, self.unrouted)
             first.attach(received)
             return
@@ -335,7 +335,9 @@ class Ingress(UListener):
 
     def _is_overrun(self, received: Received) -> bool:
         """Whether the backlog is full. A source that has a window, or was not yet asked to pause, may fill it further."""
-        is_large = self._receiving.is_held_up and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
+        is_large = (
+            self._receiving.is_held_up and not received.source_retransmits and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
+        )
         return is_large or len(self.backlog) >= _HOLD_AT_MOST
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:

@@ -55,7 +55,7 @@ class MemoryOptions(TransportOptions):
 class MemoryReceived(Received):
     """Remembers that it was acknowledged, for tests that ask."""
 
-    source_keeps = True
+    source_retransmits = True
 
     __slots__ = ("acknowledged",)
 
@@ -74,7 +74,7 @@ class MemoryTransport(ListeningTransport):
     """
 
     kind = "memory"
-    keeps_unacknowledged = True
+    source_retransmits = True
     Options = MemoryOptions
 
     def __init__(self, context: TransportContext, options: MemoryOptions) -> None:

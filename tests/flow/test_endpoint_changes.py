@@ -248,7 +248,7 @@ async def test_a_changed_endpoint_receives_until_what_it_sent_is_confirmed() -> 
     """On a network that keeps nothing, whoever sends meanwhile would find nobody."""
     async with RouterHarness(without_phone()) as harness:
         old = harness.transports["vehicle"]
-        old.keeps_unacknowledged = False
+        old.source_retransmits = False
         old.hold = True
         harness.arrive("cloud", *orders(harness, 1))
         new = harness.other_transport("vehicle")

@@ -156,7 +156,7 @@ async def test_a_transport_that_hangs_is_given_up(call: str, monkeypatch: pytest
     monkeypatch.setattr("streamer.delivery.leaving.PATIENCE_S", 0.01)
     async with RouterHarness(with_phone()) as harness:
         old, new = harness.transports["phone"], harness.other_transport("phone")
-        old.keeps_unacknowledged = call != "stop_receiving"
+        old.source_retransmits = call != "stop_receiving"
         setattr(new if call == "start" else old, call, hanging)
         vehicle = harness.other_transport("vehicle")
         await asyncio.wait_for(harness.router.reload(with_phone(), {"phone": new, "vehicle": vehicle}), 10)

@@ -289,7 +289,7 @@ async def test_stop_delivers_the_backlog() -> None:
 
 
 async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryReceived, "source_keeps", False)
+    monkeypatch.setattr(MemoryReceived, "source_retransmits", False)
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
         harness.transports["cloud"].hold = True
         messages = [harness.speed(bytes([n])) for n in range(5)]

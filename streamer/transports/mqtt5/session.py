@@ -65,7 +65,7 @@ class Skipped:
 class MqttReceived(Received):
     """A message that came with QoS 1. `acknowledge` leads to its PUBACK, if the connection is still the same."""
 
-    source_keeps = True
+    source_retransmits = True
 
     __slots__ = ("_epoch", "_session", "is_due", "packet_id", "size")
 
@@ -89,7 +89,7 @@ class MqttReceived(Received):
 class UnkeptReceived(MqttReceived):
     """One of a session that ends with its connection: the broker does not send it again after that."""
 
-    source_keeps = False
+    source_retransmits = False
 
     __slots__ = ()
 

@@ -59,7 +59,7 @@ class Mqtt5Transport(ListeningTransport):
         self._client_id = options.effective_client_id(context.authority)
         encoder = Encoder(options.topics, context.authority, options.payload_format_property)
         decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
-        self.keeps_unacknowledged = options.is_session_kept
+        self.source_retransmits = options.is_session_kept
         self._session = Session(
             options.window,
             encoder.encode,
@@ -124,7 +124,7 @@ class Mqtt5Transport(ListeningTransport):
 
     async def stop_receiving(self) -> None:
         """If the session ends with the connection: unsubscribe, and deliver what the broker has sent until then."""
-        if self.keeps_unacknowledged:
+        if self.source_retransmits:
             return
         self.subscribing.leave()
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ class Mqtt5Transport(ListeningTransport):
         connection = self._traffic.connection
         if connection is not None:
             self._traffic.flush()
-            if self._session.owed and not self.keeps_unacknowledged:
+            if self._session.owed and not self.source_retransmits:
                 count = len(self._session.owed)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
@@ -153,7 +153,7 @@ class Mqtt5Transport(ListeningTransport):
 
     async def end_session(self, successor: UTransport) -> None:
         """Take what the broker still keeps for this client, then end the session, unless the successor goes on with it."""
-        if not self.keeps_unacknowledged or not self._connections:
+        if not self.source_retransmits or not self._connections:
             return
         until_s = asyncio.get_running_loop().time() + END_S
         later = successor if isinstance(successor, Mqtt5Transport) else None
@@ -336,7 +336,7 @@ class Mqtt5Transport(ListeningTransport):
     def _heed_expiry(self, expiry_s: int | None) -> None:
         """The broker may keep the session for less time than it was asked to: MQTT 5, 3.2.2.3.2. None: as long as asked."""
         asked_s = self.options.session_expiry_s
-        self.keeps_unacknowledged = self._session.is_kept = self.options.is_session_kept and expiry_s != 0
+        self.source_retransmits = self._session.is_kept = self.options.is_session_kept and expiry_s != 0
         if expiry_s is not None and expiry_s < asked_s:
             logger.warning("session_expiry_lowered endpoint=%s asked_s=%d given_s=%d", self.context.name, asked_s, expiry_s)
 

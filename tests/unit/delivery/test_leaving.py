@@ -118,9 +118,9 @@ def test_a_transport_excludes_one_with_the_same_session_or_port(other: tuple[str
 class LeftTransport(FakeTransport):
     """``aside``: how many misrouted messages were set aside at an ingress whenever receiving was stopped."""
 
-    def __init__(self, ingress: Ingress, keeps_unacknowledged: bool) -> None:
+    def __init__(self, ingress: Ingress, source_retransmits: bool) -> None:
         super().__init__()
-        self.keeps_unacknowledged = keeps_unacknowledged
+        self.source_retransmits = source_retransmits
         self.aside: list[int] = []
         self._ingress = ingress
 
@@ -149,7 +149,7 @@ async def test_a_network_that_keeps_nothing_is_emptied_and_one_that_keeps_everyt
 
 
 class Kept(FleetingReceived):
-    source_keeps = True
+    source_retransmits = True
 
 
 async def test_receiving_stops_and_the_backlog_has_time_to_enter() -> None:
@@ -233,7 +233,7 @@ async def test_an_endpoint_is_left_once_it_receives_no_more(keeps: bool, monkeyp
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         left = LeftTransport(harness.router.ingresses["cloud"], keeps)
-        monkeypatch.setattr(cloud, "keeps_unacknowledged", keeps)
+        monkeypatch.setattr(cloud, "source_retransmits", keeps)
         monkeypatch.setattr(cloud, "stop_receiving", left.stop_receiving)
         cloud.hold = True
         harness.arrive("vehicle", harness.speed())

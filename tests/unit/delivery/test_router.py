@@ -57,7 +57,7 @@ async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch:
     async with RouterHarness() as harness:
         is_awaited = harness.router.custody.is_awaited
         for transport in harness.transports.values():
-            monkeypatch.setattr(transport, "keeps_unacknowledged", False)
+            monkeypatch.setattr(transport, "source_retransmits", False)
         assert not is_awaited(1.0)
         asked: list[float] = []
 
