@@ -92,15 +92,15 @@ async def test_endpoints_that_go_together_are_waited_for_together(slow: str) -> 
     async with RouterHarness(with_phone(shutdown={"drain_s": 3600})) as harness:
         leaving = {name: harness.transports[name] for name in ("vehicle", "phone")}
         for transport in leaving.values():
-            transport.hold = True
+            transport.is_withholding = True
         harness.arrive("cloud", *(harness.notify(b"", sink=sink, source=ORDERS) for sink in (VEHICLE_APP, PHONE_APP)))
         reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
         quick = leaving[next(name for name in leaving if name != slow)]
-        quick.release_held()
+        quick.release_withheld()
         await until(lambda: quick.state is LinkState.DOWN, "the end of the other one")
         assert (leaving[slow].state, reloading.done()) == (LinkState.UP, False)
-        leaving[slow].release_held()
+        leaving[slow].release_withheld()
         await reloading
 
 

@@ -94,7 +94,7 @@ async def test_a_drain_ends_when_everything_is_delivered() -> None:
 
 async def test_a_transport_that_has_not_confirmed_gives_its_messages_back() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", harness.speed())
         assert await harness.router.drain(0) == 1
         assert harness.transports["cloud"].state is LinkState.DOWN
@@ -106,7 +106,7 @@ async def test_transports_that_have_not_confirmed_are_stopped_at_once(monkeypatc
     async with RouterHarness() as harness:
         meeting = asyncio.Barrier(2)
         for transport in harness.transports.values():
-            transport.hold = True
+            transport.is_withholding = True
             monkeypatch.setattr(transport, "stop", meeting.wait)
         harness.arrive("vehicle", harness.speed())
         harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
@@ -323,7 +323,7 @@ async def test_with_a_journal_what_is_being_sent_is_waited_for(tmp_path: Path, c
         await until(lambda: "drain_began" in caplog.text, "the beginning")
         assert "waits_for=cloud:1 left_in_journal=vehicle:1" in caplog.text
         assert not draining.done()
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert await draining == 1
 
 
@@ -386,7 +386,7 @@ async def test_with_a_journal_networks_that_keep_nothing_are_left_when_what_was_
 ) -> None:
     async with journaled_run(tmp_path / "journal.db") as run:
         harness, vehicle = run.harness, run.harness.transports["vehicle"]
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         monkeypatch.setattr(vehicle, "source_retransmits", False)
         harness.arrive("vehicle", harness.speed(b"before"))
         draining = await begin_to_drain(harness)
@@ -394,7 +394,7 @@ async def test_with_a_journal_networks_that_keep_nothing_are_left_when_what_was_
         await run.flush()
         assert late.acknowledged  # it is in the journal
         assert harness.router.ingresses["cloud"].closed  # the broker keeps what it sends
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert await draining == 0
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
 
