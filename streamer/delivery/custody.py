@@ -107,7 +107,7 @@ class Custody:
         """What has no outcome and is not in the journal, also what it has in hand and cannot write."""
         waiting = (*self._starved, *self._recent, *self._only_here, *self._retransmitted)
         found = [*self._in_transaction, *(each for each in waiting if not each.journaled)]
-        return [each for each in found if each.state is not SETTLED and not each.received.is_kept]
+        return [each for each in found if each.state is not SETTLED and not each.received.is_acknowledged]
 
     def add_store(self, store: UnconfirmedStore) -> None:
         """Store the batches of one more endpoint. In the journal all of them have half of its bytes, in equal parts."""
@@ -135,7 +135,7 @@ class Custody:
 
     def watch(self, delivery: Delivery) -> None:
         """A message has entered its lane."""
-        if delivery.received.source_keeps:
+        if delivery.received.source_retransmits:
             self._retransmitted.append(delivery)
             self._times.late(self.late_flush_s)
         else:
@@ -244,7 +244,7 @@ class Custody:
         if self.journal is None:
             for delivery in recent:
                 if delivery.state is not SETTLED:
-                    delivery.received.keep()
+                    delivery.received.take_custody()
             self._stored(self._take_unstored(now_s), False)
             return
         if self.journal.is_busy:
@@ -329,7 +329,7 @@ class Custody:
             if not deliveries:  # evicted just now
                 continue
             received = deliveries[0].received
-            is_due = received.is_kept  # it replaces what is deleted in this transaction: a batch, a letter
+            is_due = received.is_acknowledged  # it replaces what is deleted in this transaction: a batch, a letter
             short = [each for each in deliveries if each.size + ENTRY_BYTES > room or each.lane in starving]
             body = codec.pack(received.message) if is_due or not short else b""
             size = (len(body) + ENTRY_BYTES) * len(deliveries)
@@ -354,7 +354,7 @@ class Custody:
     def _no_room(self, delivery: Delivery) -> None:
         """The journal is full: the route's policy says what waits and what is given up."""
         queue = delivery.lane.queue
-        if queue.applies_backpressure or delivery.state is IN_FLIGHT or delivery.received.is_kept:
+        if queue.applies_backpressure or delivery.state is IN_FLIGHT or delivery.received.is_acknowledged:
             self._starve(delivery)  # not acknowledged until there is room, or it is delivered
             return
         victim = queue.least(delivery.message.attributes.priority_class)
@@ -380,7 +380,7 @@ class Custody:
         for delivery in written:
             if delivery.state is not SETTLED:
                 if id(delivery.received) not in unwritten:
-                    delivery.received.keep()
+                    delivery.received.take_custody()
                 self.payloads.spill_beyond(delivery)
         self.sources.committed(self._clock.monotonic_s())
         self._stored(batches, True)

@@ -187,7 +187,7 @@ class MisroutedCopies:
         if key in self._waiting or self._seen.has_arrived_at_home(received.message):
             self._duplicate(received)
             return
-        received.keep()
+        received.take_custody()
         self._waiting[key] = _Misrouted(received, failure, now_s + GRACE_S)
         self.bytes += received.message.size
         while len(self._waiting) > _MAX_MISROUTED or self.bytes > _MAX_MISROUTED_BYTES:

@@ -54,7 +54,7 @@ class Drain:
         self._say_what_is_waited_for(within_s)
         if self._journal_works:
             for name, ingress in self._outside():
-                if self._transports[name].keeps_unacknowledged:
+                if self._transports[name].source_retransmits:
                     ingress.close()
             await self._pump.until(self._progress(), within_s)
             within_s = min(within_s, _ANSWERS_S)
@@ -139,7 +139,7 @@ class Drain:
             unpack_all(egress)
         for queue in [queue for egress in self._egresses.values() for queue in egress.queues if queue.source]:
             for delivery in list(queue.waiting()):
-                if delivery.received.is_kept or not delivery.received.source_keeps:
+                if delivery.received.is_acknowledged or not delivery.received.source_retransmits:
                     self._fail(delivery, _STOPPED)
         for ingress in self._ingresses.values():
             ingress.give_up(_STOPPED)
@@ -150,7 +150,7 @@ class Drain:
         given_up = 0
         for delivery in self._custody.unwritten():
             # It is not queued if it is a dead letter that the one of another message has evicted.
-            if delivery.state is QUEUED and not delivery.received.source_keeps:
+            if delivery.state is QUEUED and not delivery.received.source_retransmits:
                 self._fail(delivery, _NOT_WRITTEN)
                 given_up += 1
         if given_up:

@@ -120,7 +120,7 @@ class Ingress(UListener):
 
     def give_up(self, failure: Failure) -> int:
         """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
-        lost = self.backlog.remove(lambda received: not received.source_keeps)
+        lost = self.backlog.remove(lambda received: not received.source_retransmits)
         for received, _ in lost:
             self._reject(received, self._resolver.resolve(received.message.attributes), failure)
         return len(lost)
@@ -137,7 +137,7 @@ class Ingress(UListener):
     def admit_all(self) -> None:
         """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        for received, _ in self.backlog.remove(lambda received: not received.source_keeps):
+        for received, _ in self.backlog.remove(lambda received: not received.source_retransmits):
             resolved = self._resolver.resolve(received.message.attributes)
             if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
@@ -168,7 +168,7 @@ class Ingress(UListener):
         if not part.has_room(message):
             return refusals.Admission.LATER
         received = Received(message)
-        received.is_kept = True  # it was acknowledged long ago
+        received.is_acknowledged = True  # it was acknowledged long ago
         self._seen.remember_pending(key_of(message), received)
         self._enter(received, part, now_s, now_ms, is_redrive=True)
         return refusals.Admission.TAKEN
@@ -208,7 +208,7 @@ class Ingress(UListener):
 
     def _reject_late(self, batch: Sequence[Received]) -> None:
         for received in batch:
-            if received.source_keeps or self.name == LOCAL_ENDPOINT:
+            if received.source_retransmits or self.name == LOCAL_ENDPOINT:
                 self.stats.count_unwanted(Unwanted.STOPPED)
             else:
                 self.stats.received += 1
@@ -319,7 +319,7 @@ class Ingress(UListener):
     def _add_to_backlog(self, key: bytes, received: Received, resolved: Resolved, queue: RouteQueue) -> None:
         backlog = self.backlog
         first = backlog.get(key)
-        if first is not None and not received.source_keeps:
+        if first is not None and not received.source_retransmits:
             self._settler.duplicate(received, self.name, self.unrouted)
             first.attach(received)
             return
@@ -335,10 +335,10 @@ class Ingress(UListener):
 
     def _is_overrun(self, received: Received) -> bool:
         """Whether the backlog is full. A source that has a window, or was not yet asked to pause, may fill it further."""
-        is_large = (
-            self._receiving.is_paused_by_backlog and not received.source_keeps and self.backlog.bytes >= _MAX_BACKLOG_BYTES
-        )
-        return is_large or len(self.backlog) >= _MAX_BACKLOG_MESSAGES
+        if len(self.backlog) >= _MAX_BACKLOG_MESSAGES:
+            return True
+        is_large = self.backlog.bytes >= _MAX_BACKLOG_BYTES
+        return is_large and self._receiving.is_paused_by_backlog and not received.source_retransmits
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
         """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""

@@ -87,7 +87,7 @@ async def stop_all(transports: Mapping[str, UTransport]) -> None:
 
 async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds: bool) -> None:
     """Take what has arrived, and nothing more. ``beyond_bounds``: with a journal, whatever the bounds of the queues say."""
-    if transport.keeps_unacknowledged:
+    if transport.source_retransmits:
         ingress.close()
         return
     ingress.take_rest(beyond_bounds)

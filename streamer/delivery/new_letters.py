@@ -78,7 +78,7 @@ class WaitingSources:
 
     def add(self, received: Received, now_s: float) -> None:
         """One more has to wait, unless it was acknowledged already."""
-        if received.is_kept or self._journal is None or self._journal.state is not JournalState.OK:
+        if received.is_acknowledged or self._journal is None or self._journal.state is not JournalState.OK:
             return
         if not self._waiting and not self._in_transaction:
             self._since_s = now_s

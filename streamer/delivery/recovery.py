@@ -172,7 +172,7 @@ class Recovery:
             return None
         lane, attributes = place
         received = Received(message)
-        received.is_kept = True
+        received.is_acknowledged = True
         leaving = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
         now_s = self._clock.monotonic_s()
         delivery = Delivery(received, leaving, lane, row.number, leaving.size, now_s, row.entered_ms)

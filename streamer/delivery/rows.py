@@ -25,7 +25,7 @@ def to_write(deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
 
 
 def _whole(delivery: Delivery) -> Received | Delivery:
-    return delivery.received if delivery.received.source_keeps else delivery
+    return delivery.received if delivery.received.source_retransmits else delivery
 
 
 def row_of(delivery: Delivery, body: bytes) -> Row:

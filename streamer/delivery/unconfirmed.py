@@ -460,7 +460,7 @@ class UnconfirmedStore:
             incoming = UMessage(record.id, flow.incoming, record.payload)
             leaving = incoming if flow.outgoing is flow.incoming else replace(incoming, attributes=flow.outgoing)
             received = Received(incoming)
-            received.is_kept = True  # its source has been told, or will be with the batch
+            received.is_acknowledged = True  # its source has been told, or will be with the batch
             delivery = Delivery(received, leaving, lane, record.seq, leaving.size, batch.made_s, record.entered_ms)
             delivery.history = REDELIVERED | RESTORED | MAY_HAVE_ARRIVED
             delivery.returns = batch.lanes[lane].returns

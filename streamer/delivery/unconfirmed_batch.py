@@ -145,7 +145,7 @@ class OpenBatch:
             if tracer is not None:
                 summary.traces += tracer.unconfirmed(delivery, now_s)
             came.append(received)
-            if not (received.source_keeps or received.is_kept):
+            if not (received.source_retransmits or received.is_acknowledged):
                 self.is_ours = True
             self.bytes += delivery.size
         return self.bytes - before

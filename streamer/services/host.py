@@ -100,12 +100,12 @@ class ServiceHost:
             else:
                 self._problem = ""
                 logger.info("state_open file=%s", self.state.path, extra={"state": ("state file", "open")})
-                self._transport.release()
+                self._transport.come_up()
 
     def _note_problem(self, exc: StateError) -> None:
         if str(exc) != self._problem:
             self._problem = str(exc)
-            self._transport.hold(f"state file: {exc}")
+            self._transport.stay_down(f"state file: {exc}")
             logger.error(
                 "state_unavailable error=%s consequence=%s",
                 exc,

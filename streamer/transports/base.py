@@ -174,7 +174,7 @@ class UTransport(ABC):
     kind: ClassVar[str]
     """The transport's name, the same as in the entry point."""
 
-    keeps_unacknowledged: bool = False
+    source_retransmits: bool = False
     """Whether the network delivers an unacknowledged message again when the streamer comes back."""
 
     confirms_in_order: bool = False
@@ -212,9 +212,9 @@ class UTransport(ABC):
 
         Asked when messages begin to wait for the journal, and every 50 ms from then on. While the answer is False they may
         wait longer, unless `TransportEvents.acknowledgements_awaited` is called. ``now_s`` is on the monotonic clock. The
-        default: True, if the network `keeps_unacknowledged` messages.
+        default: True, if the network `source_retransmits` messages.
         """
-        return self.keeps_unacknowledged
+        return self.source_retransmits
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -268,7 +268,7 @@ class UTransport(ABC):
     async def stop_receiving(self) -> None:
         """The streamer is about to end: unsubscribe, and deliver everything that has arrived. Sending goes on. Idempotent.
 
-        For networks that lose messages while nobody receives (`keeps_unacknowledged` is False). It takes a few seconds at
+        For networks that lose messages while nobody receives (`source_retransmits` is False). It takes a few seconds at
         most, and delivers also after `pause_receiving`: the caller takes everything. By default, receiving goes on until
         `stop`.
         """

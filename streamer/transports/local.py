@@ -16,7 +16,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import EntityId
 
-_AT_ONCE = 1000
+_WINDOW_MESSAGES = 1000
 
 logger = logging.getLogger("ustreamer.core")
 
@@ -56,11 +56,11 @@ class LocalTransport(ListeningTransport):
         self._handlers: dict[EntityId, Handler] = {}
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
-        self._held_because = ""
+        self._down_reason = ""
 
     @property
     def capacity(self) -> int:
-        return _AT_ONCE
+        return _WINDOW_MESSAGES
 
     def serve(self, entity: EntityId, handler: Handler) -> None:
         """Have a service get what is addressed to its uEntity, whatever the authority."""
@@ -84,20 +84,20 @@ class LocalTransport(ListeningTransport):
         else:
             on_safe()
 
-    def hold(self, problem: str) -> None:
-        """Stay down when started, until `release`: the services cannot do anything yet, and ``problem`` says why."""
-        self._held_because = problem
+    def stay_down(self, problem: str) -> None:
+        """Stay down when started, until `come_up`: the services cannot do anything yet, and ``problem`` says why."""
+        self._down_reason = problem
 
-    def release(self) -> None:
+    def come_up(self) -> None:
         """The services are ready. After the start."""
-        self._held_because = ""
+        self._down_reason = ""
         self.set_state(LinkState.UP)
 
     def problems(self) -> list[str]:
-        return [self._held_because] if self._held_because else []
+        return [self._down_reason] if self._down_reason else []
 
     async def start(self) -> None:
-        if not self._held_because:
+        if not self._down_reason:
             self.set_state(LinkState.UP)
 
     async def stop(self) -> None:

@@ -55,7 +55,7 @@ class MemoryOptions(TransportOptions):
 class MemoryReceived(Received):
     """Remembers that it was acknowledged, for tests that ask."""
 
-    source_keeps = True
+    source_retransmits = True
 
     __slots__ = ("acknowledged",)
 
@@ -68,13 +68,13 @@ class MemoryReceived(Received):
 
 
 class MemoryTransport(ListeningTransport):
-    """``refuse`` decides which messages are refused; while ``hold`` is set, nothing is confirmed. ``sent`` has left.
+    """``refuse`` decides which messages are refused. While ``is_withholding`` is set, no message is confirmed.
 
-    ``arrived_s``: what the network says with `arrived_until_s`.
+    ``sent`` are the messages that have left; ``arrived_s`` is the result of `arrived_until_s`.
     """
 
     kind = "memory"
-    keeps_unacknowledged = True
+    source_retransmits = True
     Options = MemoryOptions
 
     def __init__(self, context: TransportContext, options: MemoryOptions) -> None:
@@ -82,7 +82,7 @@ class MemoryTransport(ListeningTransport):
         self.options: MemoryOptions = options
         self.bus = options.bus
         self.refuse: Callable[[UMessage], SendError | None] = lambda message: None
-        self.hold = False
+        self.is_withholding = False
         self.arrived_s = -math.inf
         self.sent: list[UMessage] = []
         self._unconfirmed: deque[tuple[Parcel, Done]] = deque()
@@ -132,7 +132,7 @@ class MemoryTransport(ListeningTransport):
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         if self.state is not LinkState.UP:
             done(parcels, LinkLostError())
-        elif self.hold or self._unconfirmed:  # while held messages are released, nothing overtakes them
+        elif self.is_withholding or self._unconfirmed:  # while held messages are released, nothing overtakes them
             self._unconfirmed.extend((parcel, done) for parcel in parcels)
         else:
             self._deliver((parcel, done) for parcel in parcels)
@@ -151,7 +151,7 @@ class MemoryTransport(ListeningTransport):
         for peer in list(_buses.get(self.bus, ())):
             if leaving and peer is not self and peer.state is LinkState.UP:
                 peer.inject(*map(MemoryReceived, leaving))
-        results.tell()
+        results.report()
 
     def inject(self, *batch: Received) -> None:
         """Have these messages arrive here, as one read from the wire."""
@@ -165,16 +165,16 @@ class MemoryTransport(ListeningTransport):
         results = ResultRuns()
         for parcel, done in lost:
             results.add(done, parcel, LinkLostError())
-        results.tell()
+        results.report()
 
     def restore_link(self) -> None:
         """Bring the link back."""
         self.set_state(LinkState.UP)
 
-    def release_held(self, count: int | None = None) -> None:
+    def release_withheld(self, count: int | None = None) -> None:
         """Deliver and confirm what was held back: the first ``count`` messages, or all of them, which ends the hold."""
         if count is None:
-            self.hold = False
+            self.is_withholding = False
             while self._unconfirmed:
                 self._deliver((self._unconfirmed.popleft(),))
         else:

@@ -26,16 +26,16 @@ class Received:
     the message. ``key`` is that under which the router remembers its id; empty if it does not.
     """
 
-    source_keeps: ClassVar[bool] = False
+    source_retransmits: ClassVar[bool] = False
     """Whether the source keeps the message, and delivers it again, until it is acknowledged."""
 
-    __slots__ = ("_copies", "holders", "is_kept", "key", "message", "redelivered")
+    __slots__ = ("_copies", "holders", "is_acknowledged", "key", "message", "redelivered")
 
     def __init__(self, message: UMessage, redelivered: bool = False) -> None:
         self.message = message
         self.redelivered = redelivered
         self.holders = 1
-        self.is_kept = False
+        self.is_acknowledged = False
         self.key = b""
         self._copies: list[Received] | None = None
 
@@ -50,7 +50,7 @@ class Received:
             return
         if self._copies is None:
             self._copies = []
-        if self.is_kept:
+        if self.is_acknowledged:
             copy.release()
             return
         copy.message = self.message  # its own message would take memory that no bound counts
@@ -61,16 +61,16 @@ class Received:
     def release(self) -> None:
         """One holder is done with the message: it is delivered, on disk, or its failure is accounted for."""
         self.holders -= 1
-        if self.holders == 0 and not self.is_kept:
-            self._tell_source()
+        if self.holders == 0 and not self.is_acknowledged:
+            self._acknowledge_with_copies()
 
-    def keep(self) -> None:
+    def take_custody(self) -> None:
         """The message is in the streamer's custody: acknowledge it without waiting for the last holder."""
-        if not self.is_kept and self.holders > 0:
-            self.is_kept = True
-            self._tell_source()
+        if not self.is_acknowledged and self.holders > 0:
+            self.is_acknowledged = True
+            self._acknowledge_with_copies()
 
-    def _tell_source(self) -> None:
+    def _acknowledge_with_copies(self) -> None:
         self.acknowledge()
         if self._copies is not None:
             for copy in self._copies:

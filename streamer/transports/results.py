@@ -7,7 +7,7 @@ from streamer.transports.errors import SendError
 
 
 class ResultRuns:
-    """Collects results in order. Call `tell` when your own state is consistent: `Done` may call back."""
+    """Collects results in order. Call `report` when your own state is consistent: `Done` may call back."""
 
     __slots__ = ("_runs",)
 
@@ -23,7 +23,7 @@ class ResultRuns:
                 return
         self._runs.append((done, result, [parcel]))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Pass on what was collected, and begin anew."""
         if not self._runs:
             return

@@ -42,7 +42,7 @@ async def test_a_message_with_two_destinations_is_acknowledged_when_it_is_writte
         (received,) = run.harness.arrive("vehicle", run.harness.speed(bytes(10_000)))
         await run.flush()
         assert (run.journal.rows_written, received.acknowledged) == (0, False)
-        run.harness.transports["cloud"].release_held()
+        run.harness.transports["cloud"].release_withheld()
         await run.flush()
         assert (run.journal.rows_written, received.acknowledged) == (1, True)
 
@@ -59,7 +59,7 @@ async def test_acknowledged_message_stays_in_a_full_journal_when_it_has_to_be_re
         run.harness.arrive("cloud", *(order(run.harness, bytes(1000), sink=OTHER) for _ in range(60)))
         await run.flush()
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        vehicle.hold = True
+        vehicle.is_withholding = True
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
         await run.flush()
     async with journaled_run(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as run:
@@ -106,7 +106,7 @@ async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothin
     config = three_networks(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}}, routes=BOTH)
     async with RouterHarness(config) as harness:
         for name in ("cloud", "phone"):
-            harness.transports[name].hold = True
+            harness.transports[name].is_withholding = True
         to_phone = UUri("phone1", 5, 1, 0)
         harness.arrive("vehicle", harness.notify(b"0", sink=CLOUD_APP))
         harness.arrive("vehicle", harness.notify(b"1", sink=to_phone))
@@ -116,8 +116,8 @@ async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothin
         harness.clock.ms += 600
         for ingress in harness.router.ingresses.values():
             ingress.expire_backlog()
-        harness.transports["cloud"].release_held()
-        harness.transports["phone"].release_held()
+        harness.transports["cloud"].release_withheld()
+        harness.transports["phone"].release_withheld()
         assert both in harness.sent("cloud")
         assert both in harness.sent("phone")
 
@@ -127,7 +127,7 @@ async def test_an_ingress_goes_on_when_its_whole_backlog_has_expired() -> None:
         calls: list[str] = []
         harness.transports["vehicle"].pause_receiving = lambda: calls.append("pause")  # type: ignore[method-assign]
         harness.transports["vehicle"].resume_receiving = lambda: calls.append("resume")  # type: ignore[method-assign]
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed(b"x", ttl=500) for _ in range(1200)))
         for _ in range(2):  # not all of them at once
             assert calls == ["pause"]
@@ -160,18 +160,18 @@ async def test_nor_do_those_that_are_found_while_it_sends(is_down: bool) -> None
     """Each turn of the pump that settles something leads to another one."""
     async with RouterHarness(configuration(queue_policy={"window": 1})) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         first = harness.notify(source=OTHER_TOPIC)
         harness.arrive("vehicle", first)
         if is_down:
             cloud.lose_link()
-            cloud.hold = False
+            cloud.is_withholding = False
         harness.arrive("vehicle", *(harness.notify(ttl=1000) for _ in range(5 * EXPIRED_MESSAGES_PER_TICK)))
         harness.clock.advance(1100)
         if is_down:
             cloud.restore_link()
         else:
-            cloud.release_held()
+            cloud.release_withheld()
         assert harness.outcomes("vehicle-cloud")["expired"] == EXPIRED_MESSAGES_PER_TICK
         last = harness.notify(source=OTHER_TOPIC)
         harness.arrive("vehicle", last)

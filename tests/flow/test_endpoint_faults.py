@@ -92,15 +92,15 @@ async def test_endpoints_that_go_together_are_waited_for_together(slow: str) -> 
     async with RouterHarness(with_phone(shutdown={"drain_s": 3600})) as harness:
         leaving = {name: harness.transports[name] for name in ("vehicle", "phone")}
         for transport in leaving.values():
-            transport.hold = True
+            transport.is_withholding = True
         harness.arrive("cloud", *(harness.notify(b"", sink=sink, source=ORDERS) for sink in (VEHICLE_APP, PHONE_APP)))
         reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
         quick = leaving[next(name for name in leaving if name != slow)]
-        quick.release_held()
+        quick.release_withheld()
         await until(lambda: quick.state is LinkState.DOWN, "the end of the other one")
         assert (leaving[slow].state, reloading.done()) == (LinkState.UP, False)
-        leaving[slow].release_held()
+        leaving[slow].release_withheld()
         await reloading
 
 
@@ -156,7 +156,7 @@ async def test_a_transport_that_hangs_is_given_up(call: str, monkeypatch: pytest
     monkeypatch.setattr("streamer.delivery.leaving.TRANSPORT_CALL_S", 0.01)
     async with RouterHarness(with_phone()) as harness:
         old, new = harness.transports["phone"], harness.other_transport("phone")
-        old.keeps_unacknowledged = call != "stop_receiving"
+        old.source_retransmits = call != "stop_receiving"
         setattr(new if call == "start" else old, call, hanging)
         vehicle = harness.other_transport("vehicle")
         await asyncio.wait_for(harness.router.reload(with_phone(), {"phone": new, "vehicle": vehicle}), 10)

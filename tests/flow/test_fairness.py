@@ -29,10 +29,10 @@ def flow(number: int, authority: str = "fleet") -> UUri:
 async def sent_one_by_one(harness: RouterHarness, arrivals: list[UMessage], count: int) -> list[UMessage]:
     """What leaves for the vehicle first, over a link that takes one message at a time."""
     transport = harness.transports["vehicle"]
-    transport.hold = True
+    transport.is_withholding = True
     harness.arrive("cloud", *arrivals)
     while len(transport.sent) < count:
-        transport.release_held(1)
+        transport.release_withheld(1)
     return transport.sent[:count]
 
 

@@ -76,15 +76,15 @@ class Connection:
         if error is not None:
             self.disconnect(error.reason, str(error))
         elif self._reader.is_behind or len(data) >= _LARGE_READ_BYTES:
-            self._give_way()
+            self._yield_to_loop()
 
-    def _give_way(self) -> None:
+    def _yield_to_loop(self) -> None:
         """Go on reading in the loop's next turn. Until then nothing that was written leaves, and no timer fires."""
         if self.is_reading and self._transport is not None:
             self._transport.pause_reading()
-            self._loop.call_soon(self._read_again)
+            self._loop.call_soon(self._resume_reading)
 
-    def _read_again(self) -> None:
+    def _resume_reading(self) -> None:
         if self.is_reading and self._reader.is_behind:
             self.data_received(b"")
         if self.is_open and self.is_reading and not self._reader.is_behind and self._transport is not None:
@@ -134,13 +134,13 @@ class Connection:
         if self.is_open:
             self._on_writable(True)
 
-    def read_on(self, is_reading: bool) -> None:
+    def set_reading(self, is_reading: bool) -> None:
         """Stop or resume reading. Meanwhile TCP keeps what the broker sends on its side."""
         if self.is_open and self._transport is not None and is_reading is not self.is_reading:
             self.is_reading = is_reading
             self.last_read_s = self.now_s()
             if is_reading and self._reader.is_behind:
-                self._loop.call_soon(self._read_again)
+                self._loop.call_soon(self._resume_reading)
             elif is_reading:
                 self._transport.resume_reading()
             else:

@@ -34,7 +34,7 @@ _NEVER: Final = (-1, False)
 
 
 class Search:
-    """``suspects``: how many messages are still to be sent one at a time. ``is_held``: nothing may be sent yet.
+    """``suspects``: how many messages are still to be sent one at a time. ``is_suspended``: nothing may be sent yet.
 
     ``least_s``: for how long a connection has to stand at least.
     """
@@ -47,7 +47,7 @@ class Search:
         "_oldest",
         "_overdue",
         "is_fruitful",
-        "is_held",
+        "is_suspended",
         "least_s",
         "suspects",
     )
@@ -55,7 +55,7 @@ class Search:
     def __init__(self, least_s: float = STAND_S) -> None:
         self.least_s = least_s
         self.suspects = 0
-        self.is_held = False
+        self.is_suspended = False
         self.is_fruitful = False  # whether anything was confirmed on this connection
         self._fruitless = 0
         self._oldest = _NOBODY  # that was unconfirmed when the last connection ended
@@ -73,7 +73,7 @@ class Search:
     def connected(self, quota: int) -> int:
         """There is a connection on which ``quota`` messages may be unconfirmed. Returns how many may be now."""
         self.is_fruitful = False
-        self.is_held = self.suspects > 0
+        self.is_suspended = self.suspects > 0
         return 1 if self.suspects else quota
 
     def confirmed(self, quota: int) -> int:
@@ -103,7 +103,7 @@ class Search:
         return False
 
     def _ended_in_search(self, unconfirmed: Sequence[bytes]) -> bool:
-        if self.is_held:
+        if self.is_suspended:
             self.suspects = 0
             self._accused = _NOBODY
         elif unconfirmed:

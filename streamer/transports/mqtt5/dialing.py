@@ -15,9 +15,9 @@ _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 async def dial(
-    options: Mqtt5Options, tls: SSLContext | None, new_connection: Callable[[], Connection], turn: int = 0
+    options: Mqtt5Options, tls: SSLContext | None, new_connection: Callable[[], Connection], first_address: int = 0
 ) -> Connection:
-    """Connect to the first address that accepts, beginning with number ``turn``, counted round.
+    """Connect to the first address that accepts, beginning with number ``first_address``, counted round.
 
     Raises OSError, of which TimeoutError is one, if none does: that of the last one. Raises UnicodeError for a host that is
     no name.
@@ -26,7 +26,7 @@ async def dial(
     async with asyncio.timeout(wait_s):
         found = await loop.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
     hosts = list(dict.fromkeys(socket.getnameinfo(address, _NUMERIC)[0] for *_, address in found))
-    begin = turn % len(hosts)
+    begin = first_address % len(hosts)
     error = OSError("no address")
     for host in hosts[begin:] + hosts[:begin]:
         connection = new_connection()  # one for each: what comes late from an address is not taken for the next one's

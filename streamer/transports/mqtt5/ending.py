@@ -21,7 +21,7 @@ _QUIET_S = 0.05  # for a broker that answers pings out of turn
 _LOOK_S = 0.01
 
 
-def is_kept_by(options: Mqtt5Options, authority: str, later: Mqtt5Options, has_resumed: bool) -> bool:
+def is_session_resumed_by(options: Mqtt5Options, authority: str, later: Mqtt5Options, has_resumed: bool) -> bool:
     """Whether a connection with the ``later`` options has the session of one with these. ``has_resumed``: it found one."""
     if options.effective_client_id(authority) != later.effective_client_id(authority):
         return False
@@ -61,11 +61,13 @@ class Ending:
         """Unsubscribe from everything, and take what is left; whether that was all."""
         session, epoch = self._session, self._session.epoch
         self._subscribing.leave()
-        while await until(lambda: not session.owed and not session.has_requests, until_s) and session.epoch == epoch:
+        while (
+            await until(lambda: not session.unacknowledged and not session.has_requests, until_s) and session.epoch == epoch
+        ):
             acknowledged = session.acknowledged
             if not await self.is_answered(until_s):
                 return False
             await asyncio.sleep(_QUIET_S)
-            if session.acknowledged == acknowledged and not session.owed:
+            if session.acknowledged == acknowledged and not session.unacknowledged:
                 return True
         return False

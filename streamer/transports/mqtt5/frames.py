@@ -51,7 +51,7 @@ _USER_PROPERTY: Final = 0x26
 _TOKEN = b"\x26\x00\x0210"
 """How a token begins, a user property."""
 
-PACKETS_AT_ONCE: Final = 1000
+PACKETS_PER_ITERATION: Final = 1000
 """Handed out in one turn of the event loop. A large read can have a hundred times as many, which would take a second."""
 
 _NOT_TEXT = "text that is not UTF-8"
@@ -90,7 +90,7 @@ class FrameReader:
         self.is_behind = False
 
     def feed(self, data: bytes) -> tuple[list[bytes], ProtocolError | None]:
-        """The packets that are complete now, `PACKETS_AT_ONCE` at most, and what is wrong with the bytes after them."""
+        """Return the complete packets, `PACKETS_PER_ITERATION` at most, and the error in the bytes after them, if any."""
         frames: list[bytes] = []
         if self._to_skip:
             data = data[self._skip(data, frames) :]
@@ -143,7 +143,7 @@ class FrameReader:
                 break
             frames.append(data[position : position + size])
             position += size
-            if len(frames) >= PACKETS_AT_ONCE:
+            if len(frames) >= PACKETS_PER_ITERATION:
                 self._needed = 2
                 self.is_behind = end - position >= 2
                 break

@@ -56,12 +56,12 @@ class PacketIntake:
     @property
     def is_full(self) -> bool:
         """Whether the broker has sent as much beyond our receive maximum as may be, however large the messages."""
-        return len(self._session.owed) >= self._most
+        return len(self._session.unacknowledged) >= self._most
 
     def take(self, read: Sequence[bytes], control: Callable[[bytes], None], into: list[Received]) -> None:
         """Sort packets; messages go to ``into``, all but PUBACK and PUBLISH to ``control``. Raises `ProtocolError`."""
         session, headers, decoder, max_header_bytes = self._session, self._headers, self._decoder, self._max_header_bytes
-        owed, most = session.owed, self._most
+        unacknowledged, most = session.unacknowledged, self._most
         arrived = ignored = 0
         try:
             for frame in read:
@@ -77,7 +77,7 @@ class PacketIntake:
                 arrived += 1
                 if first & QOS_ABOVE_1 or not session.is_connected:
                     raise self._broken("a PUBLISH that was not asked for")
-                if first & QOS and (self.overflows or (len(owed) >= most and self._is_too_much())):
+                if first & QOS and (self.overflows or (len(unacknowledged) >= most and self._is_too_much())):
                     self.overflows = True
                     ignored += 1
                     continue
@@ -114,7 +114,7 @@ class PacketIntake:
     def _is_too_much(self) -> bool:
         """Whether the broker has sent more beyond our receive maximum than we accept."""
         session = self._session
-        return len(session.owed) >= _EXCESS or session.owed_bytes >= self._excess_bytes
+        return len(session.unacknowledged) >= _EXCESS or session.unacknowledged_bytes >= self._excess_bytes
 
     def _skip(self, frame: bytes, error: MalformedPacketError) -> None:
         """Tell of a packet that is not a message, and acknowledge it in its turn. The connection goes on.

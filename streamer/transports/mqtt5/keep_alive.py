@@ -16,7 +16,8 @@ _TICK_S = 1.0
 class KeepAlive:
     """Watches one connection from its CONNECT on. The broker may replace ``keep_alive_s``; 0 is never.
 
-    ``goes_on`` is asked when a SUBSCRIBE or UNSUBSCRIBE was not answered in time: whether the connection goes on without.
+    ``continues_unanswered`` is called when a SUBSCRIBE or UNSUBSCRIBE was not answered in time, and returns whether the
+    connection continues without the answer.
     """
 
     def __init__(
@@ -24,10 +25,10 @@ class KeepAlive:
         connection: Connection,
         session: Session,
         options: Mqtt5Options,
-        goes_on: Callable[[], bool],
+        continues_unanswered: Callable[[], bool],
         now_s: float,
     ) -> None:
-        self._goes_on = goes_on
+        self._continues_unanswered = continues_unanswered
         self.keep_alive_s = options.keep_alive_s
         self._connection = connection
         self._session = session
@@ -37,7 +38,7 @@ class KeepAlive:
         self._head: object = None
         self._head_since_s = now_s
         self._asked_s: float | None = None  # when a ping was sent because of that
-        self._owed: object = None  # the oldest acknowledgement that we owed at the last check
+        self._oldest_unacknowledged: object = None  # the oldest unacknowledged message at the last check
         self._request: object = None
         self._request_since_s = now_s
 
@@ -56,7 +57,7 @@ class KeepAlive:
                 connection.abort("the DISCONNECT was not read")
         elif not self._session.is_connected and now_s > self._deadline_s:
             connection.abort(f"no CONNACK within {options.connect_timeout_s:g} s")
-        elif self._is_unanswered(now_s) and not self._goes_on():
+        elif self._is_unanswered(now_s) and not self._continues_unanswered():
             connection.abort(f"no SUBACK or UNSUBACK within {options.connect_timeout_s:g} s")
         elif self._is_stuck(now_s):
             self._session.has_timed_out = True
@@ -75,16 +76,16 @@ class KeepAlive:
     def _is_stuck(self, now_s: float) -> bool:
         """Whether the oldest unconfirmed message has been the same for too long.
 
-        The time does not count while we have owed an acknowledgement for more than a tick: rumqttd confirms nothing while
-        100 are owed. That is our delay and not a dead link, which would fail the ping. Nor does it count while a packet that
-        is too large passes: the PUBACK comes after it, and after a reconnect the packet would come again.
+        The time does not count while a received message has been unacknowledged for more than a tick: rumqttd confirms
+        nothing while 100 are. That is our delay and not a dead link, which would fail the ping. Nor does it count while a
+        packet that is too large passes: the PUBACK comes after it, and after a reconnect the packet would come again.
         """
-        head, owed = self._session.head, self._session.owed
-        oldest = owed[0] if owed else None
-        is_late = (oldest is not None and oldest is self._owed) or self._connection.is_skipping
+        head, unacknowledged = self._session.head, self._session.unacknowledged
+        oldest = unacknowledged[0] if unacknowledged else None
+        is_late = (oldest is not None and oldest is self._oldest_unacknowledged) or self._connection.is_skipping
         if head is not self._head or is_late:
             self._head, self._head_since_s, self._asked_s = head, now_s, None
-        self._owed = oldest
+        self._oldest_unacknowledged = oldest
         waited_s, most_s = now_s - self._head_since_s, self._options.ack_timeout_s
         if head is not None and self._asked_s is None and waited_s > most_s / 2:
             self._asked_s = now_s

@@ -168,7 +168,7 @@ class Mqtt5Options(WireOptions):
         return self.identity_property is not None
 
     @property
-    def is_session_kept(self) -> bool:
+    def is_session_persistent(self) -> bool:
         """Whether the broker keeps the session while the streamer is away, and the streamer takes it up again."""
         return self.session_expiry_s > 0 and not self.clean_start
 
@@ -221,7 +221,7 @@ class Mqtt5Options(WireOptions):
             "client_id: each of these streamers needs one of its own, and an authority of its own: with the same client id, "
             "the broker lets only one of them stay connected",
         ]
-        if not self.is_session_kept:
+        if not self.is_session_persistent:
             key = "clean_start" if self.clean_start else "session_expiry_s"
             found.append(
                 f"{key}: with share, what a streamer has not acknowledged when its session ends is lost with some brokers "

@@ -65,7 +65,7 @@ class Skipped:
 class MqttReceived(Received):
     """A message that came with QoS 1. `acknowledge` leads to its PUBACK, if the connection is still the same."""
 
-    source_keeps = True
+    source_retransmits = True
 
     __slots__ = ("_epoch", "_session", "is_due", "packet_id", "size")
 
@@ -80,23 +80,23 @@ class MqttReceived(Received):
     def acknowledge(self) -> None:
         self.is_due = True
         session = self._session
-        owed = session.owed
+        unacknowledged = session.unacknowledged
         # Only the head can be acknowledged. On a new connection (another epoch) the broker sends the message again.
-        if self._epoch == session.epoch and owed and owed[0] is self:
+        if self._epoch == session.epoch and unacknowledged and unacknowledged[0] is self:
             session.on_acknowledgeable()
 
 
-class UnkeptReceived(MqttReceived):
+class OneConnectionReceived(MqttReceived):
     """One of a session that ends with its connection: the broker does not send it again after that."""
 
-    source_keeps = False
+    source_retransmits = False
 
     __slots__ = ()
 
 
 class Session:
     """Both directions of one session. ``window`` is our own limit for unconfirmed messages, `MAX_UNCONFIRMED` at most;
-    ``is_kept``: the broker keeps the session while we are away.
+    ``is_persistent``: the broker keeps the session while we are away.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Session:
         window: int,
         encode: Encode,
         on_acknowledgeable: Callable[[], None],
-        is_kept: bool = True,
+        is_persistent: bool = True,
         receive_maximum: int = MAX_PACKET_ID,
     ) -> None:
         """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return.
@@ -113,7 +113,7 @@ class Session:
         """
         self._receive_maximum = receive_maximum
         self.pressure = Pressure(receive_maximum)
-        self.is_kept = is_kept  # whether the broker keeps what is unacknowledged when the connection ends
+        self.is_persistent = is_persistent  # whether the broker keeps what is unacknowledged when the connection ends
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
@@ -128,8 +128,8 @@ class Session:
         self._was_timed_out = False
         self.is_alive = False  # although the broker has sent something meanwhile
         self.max_packet_bytes: int | None = None
-        self.owed: deque[MqttReceived | Skipped] = deque()  # received, without a PUBACK yet; oldest first
-        self.owed_bytes = 0  # memory that the messages of `owed` take
+        self.unacknowledged: deque[MqttReceived | Skipped] = deque()  # received, without a PUBACK yet; oldest first
+        self.unacknowledged_bytes = 0  # memory that the messages of `unacknowledged` take
         self.acknowledged = 0  # how many ever were
         self.on_acknowledgeable = on_acknowledgeable
         self._encode = encode
@@ -190,8 +190,8 @@ class Session:
         self.is_writable = True
         self.pressure = Pressure(self._receive_maximum)
         self.epoch += 1
-        self.owed.clear()
-        self.owed_bytes = 0
+        self.unacknowledged.clear()
+        self.unacknowledged_bytes = 0
         self._in_use.difference_update(self._requests, self._late_requests)
         self._requests.clear()
         self._late_requests.clear()
@@ -201,7 +201,7 @@ class Session:
         self._in_use.update(self._unconfirmed)
         self._unconfirmed.clear()
 
-    def tell_culprit(self) -> bool:
+    def report_culprit(self) -> bool:
         """Whether `disconnected` has found one: it fails. Not before the link counts as down, or others would follow it."""
         if self._culprit is None:
             return False
@@ -247,9 +247,9 @@ class Session:
         flows = {_flow(sent) for _, sent in self._resend if self.search.is_overdue(sent[0].message.id)}
         self._resend = deque(sorted(self._resend, key=lambda item: _flow(item[1]) in flows))  # sorting keeps their order
 
-    def proceed(self) -> None:
+    def resume_search(self) -> None:
         """The connection has stood for a while with nothing sent: go on with the search."""
-        self.search.is_held = False
+        self.search.is_suspended = False
         self.drain()
 
     def _send_anew(self) -> None:
@@ -285,7 +285,7 @@ class Session:
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         """Send in order, as far as the quota allows; the rest waits. Call `take_outgoing` afterwards."""
-        if self._unsent or self._resend or not self.is_writable or self.search.is_held:
+        if self._unsent or self._resend or not self.is_writable or self.search.is_suspended:
             self._unsent.extend([(parcel, done) for parcel in parcels])
             return
         unconfirmed = self._unconfirmed
@@ -306,7 +306,7 @@ class Session:
 
     def drain(self) -> None:
         """Send what waits, as far as the quota allows: first what is sent again, then what was never sent."""
-        if not self.is_connected or not self.is_writable or self.search.is_held:
+        if not self.is_connected or not self.is_writable or self.search.is_suspended:
             return
         refused: list[tuple[Parcel, Done, SendError]] = []
         while self._resend and len(self._unconfirmed) < self.limit:
@@ -324,7 +324,7 @@ class Session:
             done((parcel,), error)
 
     def on_puback(self, packet_id: int, reason: int) -> None:
-        """A PUBACK came. Its result is told by `tell_results`, after the last packet of the same read."""
+        """A PUBACK came. Its result is told by `report_results`, after the last packet of the same read."""
         sent = self._unconfirmed.pop(packet_id, None)
         if sent is not None:  # otherwise it is the broker's mistake, and harmless
             if self._order[0] == packet_id:
@@ -354,11 +354,11 @@ class Session:
         while order and order[0] not in unconfirmed:
             order.popleft()
 
-    def tell_results(self) -> None:
+    def report_results(self) -> None:
         """Tell the results that PUBACKs brought, and send what had to wait."""
         if self._unsent or self._resend:
             self.drain()
-        self._results.tell()
+        self._results.report()
 
     @property
     def has_outgoing(self) -> bool:
@@ -436,30 +436,30 @@ class Session:
 
     def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:
         """A message came with QoS 1."""
-        if self.is_kept:
+        if self.is_persistent:
             received = MqttReceived(message, redelivered, packet_id, self)
         else:
-            received = UnkeptReceived(message, redelivered, packet_id, self)
-        self.owed.append(received)
-        self.owed_bytes += received.size
+            received = OneConnectionReceived(message, redelivered, packet_id, self)
+        self.unacknowledged.append(received)
+        self.unacknowledged_bytes += received.size
         return received
 
     def skip(self, packet_id: int) -> None:
         """A PUBLISH that is not a uProtocol message came with QoS 1: acknowledge it in its turn."""
-        self.owed.append(Skipped(packet_id))
-        if len(self.owed) == 1:
+        self.unacknowledged.append(Skipped(packet_id))
+        if len(self.unacknowledged) == 1:
             self.on_acknowledgeable()
 
     def take_acknowledgements(self) -> bytes:
         """The PUBACKs to write now: those before which everything is acknowledged."""
-        owed = self.owed
+        unacknowledged = self.unacknowledged
         packets: list[int] = []
         size = 0
-        while owed and owed[0].is_due:
-            oldest = owed.popleft()
+        while unacknowledged and unacknowledged[0].is_due:
+            oldest = unacknowledged.popleft()
             size += oldest.size
             packets.append(_PUBACK | oldest.packet_id)
-        self.owed_bytes -= size
+        self.unacknowledged_bytes -= size
         self.acknowledged += len(packets)
         return struct.pack(f">{len(packets)}I", *packets)
 
@@ -474,4 +474,4 @@ def _lose(lost: Sequence[Sent], error: LinkLostError) -> None:
     results = ResultRuns()
     for parcel, done in lost:
         results.add(done, parcel, error)
-    results.tell()
+    results.report()

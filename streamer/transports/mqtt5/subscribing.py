@@ -95,12 +95,15 @@ class Subscribing:
         if self._session.is_connected:
             self._unsubscribe(self._subscriptions.needed())
 
-    def may_go_on(self) -> bool:
-        """An answer has not come in time. Whether the connection goes on without it: call `ask_again`; or has to end."""
+    def continues_unanswered(self) -> bool:
+        """Return whether the connection continues although an answer has not come in time; else the caller has to end it.
+
+        If so, the caller calls `give_up_unanswered`.
+        """
         was_unanswered, self._is_unanswered = self._is_unanswered, True
         return was_unanswered
 
-    def ask_again(self) -> bool:
+    def give_up_unanswered(self) -> bool:
         """Wait no more for the answers that are outstanding. True if nothing else has to be waited for."""
         patterns, needed = dict.fromkeys(self._session.give_up_requests()), set(self._subscriptions.needed())
         for pattern in patterns:

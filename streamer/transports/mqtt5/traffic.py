@@ -25,8 +25,8 @@ logger = logging.getLogger("ustreamer.mqtt5")
 class Traffic:
     """Joins the session of the endpoint ``name`` with its intake, its listeners, and the connection of the moment, if any.
 
-    ``control`` gets every packet that is neither a message nor its confirmation, and what it came on. ``is_relieved``: the
-    connection was ended so that the broker sends again what was ignored.
+    ``control`` gets every packet that is neither a message nor its confirmation, and the connection that it came on.
+    ``is_ended_for_excess``: the connection was ended so that the broker sends the ignored messages again.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Traffic:
         control: Callable[[Connection, bytes], None],
     ) -> None:
         self.connection: Connection | None = None
-        self.is_relieved = False
+        self.is_ended_for_excess = False
         self.ping_answers = 0
         self._name = name
         self._session = session
@@ -64,7 +64,7 @@ class Traffic:
         session.submit(parcels, done)
         self.write_outgoing()
         if self.connection is not None and session.unconfirmed:
-            self.connection.read_on(True)  # the confirmations come after what waits to be read
+            self.connection.set_reading(True)  # the confirmations come after what waits to be read
 
     def write(self, packet: bytes) -> None:
         """Write a packet, if there is a connection."""
@@ -99,19 +99,19 @@ class Traffic:
             error = exc
         if intake.overflows and not overflowed:
             text = "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d"
-            logger.warning(text, self._name, self._receive_maximum, len(session.owed))
-        session.tell_results()
+            logger.warning(text, self._name, self._receive_maximum, len(session.unacknowledged))
+        session.report_results()
         self.write_outgoing()
         if batch:
-            session.pressure.saw(len(session.owed))
+            session.pressure.note_received(len(session.unacknowledged))
             self._registry.deliver(batch)
-            if session.pressure.is_at_bound(len(session.owed)):
+            if session.pressure.is_at_bound(len(session.unacknowledged)):
                 self._events.acknowledgements_awaited()
         if intake.refused:
             refused, intake.refused = intake.refused, []
             self._events.messages_refused(refused)
         if intake.is_full and not session.unconfirmed:
-            connection.read_on(False)
+            connection.set_reading(False)
         if error is not None:
             connection.disconnect(error.reason, str(error))
         return len(batch) > 0 or session.unconfirmed > 0
@@ -136,15 +136,15 @@ class Traffic:
             data = self._session.take_acknowledgements()
             if data:
                 connection.write(data)
-            if len(self._session.owed) <= self._receive_maximum:
-                connection.read_on(True)
-            self._relieve(connection)
+            if len(self._session.unacknowledged) <= self._receive_maximum:
+                connection.set_reading(True)
+            self._end_for_excess(connection)
 
-    def _relieve(self, connection: Connection) -> None:
+    def _end_for_excess(self, connection: Connection) -> None:
         """There is room again: end the connection, so that the broker sends again what was ignored."""
-        has_room = len(self._session.owed) <= self._receive_maximum // 2
+        has_room = len(self._session.unacknowledged) <= self._receive_maximum // 2
         if self._intake.overflows and connection.is_open and has_room:
-            self.is_relieved = True
+            self.is_ended_for_excess = True
             connection.disconnect_gently(
                 DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
                 f"the broker exceeded receive_maximum {self._receive_maximum}: it has to send again what was ignored",

@@ -1,7 +1,7 @@
 """The subscription of a filter that little traffic comes through, such as one topic among thousands: Zenoh calls back for
 each sample, which waits here for the loop.
 
-A `FifoSubscription` has a thread, which wakes up ten times a second while something comes now and then. That suits the few
+A `FifoSubscription` has a thread, which wakes up ten times a second while samples come now and then. That suits the few
 filters that most traffic comes through, but not thousands of others. The price is that each sample takes the GIL on one of
 Zenoh's threads.
 """
@@ -14,8 +14,8 @@ import zenoh
 
 from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
-from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import BATCH, Ended, Gate, KeySubscription, Take
+from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 
 _LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it may go on, in case nobody tells it
 
@@ -24,14 +24,20 @@ class CallbackSubscription(KeySubscription):
     """A subscription with a callback."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate, strays: Strays
+        self,
+        loop: asyncio.AbstractEventLoop,
+        of: Filter,
+        take: Take,
+        ended: Ended,
+        gate: Gate,
+        wildcard_samples: WildcardSamples,
     ) -> None:
         super().__init__(loop, of, take, ended, gate)
-        self._strays = strays
+        self._wildcard_samples = wildcard_samples
         self._samples: deque[zenoh.Sample] = deque()
         self._buffer = 0
         self._has_room = threading.Event()
-        self._is_told = False
+        self._is_drain_scheduled = False
         self._dropped = False
 
     # -- control thread
@@ -48,14 +54,14 @@ class CallbackSubscription(KeySubscription):
     # -- Zenoh's threads
 
     def _arrived(self, sample: zenoh.Sample) -> None:
-        if self._strays.takes(sample):
+        if self._wildcard_samples.count_if_wildcard(sample):
             return
         if self._abandoned:
             self.discarded += 1
             return
         self._samples.append(sample)
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_drain_scheduled:
+            self._is_drain_scheduled = True
             if not tell_loop(self._loop, self._drain):
                 self._abandoned = True
         while len(self._samples) >= self._buffer and not self._abandoned:
@@ -73,13 +79,13 @@ class CallbackSubscription(KeySubscription):
         if not self._gate.is_open:
             self._gate.wait(self)
             return
-        self._is_told = False  # before taking: the next sample tells again
+        self._is_drain_scheduled = False  # before taking: the next sample tells again
         samples: list[zenoh.Sample] = []
         while self._samples and len(samples) < BATCH:
             samples.append(self._samples.popleft())
         self._has_room.set()
-        if self._samples and not self._is_told:
-            self._is_told = True
+        if self._samples and not self._is_drain_scheduled:
+            self._is_drain_scheduled = True
             self._loop.call_soon(self._drain)
         if samples:
             self._take(self, samples)

@@ -61,7 +61,7 @@ class FifoSubscription(KeySubscription):
         self._rung = threading.Event()
         self._has_come = False  # something, since the last look
         self._waiting: deque[zenoh.Sample] = deque()  # from the watcher, for the loop
-        self._is_told = False
+        self._is_drain_scheduled = False
         self._token_is_here = False
         self._token_returned = threading.Event()
 
@@ -157,8 +157,8 @@ class FifoSubscription(KeySubscription):
         if with_token:
             self._token_returned.clear()
             self._token_is_here = True
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_drain_scheduled:
+            self._is_drain_scheduled = True
             if not tell_loop(self._loop, self._drain):
                 self._abandoned = True
         if with_token and not self._abandoned:
@@ -185,7 +185,7 @@ class FifoSubscription(KeySubscription):
         if not self._gate.is_open:
             self._gate.wait(self)
             return
-        self._is_told = False  # before taking: what comes later is told again
+        self._is_drain_scheduled = False  # before taking: what comes later is told again
         has_token = self._token_is_here  # before taking: what waited when it was passed comes first
         waiting = self._waiting
         is_empty = not has_token or self._handler is None or self._fetch(self._handler)
@@ -194,7 +194,7 @@ class FifoSubscription(KeySubscription):
             samples.append(waiting.popleft())
         if has_token:
             if waiting or not is_empty:
-                self._is_told = True
+                self._is_drain_scheduled = True
                 self._loop.call_soon(self._drain)
             else:
                 self._token_is_here = False

@@ -22,9 +22,9 @@ from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.frequent_keys import FrequentKeys
 from streamer.transports.zenoh.receipts import Receipted, Receipts
-from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import Gate, KeySubscription, OpenKeys
 from streamer.transports.zenoh.topics import Topics
+from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed, wildcards_in
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
@@ -36,7 +36,7 @@ logger = logging.getLogger("ustreamer.zenoh")
 _QUIET_S = 0.05
 _CATCH_UP_S = 1.0
 
-THREADS_AT_MOST = 32
+MAX_THREADS = 32
 """How many topics have a thread, which costs half as much per message as a callback, and 10 KiB; and how many wide
 subscriptions have one.
 """
@@ -56,7 +56,7 @@ class Intake:
         self._message_of = decoder.message_of
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
-        self._strays: Strays
+        self._wildcard_samples: WildcardSamples
         self._session: zenoh.Session | None = None
         self._keys: OpenKeys  # with the session; used on the control thread
         self._frequent: FrequentKeys | None = None  # kept until the session is closed, for what is still on its way
@@ -64,12 +64,12 @@ class Intake:
         self._is_ending = False
         self._batches = 0
         self._opened = 0
-        self._in_zenoh = 0  # subscriptions
+        self._subscription_count = 0  # subscriptions
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
         self._topics: Topics  # with the session
         self._wide: dict[UUri, KeySubscription] = {}  # by source
         self._keys_declared: set[str] = set()  # of this session
-        self._left: set[UUri] = set()  # topics that are closed, see `_close_topic`
+        self._closed_topics: set[UUri] = set()  # topics that are closed, see `_close_topic`
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
@@ -78,7 +78,7 @@ class Intake:
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
         """The session is open: subscribe to every filter that has a listener."""
         self._loop = loop
-        self._strays = Strays(loop, self._found_strays)
+        self._wildcard_samples = WildcardSamples(loop, self._count_wildcard_samples)
         self._control = control
         if self._is_ending:
             return
@@ -130,8 +130,8 @@ class Intake:
         if session is None:
             return
         if (source, sink) in self._subscriptions:
-            if source in self._left:
-                self._left.discard(source)
+            if source in self._closed_topics:
+                self._closed_topics.discard(source)
                 self._topics.open(source)
             return
         parts: tuple[KeySubscription, ...]
@@ -161,13 +161,13 @@ class Intake:
 
     def _declare(self, session: zenoh.Session, part: Filter, is_wide: bool = False) -> KeySubscription:
         is_for_topics = is_wide or is_topic(part)
-        threads = 2 * THREADS_AT_MOST if is_wide else THREADS_AT_MOST
+        threads = 2 * MAX_THREADS if is_wide else MAX_THREADS
         is_one_of_many = is_for_topics and len(self._with_thread) >= threads
         is_quiet = is_one_of_many or self._is_for_a_service(part)
         arguments = (self._loop, part, self._take, self._ended, self._gate)
         subscription: KeySubscription
         if is_quiet:
-            subscription = CallbackSubscription(*arguments, self._strays)
+            subscription = CallbackSubscription(*arguments, self._wildcard_samples)
         else:
             subscription = FifoSubscription(*arguments, self._control.post)
             if is_for_topics:
@@ -176,7 +176,7 @@ class Intake:
         subscription.opened = self._opened
         keys, key = self._keys, key_filter(*part, self._context.authority)
         self._keys_declared.add(key)
-        self._in_zenoh += 1
+        self._subscription_count += 1
 
         def declare_blocking() -> None:
             keys.opening(key)
@@ -201,7 +201,7 @@ class Intake:
             subscription.closing = True
             self._closing.add(subscription)
             self._control.post(partial(self._undeclare_blocking, subscription, self._keys))
-        for topic in [topic for topic in self._left if not self._is_brought_otherwise(topic)]:
+        for topic in [topic for topic in self._closed_topics if not self._has_another_filter(topic)]:
             self._forget_topic(topic)
 
     def _close_topic(self, topic: UUri, subscription: KeySubscription) -> bool:
@@ -211,29 +211,29 @@ class Intake:
         come through the other one until now was dropped as a copy.
         """
         of = subscription.filter[0]
-        if topic in self._left:
+        if topic in self._closed_topics:
             return False
         is_last = self._topics.close(topic, of)
         if subscription.topics is None:
             return True
         if is_last:
             del self._wide[of]
-            for left in [left for left in self._left if self._key(left) in subscription.topics]:
-                self._left.discard(left)
+            for left in [left for left in self._closed_topics if self._key(left) in subscription.topics]:
+                self._closed_topics.discard(left)
                 self._subscriptions.pop((left, None))
                 forget(self._canonical, (left, None))
             return True
-        self._left.add(topic)
-        if not self._is_brought_otherwise(topic):
+        self._closed_topics.add(topic)
+        if not self._has_another_filter(topic):
             self._forget_topic(topic)
         return False
 
-    def _is_brought_otherwise(self, topic: UUri) -> bool:
+    def _has_another_filter(self, topic: UUri) -> bool:
         return len(self._subscriptions.matching(Attributes(UMessageType.PUBLISH, topic))) > 1
 
     def _forget_topic(self, topic: UUri) -> None:
         """Drop what a wide subscription brings of a topic that is closed."""
-        self._left.discard(topic)
+        self._closed_topics.discard(topic)
         (subscription,) = self._subscriptions.pop((topic, None)) or ()
         forget(self._canonical, (topic, None))
         assert subscription.topics is not None
@@ -248,7 +248,11 @@ class Intake:
 
     def figures(self) -> Mapping[str, float]:
         """For `UTransport.figures`."""
-        return {"subscriptions": self._in_zenoh, "wide_subscriptions": len(self._wide), "keys": len(self._keys_declared)}
+        return {
+            "subscriptions": self._subscription_count,
+            "wide_subscriptions": len(self._wide),
+            "keys": len(self._keys_declared),
+        }
 
     def pause(self) -> None:
         """Take nothing from any subscription. At the end there is no pause: what has arrived has to go somewhere."""
@@ -267,7 +271,7 @@ class Intake:
         if self._frequent is not None:
             self._frequent.look(samples)
         if subscription.topics is not None:
-            samples = self._asked_for(samples, subscription.topics)
+            samples = self._on_open_topics(samples, subscription.topics)
         copies = 0
         batch: list[Received] = []
         refused: list[Refused] = []
@@ -279,7 +283,7 @@ class Intake:
                 message = message_of(sample)
             except MalformedPacketError as exc:
                 error = exc
-                part = self._part_of(sample, exc)
+                part = self._known_part_of(sample, exc)
                 if part is None:
                     events.packet_malformed(exc)
                     continue
@@ -315,19 +319,19 @@ class Intake:
         if refused:
             events.messages_refused(refused)
 
-    def _asked_for(self, samples: Sequence[zenoh.Sample], topics: Mapping[str, int]) -> Sequence[zenoh.Sample]:
+    def _on_open_topics(self, samples: Sequence[zenoh.Sample], topics: Mapping[str, int]) -> Sequence[zenoh.Sample]:
         """Those on the topics that a wide subscription is for, and those on keys with wildcards, which are malformed."""
         asked_for = [sample for sample in samples if (key := str(sample.key_expr)) in topics or "*" in key]
         if len(asked_for) < len(samples):
             self._context.events.packets_unwanted(Unwanted.OTHER_TOPIC, len(samples) - len(asked_for))
         return asked_for
 
-    def _found_strays(self, number: int, key: str) -> None:
+    def _count_wildcard_samples(self, number: int, key: str) -> None:
         """So many samples came on keys like this one."""
         self._context.events.packets_received(number)
         self._context.events.packet_malformed(wildcards_in(key), number)
 
-    def _part_of(self, sample: zenoh.Sample, error: MalformedPacketError) -> tuple[UMessage, int] | None:
+    def _known_part_of(self, sample: zenoh.Sample, error: MalformedPacketError) -> tuple[UMessage, int] | None:
         """What can be read of a sample that is only too large, and the length of its payload."""
         if error.reason not in TOO_LARGE:
             return None
@@ -356,7 +360,7 @@ class Intake:
             )
             self._context.events.packets_received(subscription.discarded)
             self._context.events.packets_unwanted(Unwanted.STOPPED, subscription.discarded)
-        self._in_zenoh -= 1
+        self._subscription_count -= 1
         self._with_thread.discard(subscription)
         self._closing.discard(subscription)
         if not self._closing:

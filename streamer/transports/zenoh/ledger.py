@@ -135,7 +135,7 @@ class ReceiptLedger:
             else:
                 entry.put_s, entry.result = now_s, result
                 self._settle(entry.flow, results)
-        results.tell()
+        results.report()
 
     def receipts(self, streamer: Streamer, ids: bytes) -> None:
         """Receipts of a streamer have come: ids of 16 bytes each.
@@ -151,7 +151,7 @@ class ReceiptLedger:
             if streamer in self._streamers.get(entry.flow[1].authority, ()):
                 entry.waits, entry.has_receipt = False, True
                 self._settle(entry.flow, results)
-        results.tell()
+        results.report()
 
     def tick(self, now_s: float) -> None:
         """No longer wait for the receipts of a flow whose first message has waited too long."""
@@ -164,7 +164,7 @@ class ReceiptLedger:
                         self._silent.add(entry.streamer)
                     entry.waits = False
                 self._settle(flow, results)
-        results.tell()
+        results.report()
 
     def lose_all(self) -> None:
         """The link is lost, and everything that waits with it."""
@@ -181,7 +181,7 @@ class ReceiptLedger:
             else:
                 self._remove(entry)
                 results.add(entry.done, entry.parcel, lost)
-        results.tell()
+        results.report()
 
     def _settle(self, flow: _Flow, results: ResultRuns) -> None:
         """Tell the results at the head of a flow: of everything that was put and waits no more."""

@@ -32,9 +32,9 @@ import zenoh
 from streamer.transports.zenoh.arrival import Arrival, Reading
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 
-_MOST_ASKED = 8  # links that are asked for room, for every batch: 1 to 2 µs each
-_MOST_LINKS = 256  # 5 µs each for every tick
-_PART = 4  # of its buffer a socket may hold
+_MAX_CHECKED_LINKS = 8  # links that are asked for room, for every batch: 1 to 2 µs each
+_MAX_LINKS = 256  # 5 µs each for every tick
+_BUFFER_DIVISOR = 4  # of its buffer a socket may hold
 _EARLIER_S = 0.5  # a link may have been open for so long when its event comes
 _DESCRIPTORS = "/proc/self/fd"
 _STREAMS = ("tcp", "tls")
@@ -57,7 +57,7 @@ class LinkSocket:
 
     def __init__(self, connection: socket.socket, zid: str, inode: int, opened_s: float) -> None:
         self._connection = connection
-        self._limit = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _PART
+        self._limit = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _BUFFER_DIVISOR
         self.zid = zid
         self.inode = inode
         self.arrival = Arrival(opened_s)
@@ -122,7 +122,7 @@ class LinkSockets:
         self._events = 0  # how many have come
         self._events_used = -1
         self._unused: deque[tuple[int, float]] = deque()  # of these, links that were opened: number and time
-        self._silent_until_s = -math.inf
+        self._suspended_until_s = -math.inf
         self._is_over = False
         self._listener: zenoh.LinkEventsListener[None] | None = None
 
@@ -137,7 +137,7 @@ class LinkSockets:
 
     def arrived_until_s(self, now_s: float) -> float:
         """Everything that was put before this moment has arrived at the nodes that were there; minus infinity: unknown."""
-        if not self._are_all or not self._are_direct or not (self._open or self._closed) or now_s < self._silent_until_s:
+        if not self._are_all or not self._are_direct or not (self._open or self._closed) or now_s < self._suspended_until_s:
             return -math.inf
         while self._closed and self._closed[0][0] + self._forget_s <= now_s:
             self._closed.pop(0)[1].close()
@@ -159,9 +159,9 @@ class LinkSockets:
         self._open = tuple(each for each in self._open if each not in lost)
         self._closed = [entry for entry in self._closed if entry[1] not in lost]
 
-    def say_nothing(self, for_s: float) -> None:
+    def suspend_evidence(self, for_s: float) -> None:
         """Nothing counts as arrived for so long from now on: it is not known yet who is there to receive it."""
-        self._silent_until_s = self._now_s() + for_s
+        self._suspended_until_s = self._now_s() + for_s
 
     def close(self) -> None:
         """Keep no connection open."""
@@ -217,7 +217,7 @@ class LinkSockets:
                 sockets.append(LinkSocket(connection, zid, inode, opened_s))
         self._open = tuple(sockets)
         self._are_all, self._are_direct = found.are_all, found.are_direct
-        self._are_few = found.are_all and len(sockets) <= _MOST_ASKED
+        self._are_few = found.are_all and len(sockets) <= _MAX_CHECKED_LINKS
         self._events_used = events
 
 
@@ -230,7 +230,7 @@ def _find(session: zenoh.Session) -> _Found:
         if our_protocol not in _STREAMS or protocol not in _STREAMS:
             return _Found(False, are_direct, {})
         wanted[ours, others] = str(link.zid)
-    if len(wanted) > _MOST_LINKS:
+    if len(wanted) > _MAX_LINKS:
         return _Found(False, are_direct, {})
     by_inode = {inode: (connection, wanted[ends]) for ends, inode, connection in _connections(wanted)}
     return _Found(len(by_inode) == len(wanted), are_direct, by_inode)

@@ -11,7 +11,8 @@ How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; pee
   known by the very key that its messages are put on.
 - A node's subscriptions are known a few milliseconds after the node (for a client: after one answer of its router). Hence
   the *grace*: for so long after it was declared, or after a node came, a key without a match is `UNKNOWN`. Its end is no
-  answer: a busy machine can have kept us from hearing one. So Zenoh is asked once more (`over`, `asked`).
+  answer: a busy machine can have kept us from hearing one. So Zenoh is asked once more (`take_ended_graces`,
+  `poll_answered`).
 - If a node is lost in a key's first grace, it may have taken the answer with it. The key is `INTERRUPTED` then, too.
 - A stalled receiver keeps its match until its lease is over. If it makes Zenoh close the link before that (see
   `nodes`), the match ends with the transport, or up to 12.5 s after the link.
@@ -91,7 +92,7 @@ class Flows:
         flow.matched = is_matched
         self._update(flow)
 
-    def doubt(self, key: str) -> None:
+    def invalidate(self, key: str) -> None:
         """What Zenoh has said about a flow may no longer hold, and it will not say so by itself."""
         flow = self.by_key.get(key)
         if flow is not None:
@@ -99,7 +100,7 @@ class Flows:
             flow.matched = flow.grace_until_s = None
             self._update(flow)
 
-    def nodes(self, are_there: bool) -> None:
+    def set_nodes_present(self, are_there: bool) -> None:
         """Whether there is any other node."""
         if self._alone is are_there:
             self._alone = not are_there
@@ -138,13 +139,13 @@ class Flows:
         """When the next grace ends."""
         return min((self.by_key[key].grace_until_s or 0.0 for key in self._in_grace), default=None)
 
-    def over(self, now_s: float) -> list[str]:
-        """The keys whose grace has just ended. Call `asked` with what Zenoh says about each now."""
+    def take_ended_graces(self, now_s: float) -> list[str]:
+        """The keys whose grace has just ended. Call `poll_answered` with what Zenoh says about each now."""
         ended = [key for key in self._in_grace if (self.by_key[key].grace_until_s or 0.0) <= now_s]
         self._in_grace.difference_update(ended)
         return ended
 
-    def asked(self, key: str, is_matched: bool) -> None:
+    def poll_answered(self, key: str, is_matched: bool) -> None:
         """Zenoh was asked about a key after its grace. Void if it has had another grace, or a match, since."""
         flow = self.by_key.get(key)
         if flow is not None and flow.grace_until_s is not None and key not in self._in_grace:

@@ -29,8 +29,8 @@ from streamer.transports.zenoh.watch_budget import WatchBudget
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_TURNS_PER_S = 4
-_AT_ONCE = 64
+_POLLS_PER_S = 4
+_FLOWS_PER_POLL = 64
 """How many flows are polled together, and at most how many in each turn. A flow is polled once a second, or less often."""
 
 MAX_KEPT = 128
@@ -44,8 +44,8 @@ Answers = dict[str, bool | None]
 _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
 
 
-class _Questions:
-    """Asks Zenoh on the control thread about the keys that it is given, `_AT_ONCE` together, and tells the answers."""
+class _StatusPolls:
+    """Polls the matching status of keys on the control thread, `_FLOWS_PER_POLL` at a time, and reports the answers."""
 
     def __init__(self, answered: Callable[[Answers], None]) -> None:
         self._answered = answered
@@ -77,7 +77,7 @@ class _Questions:
         self._keys.pop(key, None)
 
     def _ask_some(self) -> None:
-        keys = list(islice(self._keys, _AT_ONCE))
+        keys = list(islice(self._keys, _FLOWS_PER_POLL))
         if not self._is_open or not keys:
             self._is_asking = False
             return
@@ -112,9 +112,9 @@ class PresenceWatch:
         self._budget = WatchBudget()
         self._without_status: set[str] = set()  # watched, but the first status is not there yet
         self._unwatched: dict[str, None] = {}  # the one whose turn is next first
-        self._polls = _Questions(self._answered)
-        self._ends_of_grace = _Questions(self._asked_after_grace)
-        self._turn: asyncio.TimerHandle | None = None
+        self._polls = _StatusPolls(self._answered)
+        self._ends_of_grace = _StatusPolls(self._answered_after_grace)
+        self._next_poll: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unverified: set[str] = set()
         self._recheck: asyncio.TimerHandle | None = None
@@ -129,17 +129,17 @@ class PresenceWatch:
         self._loop = loop
         self._control = control
         self._session = session
-        for questions in (self._polls, self._ends_of_grace):
-            questions.open(loop, control, partial(self._ask_blocking, session))
+        for polls in (self._polls, self._ends_of_grace):
+            polls.open(loop, control, partial(self._ask_blocking, session))
         for key in self._flows.by_key:
             self._follow(session, key)
 
     def close(self) -> None:
         """Tell nothing from now on."""
         self._session = None
-        for questions in (self._polls, self._ends_of_grace):
-            questions.close()
-        for timer in (self._recheck, self._timer, self._turn):
+        for polls in (self._polls, self._ends_of_grace):
+            polls.close()
+        for timer in (self._recheck, self._timer, self._next_poll):
             if timer is not None:
                 timer.cancel()
 
@@ -166,7 +166,7 @@ class PresenceWatch:
         if not self._watch(session, key):
             self._unwatched[key] = None
             self._polls.ask([key])
-            self._set_turn()
+            self._schedule_poll()
 
     def _watch(self, session: zenoh.Session, key: str) -> bool:
         """Watch a flow, if there is room."""
@@ -182,29 +182,29 @@ class PresenceWatch:
             self._budget.forget(key)
             self._without_status.discard(key)
             self._unwatched[key] = None
-            self._set_turn()
+            self._schedule_poll()
 
-    def nodes(self, are_there: bool) -> None:
+    def set_nodes_present(self, are_there: bool) -> None:
         """Whether there is any other node."""
-        self._flows.nodes(are_there)
+        self._flows.set_nodes_present(are_there)
 
     # -- flows that are not watched
 
-    def _set_turn(self) -> None:
-        if self._unwatched and self._turn is None and self._session is not None:
-            self._turn = self._loop.call_later(1 / _TURNS_PER_S, self._take_turn)
+    def _schedule_poll(self) -> None:
+        if self._unwatched and self._next_poll is None and self._session is not None:
+            self._next_poll = self._loop.call_later(1 / _POLLS_PER_S, self._poll_unwatched)
 
-    def _take_turn(self) -> None:
+    def _poll_unwatched(self) -> None:
         """Watch the next flows as far as there is room, and poll the others."""
-        self._turn = None
+        self._next_poll = None
         if self._session is None:
             return
-        for key in list(islice(self._unwatched, min(_AT_ONCE, ceil(len(self._unwatched) / _TURNS_PER_S)))):
+        for key in list(islice(self._unwatched, min(_FLOWS_PER_POLL, ceil(len(self._unwatched) / _POLLS_PER_S)))):
             del self._unwatched[key]
             if not self._watch(self._session, key):
                 self._unwatched[key] = None
                 self._polls.ask([key])
-        self._set_turn()
+        self._schedule_poll()
 
     def _unwatched_but(self, matched: bool) -> list[str]:
         """The flows that are not watched, without those of which Zenoh has said this."""
@@ -224,7 +224,7 @@ class PresenceWatch:
         if self._session is not None:
             self._flows.node_lost()
             for key in self._unwatched_but(False):
-                self._flows.doubt(key)
+                self._flows.invalidate(key)
             if self._recheck is None:
                 self._has_come = False
                 self._recheck = self._loop.call_later(RECHECK_S, self._end_recheck)
@@ -241,7 +241,7 @@ class PresenceWatch:
         if self._session is not None:
             self._flows.node_came(self._loop.time())
             for key in self._unwatched_but(True):
-                self._flows.doubt(key)
+                self._flows.invalidate(key)
             self._set_timer()
 
     def node_settled(self) -> None:
@@ -285,12 +285,12 @@ class PresenceWatch:
 
     def _tick(self) -> None:
         self._timer = None
-        self._ends_of_grace.ask(self._flows.over(self._loop.time()))
+        self._ends_of_grace.ask(self._flows.take_ended_graces(self._loop.time()))
         self._set_timer()
 
-    def _asked_after_grace(self, answers: Answers) -> None:
+    def _answered_after_grace(self, answers: Answers) -> None:
         for key, is_matched in answers.items():
-            self._flows.asked(key, bool(is_matched))
+            self._flows.poll_answered(key, bool(is_matched))
 
     # -- control thread
 

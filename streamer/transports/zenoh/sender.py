@@ -31,9 +31,9 @@ from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_LEND_S = 0.002
-_LEND_AGAIN_S = 0.001  # while puts make progress
-_LOOK_AGAIN_S = 0.02  # while they make none
+_WAIT_S = 0.002
+_WAIT_AGAIN_S = 0.001  # while puts make progress
+_CHECK_AGAIN_S = 0.02  # while they make none
 _SMALL = 32
 _UNASKED_BYTES: Final = 16 * 1024  # put before the send queues are asked again; far less than Zenoh's own queue has room for
 _NOT_PUT_BYTES: Final = OVERHEAD_BYTES - 200  # of the size of a message: on the wire its other attributes take about 200
@@ -152,7 +152,7 @@ class _Batch:
         results = ResultRuns()
         for number in range(start, end):
             results.add(self.done, self.parcels[number], self.errors.get(number, success) if number < through else lost)
-        results.tell()
+        results.report()
 
 
 class Sender:
@@ -242,7 +242,7 @@ class Sender:
         self._hand_over()
         self._queue.put(None)
         if self._unreported:
-            self._lend()
+            self._wait_for_thread()
         for batch in self._unreported:
             batch.complete = True
         self._report()
@@ -284,7 +284,7 @@ class Sender:
             self._hand_over()
             if self._behind:
                 return
-            self._lend()
+            self._wait_for_thread()
         self._report()
         if self._unreported:
             self._behind = True
@@ -297,10 +297,10 @@ class Sender:
         self._unreported.extend(fresh)
         self._queue.put(fresh)
 
-    def _lend(self) -> None:
-        """Wait until everything is out, `_LEND_S` at most. Meanwhile the thread has the processor."""
+    def _wait_for_thread(self) -> None:
+        """Wait until everything is out, `_WAIT_S` at most. Meanwhile the thread has the processor."""
         last = self._unreported[-1]
-        deadline = time.monotonic() + _LEND_S
+        deadline = time.monotonic() + _WAIT_S
         while not last.complete and (left := deadline - time.monotonic()) > 0:
             self._idle.clear()
             if not last.complete:
@@ -327,10 +327,10 @@ class Sender:
         moving = progress != self._seen
         self._seen = progress
         if moving:
-            self._lend()
+            self._wait_for_thread()
         self._report()
         if self._unreported:
-            self._next_look = self._loop.call_later(_LEND_AGAIN_S if moving else _LOOK_AGAIN_S, self._look)
+            self._next_look = self._loop.call_later(_WAIT_AGAIN_S if moving else _CHECK_AGAIN_S, self._look)
 
     # -- sender thread
 

@@ -11,7 +11,7 @@ from streamer.transports.listeners import Filter
 BATCH: Final = 64
 """The most samples that are taken in one turn of the loop."""
 
-_HELD_AT_MOST: Final = 512
+_MAX_RETAINED_KEYS: Final = 512
 
 Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]
 Ended = Callable[["KeySubscription"], None]
@@ -51,7 +51,7 @@ class OpenKeys:
     def __init__(self, session: zenoh.Session) -> None:
         self._session = session
         self._wide: list[zenoh.KeyExpr] = []
-        self._held: dict[str, zenoh.KeyExpr] = {}  # a key that nobody holds is undeclared
+        self._retained: dict[str, zenoh.KeyExpr] = {}  # a key that nobody holds is undeclared
 
     def opening(self, key: str) -> None:
         """A subscription is about to be declared."""
@@ -64,10 +64,10 @@ class OpenKeys:
         if "*" in key:
             self._wide.remove(own)
         numbered = key.split("*", 1)[0].rstrip("/")
-        if numbered in self._held or len(self._held) == _HELD_AT_MOST:
+        if numbered in self._retained or len(self._retained) == _MAX_RETAINED_KEYS:
             return
         if any(map(own.intersects, self._wide)):
-            self._held[numbered] = self._session.declare_keyexpr(numbered)
+            self._retained[numbered] = self._session.declare_keyexpr(numbered)
 
 
 class KeySubscription:

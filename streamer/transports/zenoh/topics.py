@@ -4,8 +4,8 @@ What a subscription costs grows with all that are there: 16 000 take Zenoh 48 s 
 ends of every link, for as long as the link lives, also once it is unsubscribed from. So what one session ever declares for
 topics is bounded:
 
-- `OWN_AT_MOST` topics have a subscription of their own. One that had it gets it again.
-- Further ones share a wide subscription to all topics of their authority. There are `WIDE_AT_MOST` of these.
+- `MAX_OWN_SUBSCRIPTIONS` topics have a subscription of their own. One that had it gets it again.
+- Further ones share a wide subscription to all topics of their authority. There are `MAX_WIDE_SUBSCRIPTIONS` of these.
 - Topics of further authorities share one to all topics of everybody.
 
 A wide subscription also brings topics that nobody asked for, so those with few topics keep their own.
@@ -17,8 +17,8 @@ from typing import Final
 
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
-OWN_AT_MOST: Final = 256
-WIDE_AT_MOST: Final = 256
+MAX_OWN_SUBSCRIPTIONS: Final = 256
+MAX_WIDE_SUBSCRIPTIONS: Final = 256
 
 _EVERYTHING: Final = everything_at(ANY_AUTHORITY)
 
@@ -31,12 +31,12 @@ class Topics:
         self._own: set[UUri] = set()  # those that ever had a subscription of their own
         self._wide: set[str] = set()  # authorities that ever had a wide one, or are about to
         self._open: dict[UUri, set[UUri]] = {}
-        room = OWN_AT_MOST
+        room = MAX_OWN_SUBSCRIPTIONS
         numbers = Counter(topic.authority for topic in expected)
         for authority, number in sorted(numbers.items(), key=_second):
             if number <= room:
                 room -= number
-            elif len(self._wide) < WIDE_AT_MOST:
+            elif len(self._wide) < MAX_WIDE_SUBSCRIPTIONS:
                 self._wide.add(authority)
 
     def open(self, topic: UUri) -> UUri:
@@ -50,10 +50,10 @@ class Topics:
         if topic in self._own:
             return topic
         if authority not in self._wide:
-            if len(self._own) < OWN_AT_MOST:
+            if len(self._own) < MAX_OWN_SUBSCRIPTIONS:
                 self._own.add(topic)
                 return topic
-            if len(self._wide) >= WIDE_AT_MOST:
+            if len(self._wide) >= MAX_WIDE_SUBSCRIPTIONS:
                 return _EVERYTHING
             self._wide.add(authority)
         return everything_at(authority)

@@ -298,13 +298,13 @@ class ZenohTransport(ListeningTransport):
             self._presence_watch.node_lost()
         if not self._nodes.present:
             self._receipts.lose_all()
-        self._presence_watch.nodes(bool(self._nodes.present))
+        self._presence_watch.set_nodes_present(bool(self._nodes.present))
         self._update_link()
         if not is_there and self.options.uncertain_s:
             self.context.events.node_changed(False)
         if not is_there and self._sockets is not None:
             # Until Zenoh has noticed the loss too, what is put for that node alone goes nowhere.
-            self._sockets.say_nothing(self.options.uncertain_s)
+            self._sockets.suspend_evidence(self.options.uncertain_s)
 
     def _node_heard(self, is_there: bool, is_news: bool, zid: str) -> None:
         """Zenoh has told of a node. Only with that does it cease to count as a receiver of what is put."""
@@ -312,7 +312,7 @@ class ZenohTransport(ListeningTransport):
         if not is_there and self._sockets is not None:
             self._sockets.forget_lost(zid)
             if is_news:
-                self._sockets.say_nothing(GRACE_S)
+                self._sockets.suspend_evidence(GRACE_S)
 
     def _node_settled(self) -> None:
         self._presence_watch.node_settled()

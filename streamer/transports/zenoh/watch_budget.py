@@ -8,8 +8,8 @@ from collections import Counter
 from streamer.rate import ByKey, TokenBucket
 
 MAX_WATCHES = 256
-SHARE = 2
-"""One authority may have one part in so many of them."""
+MAX_WATCHES_PER_AUTHORITY = MAX_WATCHES // 2
+"""So that half of the watches are left for other authorities."""
 
 BURST = 64
 BURST_PER_AUTHORITY = 32
@@ -30,7 +30,7 @@ class WatchBudget:
     def make(self, flow: str, now_s: float) -> bool:
         """Account for one more watch, of a flow known by its key; False if it may not be made now."""
         authority = flow.split("/", 2)[1]
-        if len(self._authorities) >= MAX_WATCHES or self._counts[authority] >= MAX_WATCHES // SHARE:
+        if len(self._authorities) >= MAX_WATCHES or self._counts[authority] >= MAX_WATCHES_PER_AUTHORITY:
             return False
         if self._bucket.left(now_s) < 1 or not self._buckets.of(authority, now_s).take(now_s):
             return False

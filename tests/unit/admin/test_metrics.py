@@ -117,7 +117,7 @@ async def played() -> RouterHarness:
     harness.router.ingresses["cloud"].stats.packets += 1
     harness.router.ingresses["cloud"].on_receive(MemoryReceived(harness.speed(source=ORDERS)))
     harness.pass_time(700)
-    cloud.hold = True
+    cloud.is_withholding = True
     harness.arrive("vehicle", harness.speed(b"in flight"), harness.speed(b"waits", source=UUri("veh1", 9, 1, 0x8000)))
     harness.pass_time(1500)
     return harness
@@ -250,7 +250,7 @@ async def test_every_route_balances_at_every_scrape() -> None:
     scrape = Scrape(harness)
     scrape.check_books()
     assert scrape.sum("ustreamer_queue_messages", route="vehicle-cloud") == 2
-    harness.transports["cloud"].release_held()
+    harness.transports["cloud"].release_withheld()
     after = Scrape(harness)
     after.check_books()
     assert after.sum("ustreamer_queue_messages", route="vehicle-cloud") == 0
@@ -304,13 +304,13 @@ async def test_an_endpoint_without_a_peer_is_not_up() -> None:
 )
 async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, first: float) -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         message = harness.speed()
         harness.clock.ms += 0
         harness.arrive("vehicle", message)
         harness.clock.ms += wait_ms
         harness.clock.s = 100.0 + wait_ms / 1000
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         scrape = Scrape(harness)
         up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
         name = "ustreamer_end_to_end_latency_seconds"

@@ -25,7 +25,7 @@ ROOMY = 1 << 30
 class FleetingReceived(MemoryReceived):
     """Its source does not keep it: if we lose it, it is lost."""
 
-    source_keeps = False
+    source_retransmits = False
 
 
 class CustodyHarness:

@@ -68,7 +68,7 @@ def test_what_was_settled_before_the_flush_is_not_taken() -> None:
     received = delivery.received
     harness.settle(delivery)
     harness.flush()
-    assert not received.is_kept
+    assert not received.is_acknowledged
     assert harness.due == []
 
 

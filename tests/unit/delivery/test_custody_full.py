@@ -129,7 +129,7 @@ def test_what_has_room_is_not_given_up_for_a_destination_that_has_none(harness: 
 def test_what_was_acknowledged_already_is_written_beyond_the_bound(harness: CustodyHarness) -> None:
     fill(harness)
     kept = MemoryReceived(message(payload=b"x" * 500))
-    kept.is_kept = True
+    kept.is_acknowledged = True
     delivery = harness.accept(kept.message, received=kept)
     harness.clock.advance(50)
     harness.write()

@@ -40,7 +40,7 @@ class RecordingTransport(FakeTransport):
 class FleetingTransport(FakeTransport):
     """A network that does not. When it is left, it still brings what was ``on_its_way``."""
 
-    keeps_unacknowledged = False
+    source_retransmits = False
     ingress: Ingress
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ async def test_a_drain_ends_when_everything_is_delivered() -> None:
 
 async def test_a_transport_that_has_not_confirmed_gives_its_messages_back() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", harness.speed())
         assert await harness.router.drain(0) == 1
         assert harness.transports["cloud"].state is LinkState.DOWN
@@ -106,7 +106,7 @@ async def test_transports_that_have_not_confirmed_are_stopped_at_once(monkeypatc
     async with RouterHarness() as harness:
         meeting = asyncio.Barrier(2)
         for transport in harness.transports.values():
-            transport.hold = True
+            transport.is_withholding = True
             monkeypatch.setattr(transport, "stop", meeting.wait)
         harness.arrive("vehicle", harness.speed())
         harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
@@ -120,7 +120,7 @@ async def test_without_a_journal_messages_in_our_custody_become_dead_letters_and
         kept, fleeting = MemoryReceived(harness.speed(b"kept")), FleetingReceived(harness.speed(b"fleeting"))
         taken = MemoryReceived(harness.speed(b"taken"))
         waiting, lost = MemoryReceived(harness.speed(b"waiting")), FleetingReceived(harness.speed(b"lost"))
-        taken.keep()
+        taken.take_custody()
         harness.transports["vehicle"].inject(kept, fleeting, taken, waiting, lost)
         assert await harness.router.drain(0) == 5
         assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [
@@ -177,7 +177,7 @@ def bring_at_the_end(harness: RouterHarness, monkeypatch: pytest.MonkeyPatch, ba
     async def stop_receiving() -> None:
         vehicle.inject(*batch)
 
-    monkeypatch.setattr(vehicle, "keeps_unacknowledged", False)
+    monkeypatch.setattr(vehicle, "source_retransmits", False)
     monkeypatch.setattr(vehicle, "stop_receiving", stop_receiving)
 
 
@@ -243,7 +243,7 @@ async def test_a_transport_that_fails_to_leave_its_network_does_not_keep_the_oth
         async def stop_receiving() -> None:
             raise ZeroDivisionError("the plugin has a fault")
 
-        monkeypatch.setattr(harness.transports["vehicle"], "keeps_unacknowledged", False)
+        monkeypatch.setattr(harness.transports["vehicle"], "source_retransmits", False)
         monkeypatch.setattr(harness.transports["vehicle"], "stop_receiving", stop_receiving)
         assert await harness.router.drain(0) == 0
 
@@ -323,7 +323,7 @@ async def test_with_a_journal_what_is_being_sent_is_waited_for(tmp_path: Path, c
         await until(lambda: "drain_began" in caplog.text, "the beginning")
         assert "waits_for=cloud:1 left_in_journal=vehicle:1" in caplog.text
         assert not draining.done()
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert await draining == 1
 
 
@@ -386,15 +386,15 @@ async def test_with_a_journal_networks_that_keep_nothing_are_left_when_what_was_
 ) -> None:
     async with journaled_run(tmp_path / "journal.db") as run:
         harness, vehicle = run.harness, run.harness.transports["vehicle"]
-        harness.transports["cloud"].hold = True
-        monkeypatch.setattr(vehicle, "keeps_unacknowledged", False)
+        harness.transports["cloud"].is_withholding = True
+        monkeypatch.setattr(vehicle, "source_retransmits", False)
         harness.arrive("vehicle", harness.speed(b"before"))
         draining = await begin_to_drain(harness)
         vehicle.inject(late := FleetingReceived(harness.speed(b"meanwhile")))
         await run.flush()
         assert late.acknowledged  # it is in the journal
         assert harness.router.ingresses["cloud"].closed  # the broker keeps what it sends
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert await draining == 0
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
 

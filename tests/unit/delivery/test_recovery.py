@@ -110,7 +110,7 @@ def test_messages_that_waited_are_in_their_lanes_in_order(path: Path) -> None:
         assert harness.at_hand(1) == [sent[1]]
         first = harness.queue.lane((topic(0), None)).waiting()[0]
         assert (first.seq, first.attempts, first.entered_ms) == (1, 3, entered_ms)
-        assert (first.history, first.journaled, first.received.is_kept) == (REDELIVERED | RESTORED, True, True)
+        assert (first.history, first.journaled, first.received.is_acknowledged) == (REDELIVERED | RESTORED, True, True)
         assert (harness.queue.stats.accepted, harness.queue.messages) == (3, 3)
         assert harness.custody.payloads.in_memory == sum(delivery.size for delivery in harness.queue.waiting())
 

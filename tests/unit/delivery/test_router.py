@@ -57,7 +57,7 @@ async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch:
     async with RouterHarness() as harness:
         is_awaited = harness.router.custody.is_awaited
         for transport in harness.transports.values():
-            monkeypatch.setattr(transport, "keeps_unacknowledged", False)
+            monkeypatch.setattr(transport, "source_retransmits", False)
         assert not is_awaited(1.0)
         asked: list[float] = []
 
@@ -100,7 +100,7 @@ async def test_every_account_is_listed_also_those_of_notices_and_of_messages_wit
 
 async def test_a_route_keeps_its_queue_through_a_reload_with_new_bounds() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", harness.speed())
         before = queue_of(harness, "vehicle-cloud")
         await harness.router.reload(configuration(queue_policy={"window": 3}))
@@ -111,14 +111,14 @@ async def test_a_route_keeps_its_queue_through_a_reload_with_new_bounds() -> Non
 async def test_a_removed_route_takes_nothing_new_delivers_what_it_holds_and_goes() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         held = harness.speed()
         harness.arrive("vehicle", held)
         await harness.router.reload(configuration(routes=[DOWN]))
         harness.arrive("vehicle", harness.speed())
         harness.pass_time(50)
         assert harness.queued("vehicle-cloud") == 1
-        cloud.release_held()
+        cloud.release_withheld()
         assert harness.sent("cloud") == [held]
         harness.pass_time(50)
         assert route_names(harness) == {("cloud-vehicle", "cloud", "vehicle")}
@@ -139,13 +139,13 @@ async def test_a_removed_route_stays_while_something_is_unconfirmed() -> None:
 async def test_a_route_that_comes_back_in_time_has_its_queue_again() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         older, newer = harness.speed(b"1"), harness.speed(b"2")
         harness.arrive("vehicle", older)
         await harness.router.reload(configuration(routes=[DOWN]))
         await harness.router.reload(configuration())
         harness.arrive("vehicle", newer)
-        cloud.release_held()
+        cloud.release_withheld()
         assert harness.sent("cloud") == [older, newer]
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
 
@@ -161,7 +161,7 @@ async def test_a_route_that_has_gone_leaves_nothing_at_the_transport() -> None:
 
 async def test_a_reload_with_more_room_lets_the_backlog_in() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         assert harness.queued("vehicle-cloud") == 1
         await harness.router.reload(configuration(queue_policy={"queue": {"messages": 5}}))
@@ -353,7 +353,7 @@ async def test_the_nodes_of_a_network_matter_to_what_was_sent_there() -> None:
 async def test_a_large_backlog_is_searched_for_expired_messages_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router_module, "_SMALL_BACKLOG_MESSAGES", 1)
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))
         harness.pass_time(SELDOM_MS - 1)
         assert len(harness.router.ingresses["vehicle"].backlog) == 2
@@ -363,7 +363,7 @@ async def test_a_large_backlog_is_searched_for_expired_messages_now_and_then(mon
 
 async def test_a_small_backlog_is_searched_for_expired_messages_at_every_tick() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))
         harness.pass_time(11)
         assert len(harness.router.ingresses["vehicle"].backlog) == 0
@@ -384,13 +384,13 @@ async def test_whatever_waits_keeps_the_router_from_resting() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         router, cloud = harness.router, harness.transports["cloud"]
         assert router.rest_s() == 1.0
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", harness.speed())
         assert router.rest_s() == 0.0  # in flight
         harness.arrive("vehicle", harness.speed())
         cloud.lose_link()
         assert router.rest_s() == 0.0  # queued, and in the backlog
-        cloud.hold = False
+        cloud.is_withholding = False
         await cloud.start()
         assert router.rest_s() == 1.0
         harness.arrive("vehicle", harness.notify(sink=VEHICLE_APP, source=ORDERS))
@@ -424,7 +424,7 @@ async def test_with_unconfirmed_messages_alone_the_router_looks_up_now_and_then(
 
 async def test_the_account_of_an_endpoint_says_what_it_received_and_holds() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         vehicle, cloud = harness.router.endpoint_accounts()
         assert (vehicle.name, vehicle.transport, vehicle.stats.received, vehicle.backlog) == ("vehicle", "memory", 3, 1)

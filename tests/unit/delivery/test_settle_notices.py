@@ -54,7 +54,7 @@ def test_a_notice_is_in_our_custody() -> None:
     assert [after_s for after_s, _ in harness.held.due] == [FLUSH_S]
     harness.held.flush()
     (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
-    assert letter.received.is_kept
+    assert letter.received.is_acknowledged
 
 
 def test_the_echo_of_a_notice_is_known() -> None:

@@ -217,7 +217,7 @@ def test_what_comes_back_is_what_was_sent_and_says_that_it_was() -> None:
     harness.refill(harness.lane())
     (back,) = harness.keeper.back
     assert (back.seq, back.message, back.size, back.history) == (seq, sent, size, REDELIVERED | RESTORED | MAY_HAVE_ARRIVED)
-    assert back.received.is_kept
+    assert back.received.is_acknowledged
     assert (harness.queue.messages, harness.queue.bytes, harness.queue.unconfirmed) == (1, size, 0)
 
 

@@ -14,7 +14,7 @@ import zenoh
 from streamer.transports.zenoh.control import tell_loop
 
 
-class Strays:
+class WildcardSamples:
     """Those of one session. ``found`` is called on the loop with their number and one of their keys."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, found: Callable[[int, str], None]) -> None:
@@ -26,7 +26,7 @@ class Strays:
 
     # -- threads of Zenoh
 
-    def takes(self, sample: zenoh.Sample) -> bool:
+    def count_if_wildcard(self, sample: zenoh.Sample) -> bool:
         """Whether a sample is on a key with wildcards: then it is counted, and not to be delivered."""
         key = str(sample.key_expr)
         if "*" not in key:
