@@ -408,7 +408,7 @@ class UnconfirmedStore:
         return [
             lane
             for lane in self._redelivering
-            if lane.wants_redelivery and (not lane.hold or lane.redeliveries[0][1].summaries[lane].is_due(now_ms))
+            if lane.wants_redelivery and (not lane.hold or lane.redeliveries[0][1].lanes[lane].is_due(now_ms))
         ]
 
     def refill(self, lane: Lane, whole: bool = False) -> list[LaneSummary]:
