@@ -4,6 +4,8 @@ Per batch it reads the clocks and sends; per flow it asks `resolve` for the deci
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final
 
 from streamer.clock import Clock
 from streamer.delivery import refusals
@@ -33,6 +35,20 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 _MAX_BACKLOG_MESSAGES = 65_536
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
 _MANY = 16  # a batch that may be part of a flood
+
+
+class Intake(Enum):
+    """What an ingress does with messages that arrive."""
+
+    OPEN = "open"
+    REST = "rest"  # takes them, without asking the transport to pause, because it has stopped receiving
+    REST_BEYOND_BOUNDS = "rest_beyond_bounds"  # the same, and none waits in the backlog, because the journal has room
+    CLOSED = "closed"  # accepts none
+
+
+_OPEN: Final = Intake.OPEN  # an enumeration looks its members up slowly
+_BEYOND_BOUNDS: Final = Intake.REST_BEYOND_BOUNDS
+_CLOSED: Final = Intake.CLOSED
 
 
 class Ingress(UListener):
@@ -65,7 +81,7 @@ class Ingress(UListener):
         self.custody = custody
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self._pump = pump
-        self.closed = self._takes_rest = self._is_unbounded = False  # see `close`, `take_rest`
+        self.intake = _OPEN
         self._has_table = False  # a reload adds an endpoint some time before its table is used
         self._egress: Egress | None = None  # where the last message went
         self._request_answered = request_answered
@@ -98,23 +114,23 @@ class Ingress(UListener):
 
         Messages that their source does not keep are rejected; our services send theirs again after a restart.
         """
-        self.closed = True
+        self.intake = _CLOSED
         self._receiving.close()
         self.misrouted.give_up()
 
     def reopen(self, transport: UTransport) -> None:
         """The opposite of `close` and `take_rest`: another transport receives from now on."""
         self._receiving.open(transport)
-        self.closed = self._takes_rest = self._is_unbounded = False
+        self.intake = _OPEN
 
     def take_rest(self, beyond_bounds: bool) -> None:
         """Take all that still arrives: the transport is not asked to pause any more.
 
         ``beyond_bounds``: messages that their source does not keep enter at once, without a backlog: the journal has room.
         """
-        self._takes_rest = True
+        if self.intake is not _CLOSED:
+            self.intake = _BEYOND_BOUNDS if beyond_bounds else Intake.REST
         self._receiving.stop_pausing()
-        self._is_unbounded = beyond_bounds
         if beyond_bounds:
             self.admit_all()
 
@@ -174,23 +190,23 @@ class Ingress(UListener):
         return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        if self.closed:
+        if self.intake is _CLOSED:
             self._reject_late(batch)
             return
         self.stats.received += len(batch)
         self._take(batch)
-        if self._takes_rest:
-            if self._is_unbounded and self.backlog:
+        if self.backlog:
+            if self.intake is _OPEN:
+                self._receiving.backlog_changed(self.backlog)
+            elif self.intake is _BEYOND_BOUNDS:
                 self.admit_all()
-        elif self.backlog:
-            self._receiving.backlog_changed(self.backlog)
         self._pump.send()
         if len(batch) >= _MANY and self._egress is not None:
             self._receiving.pace(self._egress)
 
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport gives to no listener, and report them to their senders."""
-        if self.closed:
+        if self.intake is _CLOSED:
             self._reject_late([each.received for each in batch])
             return
         self.stats.received += len(batch)
