@@ -5,6 +5,7 @@ Every outcome goes to the settler. The content of messages does not matter here.
 
 import logging
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final
 
 from streamer.backoff import wait_s
@@ -50,6 +51,21 @@ _FULL_S = 1.0  # so long without room for unconfirmed messages is worth a word
 _READ_RETRY_S = 1.0  # for a journal that could not be read
 
 
+class Sending(Enum):
+    """Whether an egress sends."""
+
+    IDLE = "idle"  # with the next pump
+    PUMPING = "pumping"  # now
+    DEFERRED = "deferred"  # from the next tick on: very many messages have expired in this one
+    SUSPENDED = "suspended"  # once there is another transport
+
+
+_IDLE: Final = Sending.IDLE  # an enumeration looks its members up slowly
+_PUMPING: Final = Sending.PUMPING
+_DEFERRED: Final = Sending.DEFERRED
+_SUSPENDED: Final = Sending.SUSPENDED
+
+
 class Egress:
     """All lanes that lead to one endpoint, and the window of unconfirmed sends. It owns the lanes of its queues."""
 
@@ -79,14 +95,13 @@ class Egress:
         self._ready = ReadyLanes()
         self._backing_off = BackingOff()
         self._absent = AbsentLanes(transport, settler, store, clock, self)
-        self._pumping = self._is_suspended = False
-        self._has_expired_many = False  # in this tick, and there are more: the next one goes on
+        self.sending: Sending = _IDLE
         self.flight = InFlight()
-        self._is_full = False  # ready lanes wait for room in the window
-        self._distrusted = False  # the transport has failed in the middle of a batch
+        self._is_window_full = False  # and ready lanes wait for room in it
+        self._has_transport_failed = False  # in the middle of a batch
         self._over_quota: set[Lane] = set()
         self._full_since_s: float | None = None  # there is no room for unconfirmed messages
-        self._is_full_logged = False
+        self._is_full_reported = False
         self._pump = pump
         pump.add_egress(self)
 
@@ -107,7 +122,7 @@ class Egress:
     @property
     def waiting_for_window(self) -> int:
         """How many messages wait because the window is full; 0 if nothing moves, or if they are of several classes."""
-        goes_on = self._is_full and not self._is_suspended and self.transport.state is LinkState.UP
+        goes_on = self._is_window_full and self.sending is not _SUSPENDED and self.transport.state is LinkState.UP
         if not goes_on or self.flight.is_contested(self._clock.monotonic_s()):
             return 0
         return sum([queue.messages - queue.held.messages for queue in self.queues]) - self.in_flight
@@ -240,7 +255,7 @@ class Egress:
     def _settle_answered(self, delivery: Delivery) -> None:
         delivery.lane.drop(delivery)
         self._settler.delivered((delivery,))
-        self._pump.settled(self, self._pumping)
+        self._pump.settled(self, self.sending is _PUMPING)
 
     def _refill_some(self, now_ms: int) -> list[Lane]:
         """Refill lanes whose next messages are packed, and return them; not too many at a time."""
@@ -254,22 +269,21 @@ class Egress:
 
     def pump(self, now_ms: int) -> None:
         """Send what may be sent now."""
-        if self._pumping or self._is_suspended or self._has_expired_many or self.transport.state is not LinkState.UP:
+        if self.sending is not _IDLE or self._pump.is_suspended or self.transport.state is not LinkState.UP:
             return
-        if self._pump.is_suspended:
-            return
-        self._pumping = True
+        self.sending = _PUMPING
         try:
             if self._absent.settle_unheard():
                 self._pump.settled(self)
             while self._send_some(now_ms):
                 pass
         finally:
-            self._pumping = False
+            if self.sending is _PUMPING:
+                self.sending = _IDLE
 
     def suspend(self) -> None:
         """Send nothing until there is another transport."""
-        self._is_suspended = True
+        self.sending = _SUSPENDED
 
     def use_transport(self, transport: UTransport, store: UnconfirmedStore | None) -> None:
         """Go on with another transport, which is not started yet. What is unconfirmed is sent again.
@@ -282,18 +296,19 @@ class Egress:
         self.store = store
         self.transport = transport
         self.flight.forget_times()
-        self._distrusted = self._is_suspended = False
+        self._has_transport_failed = False
+        self.sending = _IDLE
         self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
         """Send as much as the windows allow; returns whether to go on: messages were taken, and not many had expired."""
         if self._ready.is_empty:
-            self._is_full = False
+            self._is_window_full = False
             return False
         now_s = self._clock.monotonic_s()
         out, expired = self._collect(now_ms, now_s)
         taken = len(out) + len(expired)
-        self._has_expired_many = len(expired) >= EXPIRED_MESSAGES_PER_TICK and not self._ready.is_empty
+        has_expired_many = len(expired) >= EXPIRED_MESSAGES_PER_TICK and not self._ready.is_empty
         for delivery in expired:
             self._expire(delivery)
         if self._custody.payloads.spilled:
@@ -302,7 +317,9 @@ class Egress:
             self._pump.settled(self)
         if out:
             self._submit(out, now_s)
-        return taken > 0 and not self._has_expired_many
+        if has_expired_many:
+            self.sending = _DEFERRED
+        return taken > 0 and not has_expired_many
 
     def _collect(self, now_ms: int, now_s: float) -> tuple[list[Delivery], list[Delivery]]:
         most = min(self.window, self.transport.capacity)
@@ -333,7 +350,7 @@ class Egress:
             if lane.highest_class > floor and lane.is_opening:
                 floor = lane.highest_class
         self.in_flight += len(out)
-        self._is_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
+        self._is_window_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
@@ -359,12 +376,12 @@ class Egress:
             self.transport.submit(out, self.on_done)
         except Exception as exc:  # a bug in a plugin costs its messages an attempt, and must not end the daemon
             logger.exception("submit_failed endpoint=%s messages=%d", self.name, len(out))
-            self._distrusted = True
+            self._has_transport_failed = True
             self.on_done(out, RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}"))
 
     def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unconfirmed | None) -> None:
         """The transport's result for submitted deliveries; it is the same for all those of one call."""
-        if self._distrusted:  # it may report what it had taken before it failed a second time
+        if self._has_transport_failed:  # it may report what it had taken before it failed a second time
             deliveries = [delivery for delivery in deliveries if delivery.state is IN_FLIGHT]
         if deliveries and error is None and self.transport.confirms_in_order:
             self.flight.confirmed_after(self._clock.monotonic_s() - deliveries[-1].sent_s)
@@ -383,7 +400,7 @@ class Egress:
         else:
             for delivery in deliveries:
                 self._refused(delivery, error)
-        self._pump.settled(self, self._pumping)
+        self._pump.settled(self, self.sending is _PUMPING)
         if self.flight.has_waiters and self.waiting_for_window <= FEW_WAITING_MESSAGES:
             self.flight.call_waiters()
 
@@ -451,7 +468,8 @@ class Egress:
 
     def tick(self, now_s: float, now_ms: int) -> None:
         """Called by the clock: ends back-offs and waits for rates, expires messages, confirms by waiting; then sends."""
-        self._has_expired_many = False
+        if self.sending is _DEFERRED:
+            self.sending = _IDLE
         self._ready.wake(now_s)
         for lane in self._backing_off.release(now_s):
             self.refill(lane)
@@ -486,8 +504,8 @@ class Egress:
             self._full_since_s = None
         elif self._full_since_s is None:
             self._full_since_s = now_s
-        if (is_full := bool(self.problems())) is not self._is_full_logged:
-            self._is_full_logged = is_full
+        if (is_full := bool(self.problems())) is not self._is_full_reported:
+            self._is_full_reported = is_full
             state = (f"room for unconfirmed messages {self.name}", is_full)
             if is_full:
                 text = "unconfirmed_full endpoint=%s bytes=%d max_bytes=%d"

@@ -81,7 +81,7 @@ class Ingress(UListener):
         self.custody = custody
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self._pump = pump
-        self.intake = _OPEN
+        self.intake: Intake = _OPEN
         self._has_table = False  # a reload adds an endpoint some time before its table is used
         self._egress: Egress | None = None  # where the last message went
         self._request_answered = request_answered

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
+from streamer.delivery.egress import Sending
 from streamer.delivery.ingress import Intake
 from streamer.transports.base import LinkState, ListenerOptions, Presence
 from streamer.transports.claims import Claim
@@ -254,7 +255,7 @@ async def test_a_changed_endpoint_receives_until_what_it_sent_is_confirmed() -> 
         harness.arrive("cloud", *orders(harness, 1))
         new = harness.other_transport("vehicle")
         reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
-        await until(lambda: harness.router.egresses["vehicle"]._is_suspended, "the drain")
+        await until(lambda: harness.router.egresses["vehicle"].sending is Sending.SUSPENDED, "the drain")
         up = harness.notify(b"up", source=SPEED)
         old.inject(MemoryReceived(up))
         assert harness.sent("cloud") == [up]
