@@ -1,11 +1,11 @@
-"""The wall clock for TTLs, and the monotonic one for everything that waits. Passed in, so that tests control them."""
+"""The wall clock, for TTLs, and the monotonic clock, for waiting. They are passed in, so that tests control them."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What everything that needs the time is given."""
+    """The interface of both clocks."""
 
     def wall_ms(self) -> int:
         """Unix milliseconds."""

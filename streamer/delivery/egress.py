@@ -1,6 +1,6 @@
 """The way out through one endpoint: serves ready lanes by priority class, keeps the window, handles the transport's results.
 
-Every outcome goes to the settler. The content of messages does not matter here.
+Every outcome goes to the settler. Nothing here depends on the content of messages.
 """
 
 import logging
@@ -44,11 +44,11 @@ from streamer.uprotocol.status import UCode
 logger = logging.getLogger("ustreamer.egress")
 
 _UNCONFIRMED: Final = UNCONFIRMED
-_QUANTUM: Final = 64  # a lane's turn: long enough to make batches, short enough that many flows share a window
-_REFILLS = 64  # lanes that are refilled from batches per tick, beside those that are refilled as they send
-_LAST_TRY_S = 2.0  # before what has returned often is sent once more
-_FULL_S = 1.0  # so long without room for unconfirmed messages is worth a word
-_READ_RETRY_S = 1.0  # for a journal that could not be read
+_QUANTUM: Final = 64  # messages of one lane in a row: enough for batches, and few enough that many flows share a window
+_REFILLS = 64  # lanes that are refilled from batches per tick, in addition to those that are refilled as they send
+_LAST_TRY_S = 2.0  # before messages that have returned often are sent for the last time
+_FULL_S = 1.0  # without room for unconfirmed messages, before that is reported
+_READ_RETRY_S = 1.0  # after the journal could not be read
 
 
 class Sending(Enum):
@@ -81,7 +81,7 @@ class Egress:
         store: UnconfirmedStore | None = None,
         pause_rules: PauseRules | None = None,
     ) -> None:
-        """``pause_rules`` are shared: call `apply_pause_rules` after a change."""
+        """``pause_rules`` are those of all egresses: call `apply_pause_rules` after a change."""
         self.name = name
         self._clock = clock
         self.transport = transport
@@ -100,13 +100,13 @@ class Egress:
         self._is_window_full = False  # and ready lanes wait for room in it
         self._has_transport_failed = False  # in the middle of a batch
         self._over_quota: set[Lane] = set()
-        self._full_since_s: float | None = None  # there is no room for unconfirmed messages
+        self._full_since_s: float | None = None  # since when there is no room for unconfirmed messages
         self._is_full_reported = False
         self._pump = pump
         pump.add_egress(self)
 
     def problems(self) -> list[str]:
-        """What keeps messages from being sent although the link is up, one sentence each."""
+        """Return what keeps messages from being sent although the link is up, one sentence each."""
         store = self.store
         if store is None or self._full_since_s is None or self._clock.monotonic_s() - self._full_since_s < _FULL_S:
             return []
@@ -116,12 +116,12 @@ class Egress:
         ]
 
     def unsettled(self) -> int:
-        """How many deliveries have no outcome yet."""
+        """Return how many deliveries have no outcome yet."""
         return sum(queue.messages + queue.unconfirmed for queue in self.queues)
 
     @property
     def waiting_for_window(self) -> int:
-        """How many messages wait because the window is full; 0 if nothing moves, or if they are of several classes."""
+        """How many messages wait because the window is full; 0 if none is sent, or if they have several priority classes."""
         goes_on = self._is_window_full and self.sending is not _SUSPENDED and self.transport.state is LinkState.UP
         if not goes_on or self.flight.is_contested(self._clock.monotonic_s()):
             return 0
@@ -142,30 +142,30 @@ class Egress:
     # -- as the owner of lanes (`LaneOwner`)
 
     def lane_added(self, lane: Lane) -> None:
-        """A queue has a new lane."""
+        """Watch a lane that a queue has created, and hold it if it is paused."""
         if lane.queue.may_pause and self.pause_rules.rule_for(*lane.key):
             self.hold(lane, Hold.PAUSED)
         self._absent.watch(lane)
 
     def lane_retired(self, lane: Lane) -> None:
-        """A queue has removed an idle lane."""
+        """Forget a lane that a queue has removed because it was idle."""
         self._over_quota.discard(lane)
         self._absent.forget(lane)
 
     def queued(self, lane: Lane) -> None:
-        """A delivery was put into a lane: send it with the next turn of the pump."""
+        """Have the pump send a delivery that was put into a lane."""
         self.mark_ready(lane)
         self._pump.mark(self)
 
     def give_up(self, delivery: Delivery, failure: Failure) -> None:
-        """End a message that waits in a lane: there is no room for it."""
+        """Settle a delivery that waits in a lane, because there is no room for it."""
         delivery.lane.drop(delivery)
         self._settler.give_up(delivery, failure)
 
     # -- holding lanes
 
     def apply_pause_rules(self) -> None:
-        """The rules have changed: hold the lanes that they match now, release the others."""
+        """Hold the lanes that the pause rules match now, and release the others."""
         goes_on = False
         for lane in [lane for queue in self.queues if queue.may_pause for lane in queue.lanes.values()]:
             if self.pause_rules.rule_for(*lane.key):
@@ -190,7 +190,7 @@ class Egress:
                 self.mark_ready(lane)
 
     def mark_ready(self, lane: Lane) -> None:
-        """List a lane as ready, if it has something that may be sent."""
+        """Have a lane served, if it has a message that may be sent; settle its messages if nobody listens to them."""
         if not self._ready.mark_ready(lane) and lane.is_for_nobody:
             self._absent.unheard(lane)
 
@@ -201,25 +201,25 @@ class Egress:
         lane.set_hold(lane.hold | why)
 
     def release_hold(self, lane: Lane, why: Hold) -> None:
-        """Remove a reason; with the last one the lane may send."""
+        """Remove one reason to hold a lane. Without any, it may send."""
         lane.set_hold(lane.hold & ~why)
         self.mark_ready(lane)
 
     # -- redelivery
 
     def node_changed(self, is_there: bool) -> None:
-        """A node of the far network was lost, or has joined."""
+        """Redeliver the messages that a lost node may have missed, once a node has joined (``is_there``)."""
         if self.store is not None and is_there:
             self.store.node_came()
             for lane in self._refill_some(self._clock.wall_ms()):
                 self.wait_before_last_try(lane)
             self.pump(self._clock.wall_ms())
         elif self.store is not None:
-            self.confirm_arrived()  # the lost node is still a witness
+            self.confirm_arrived()  # the lost node's link still proves what arrived
             self.store.node_lost(self._clock.monotonic_s())
 
     def refill(self, lane: Lane) -> None:
-        """Unpack a lane's next messages from their batch, if they are in one. If they cannot be read now, the lane waits."""
+        """Unpack a lane's next messages from their batch, if they are in one. If it cannot be read now, it waits."""
         if lane.redeliveries:
             try:
                 self.unpack(lane)
@@ -228,7 +228,10 @@ class Egress:
                 self._back_off(lane, _READ_RETRY_S)
 
     def unpack(self, lane: Lane, whole: bool = False) -> None:
-        """Unpack a lane's next messages from their batch, or all of them. Raises `JournalError`: call again."""
+        """Unpack a lane's next messages from their batch, or all of them (``whole``).
+
+        Raises `JournalError` if the batch cannot be read now: call again later.
+        """
         store = self.store
         assert store is not None
         for summary in store.refill(lane, whole):
@@ -238,9 +241,9 @@ class Egress:
                 self._settle_answered(delivery)
 
     def wait_before_last_try(self, lane: Lane) -> None:
-        """Hold a lane that has just got its messages back, if it is for the last time.
+        """Hold a lane for `_LAST_TRY_S` if its returned messages can be sent only once more.
 
-        One loss can have several signs, one after the other, and what is sent in between is lost as well.
+        One loss can have several signs, one after the other, and messages that are sent in between are lost as well.
         """
         oldest = lane.oldest()
         is_bounded = self.store is not None and self.store.unconfirmed_s > 0
@@ -258,7 +261,7 @@ class Egress:
         self._pump.settled(self, self.sending is _PUMPING)
 
     def _refill_some(self, now_ms: int) -> list[Lane]:
-        """Refill lanes whose next messages are packed, and return them; not too many at a time."""
+        """Refill lanes whose next messages are packed, `_REFILLS` at most, and return them."""
         lanes = [] if self.store is None else self.store.lanes_in_need(now_ms)[:_REFILLS]
         for lane in lanes:
             self.refill(lane)
@@ -268,7 +271,7 @@ class Egress:
     # -- sending
 
     def pump(self, now_ms: int) -> None:
-        """Send what may be sent now."""
+        """Send the messages that may be sent now."""
         if self.sending is not _IDLE or self._pump.is_suspended or self.transport.state is not LinkState.UP:
             return
         self.sending = _PUMPING
@@ -282,13 +285,13 @@ class Egress:
                 self.sending = _IDLE
 
     def suspend(self) -> None:
-        """Send nothing until there is another transport."""
+        """Send nothing before `use_transport`."""
         self.sending = _SUSPENDED
 
     def use_transport(self, transport: UTransport, store: UnconfirmedStore | None) -> None:
-        """Go on with another transport, which is not started yet. What is unconfirmed is sent again.
+        """Go on with another transport, which is not started yet, and redeliver all unconfirmed messages.
 
-        ``store`` is the same as before if there was one: what is in it must not be lost.
+        If there was a store, ``store`` has to be the same: its messages must not be lost.
         """
         if self.store is not None:
             self.store.give_back(self._clock.monotonic_s())
@@ -301,7 +304,7 @@ class Egress:
         self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
-        """Send as much as the windows allow; returns whether to go on: messages were taken, and not many had expired."""
+        """Send as much as the windows allow; return whether to go on: messages were taken, and few of them had expired."""
         if self._ready.is_empty:
             self._is_window_full = False
             return False
@@ -354,7 +357,10 @@ class Egress:
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
-        """Fetch payloads that are only in the journal. Damaged ones fail; those that cannot be read *now* wait."""
+        """Load payloads that are only in the journal; return the deliveries that can be sent.
+
+        A delivery whose payload is damaged fails; one that cannot be read *now* returns to its lane, which backs off.
+        """
         loaded, lost, later = self._custody.payloads.load_all(out)
         self.in_flight -= len(lost) + len(later)
         for delivery in lost:
@@ -380,8 +386,8 @@ class Egress:
             self.on_done(out, RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}"))
 
     def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unconfirmed | None) -> None:
-        """The transport's result for submitted deliveries; it is the same for all those of one call."""
-        if self._has_transport_failed:  # it may report what it had taken before it failed a second time
+        """Handle the transport's result for submitted deliveries, the same for all deliveries of one call."""
+        if self._has_transport_failed:  # it may report again what it took before it failed
             deliveries = [delivery for delivery in deliveries if delivery.state is IN_FLIGHT]
         if deliveries and error is None and self.transport.confirms_in_order:
             self.flight.confirmed_after(self._clock.monotonic_s() - deliveries[-1].sent_s)
@@ -405,9 +411,9 @@ class Egress:
             self.flight.call_waiters()
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
-        """Pack deliveries that were sent and will not be confirmed. Those sent before the last receiver was lost return.
+        """Pack deliveries that were sent and will not be confirmed.
 
-        But not for ever: see `MAX_RETURNS`.
+        Those sent before the last receiver was lost return to their lane, `MAX_RETURNS` times at most.
         """
         left: list[Delivery] = []
         for delivery in deliveries:
@@ -427,7 +433,10 @@ class Egress:
         self._settler.unconfirmed(left, store)
 
     def _lost(self, deliveries: Sequence[Delivery], may_have_arrived: bool) -> None:
-        """The link was lost. What may have arrived returns as often as what is unconfirmed, everything else for ever."""
+        """Return deliveries to their lanes after the link was lost.
+
+        A message that may have arrived returns `MAX_RETURNS` times at most, any other without a limit.
+        """
         if may_have_arrived and self.store is not None and self.store.unconfirmed_s:
             self._unconfirmed([each for each in deliveries if each.returns >= MAX_RETURNS], self.store)
             deliveries = [each for each in deliveries if each.returns < MAX_RETURNS]
@@ -440,7 +449,7 @@ class Egress:
                 self.wait_before_last_try(lane)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
-        """A lost link does not count as an attempt: everything returns to its place and waits."""
+        """Return deliveries in flight to their places in their lanes, without counting an attempt."""
         for delivery in reversed(deliveries):
             lane = delivery.lane
             lane.returned()
@@ -467,7 +476,7 @@ class Egress:
         self._backing_off.hold(lane, self._clock.monotonic_s() + for_s)
 
     def tick(self, now_s: float, now_ms: int) -> None:
-        """Called by the clock: ends back-offs and waits for rates, expires messages, confirms by waiting; then sends."""
+        """End back-offs and waits for rates, settle expired and confirmed messages, then send; called regularly."""
         if self.sending is _DEFERRED:
             self.sending = _IDLE
         self._ready.wake(now_s)
@@ -492,7 +501,7 @@ class Egress:
         self.pump(now_ms)
 
     def _apply_quotas(self, store: UnconfirmedStore, now_s: float) -> None:
-        """Hold the lanes that have used up their quota of unconfirmed bytes, and say so if there is no room at all."""
+        """Hold the lanes that have used up their quota of unconfirmed bytes, and report if there is no room at all."""
         before, self._over_quota = self._over_quota, store.over_quota()
         for lane in self._over_quota - before:
             self._settler.log.held(lane, TOO_MUCH_UNCONFIRMED)
@@ -514,7 +523,7 @@ class Egress:
                 logger.info("unconfirmed_has_room endpoint=%s", self.name, extra={"state": state})
 
     def confirm_arrived(self) -> None:
-        """Settle what was sent without a confirmation, and has arrived by what the network says now."""
+        """Settle unconfirmed messages that have arrived, by the evidence that the network has now."""
         if self.store is not None:
             now_s = self._clock.monotonic_s()
             for lane, summary in self.store.take_arrived(now_s, self.transport.arrived_until_s(now_s)):

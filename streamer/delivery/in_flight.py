@@ -1,10 +1,10 @@
 """Bounds the messages in flight to a destination that confirms in order: enough to keep it busy, and not many more.
 
-Further ones would only wait at the destination, where nothing urgent can overtake them, and so long that the journal has to
-store them as well. How many are enough depends on the round trip to the destination, for which the shortest confirmation
-time of late is taken: a near destination is busy with a few, one behind a slow network needs the whole window.
+Further messages would only wait at the destination, where nothing urgent can overtake them, and so long that the journal has
+to store them as well. How many are enough depends on the round trip, which is estimated by the shortest confirmation time of
+the last `ROUND_TRIP_MEMORY_S`: a few keep a near destination busy, one behind a slow network needs the whole window.
 
-A turn of the event loop that sends one message costs nearly as much as one that sends many. So nothing is sent before a
+A cycle of the event loop that sends one message costs nearly as much as one that sends many. So nothing is sent before a
 quarter of the window is free.
 """
 
@@ -16,18 +16,18 @@ CONTESTED_MESSAGES: Final = 16
 """`LEAST_MESSAGES` while messages of different priority classes wait."""
 
 MESSAGES_PER_S: Final = 20_000.0
-"""How many messages a second have to fit into the window, beyond `LEAST_MESSAGES`, however far the destination is."""
+"""The rate, in messages/s, that the window allows beyond `LEAST_MESSAGES`, however long the round trip is."""
 
 FEW_WAITING_MESSAGES: Final = 16
-"""At or below this number of waiting messages, `InFlight.call_waiters` is called."""
+"""At or below this number of waiting messages, the egress calls `InFlight.call_waiters`."""
 
-ROUND_TRIP_MEMORY_S: Final = 10.0  # how long a time counts at least, and twice as long at most
+ROUND_TRIP_MEMORY_S: Final = 10.0  # a measured time counts for at least so long, and at most twice as long
 _CONTESTED_S: Final = 1.0
-_LONG_S: Final = 10.0  # a time for which every window is too small
+_LONG_S: Final = 10.0  # not measured: longer than any window needs
 
 
 class InFlight:
-    """One more bound on the window of an egress, beside those of the configuration and the transport."""
+    """A bound on the window of one egress, in addition to those of the configuration and the transport."""
 
     __slots__ = ("_contested_until_s", "_on_few", "_period_start_s", "_previous_shortest_s", "_shortest_s")
 
@@ -38,24 +38,24 @@ class InFlight:
         self._on_few: dict[Callable[[], None], None] = {}
 
     def confirmed_after(self, seconds: float) -> None:
-        """A message was confirmed so long after it was sent."""
+        """Record that a message was confirmed ``seconds`` after it was sent."""
         if seconds < self._shortest_s:
             self._shortest_s = seconds
 
     def forget_times(self) -> None:
-        """The destination is another one from now on: its round trip is measured anew."""
+        """Forget the measured times, because the destination is another one from now on."""
         self._shortest_s = self._previous_shortest_s = _LONG_S
 
     def contested(self, now_s: float) -> None:
-        """Messages of a lower class wait while one of a higher class is sent, or the other way round."""
+        """Record that messages of several priority classes wait."""
         self._contested_until_s = now_s + _CONTESTED_S
 
     def is_contested(self, now_s: float) -> bool:
-        """Whether messages of several classes have waited lately."""
+        """Whether messages of several priority classes waited within the last second."""
         return now_s < self._contested_until_s
 
     def room(self, in_flight: int, most: int, now_s: float) -> int:
-        """How many more messages may be sent. ``most``: the window by configuration and transport."""
+        """Return how many more messages may be sent. ``most`` is the window that configuration and transport allow."""
         if now_s - self._period_start_s >= ROUND_TRIP_MEMORY_S:
             self._previous_shortest_s, self._shortest_s, self._period_start_s = self._shortest_s, _LONG_S, now_s
         shortest_s = min(self._shortest_s, self._previous_shortest_s)
@@ -64,23 +64,23 @@ class InFlight:
         room = window - in_flight
         return room if in_flight == 0 or 4 * room >= window else 0
 
-    # -- those who wait until few messages do
+    # -- calls for when few messages wait
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody is to be told by `call_waiters`."""
+        """Whether `call_waiters` has anything to call."""
         return bool(self._on_few)
 
     def call_when_few_wait(self, call: Callable[[], None]) -> None:
-        """Call a function once, when few messages wait."""
+        """Have `call_waiters` call a function, once."""
         self._on_few[call] = None
 
     def cancel_call(self, call: Callable[[], None]) -> None:
-        """Do not call it."""
+        """Cancel a call that `call_when_few_wait` has asked for."""
         self._on_few.pop(call, None)
 
     def call_waiters(self) -> None:
-        """Few messages wait."""
+        """Call the registered functions, because few messages wait now."""
         calls, self._on_few = self._on_few, {}
         for call in calls:
             call()

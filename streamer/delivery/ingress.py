@@ -1,6 +1,7 @@
-"""The way in through one endpoint: checks what a transport hands over and puts it into lanes.
+"""The way in through one endpoint: checks received messages and puts them into lanes.
 
-Per batch it reads the clocks and sends; per flow it asks `resolve` for the decision; the rest is per message.
+Per batch it reads the clocks and lets the egresses send; per flow it asks `resolve` for the decision; the rest is done per
+message.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,18 +32,18 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
-# With a backlog beyond it messages are rejected: only those that came without a window (MQTT QoS 0) get that far.
+# Beyond this backlog messages are rejected. Only messages without a source's window (MQTT QoS 0) get that far.
 _MAX_BACKLOG_MESSAGES = 65_536
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
-_MANY = 16  # a batch that may be part of a flood
+_MANY = 16  # messages of a batch that may come from a source faster than its destination
 
 
 class Intake(Enum):
     """What an ingress does with messages that arrive."""
 
     OPEN = "open"
-    REST = "rest"  # takes them, without asking the transport to pause, because it has stopped receiving
-    REST_BEYOND_BOUNDS = "rest_beyond_bounds"  # the same, and none waits in the backlog, because the journal has room
+    REST = "rest"  # takes the last ones, without pausing the transport
+    REST_BEYOND_BOUNDS = "rest_beyond_bounds"  # the same, but none waits in the backlog: the journal has room
     CLOSED = "closed"  # accepts none
 
 
@@ -52,7 +53,7 @@ _CLOSED: Final = Intake.CLOSED
 
 
 class Ingress(UListener):
-    """Takes what one endpoint's transport receives. ``unrouted`` is the account of messages that no route takes."""
+    """Takes the messages that one endpoint receives. ``unrouted`` is the account of those that no route takes."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Ingress(UListener):
         tokens: Tokens | None = None,
         request_answered: Callable[[Attributes], None] = lambda response: None,
     ) -> None:
-        """``request_answered`` is told every Response, before it is known whether there is room for it."""
+        """``request_answered`` is called with every Response, before it is known whether there is room for it."""
         self.name = name
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
@@ -82,26 +83,29 @@ class Ingress(UListener):
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self._pump = pump
         self.intake: Intake = _OPEN
-        self._has_table = False  # a reload adds an endpoint some time before its table is used
+        self._has_table = False  # a reload adds an endpoint before it uses the new table
         self._egress: Egress | None = None  # where the last message went
         self._request_answered = request_answered
         self._expired = 0  # in the backlog, since the last tick
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
-        """Take a new routing table, with the queue and egress of each route by name."""
+        """Use a new routing table, with the queue and egress of each route by name, and decide on the backlog again."""
         self._resolver.use(table, queues)
         self._has_table = True
         self._egress = None  # it may be gone
         self._decide_anew(self.backlog.take_all())
 
     def interest_changed(self, topics: Iterable[UUri]) -> None:
-        """The interest in these topics has changed. What waits for a queue in which it still belongs goes on waiting."""
+        """Decide again on messages of topics in which the interest has changed.
+
+        Backlogged messages whose queue is still one of their targets go on waiting.
+        """
         self._resolver.forget(topics := set(topics))
         sources = None if any(topic.has_wildcard for topic in topics) else topics
         self._decide_anew(self.backlog.take_if(sources, self._resolver.leads_elsewhere))
 
     def _decide_anew(self, waiting: list[Received]) -> None:
-        """What waits in the backlog may belong into another queue now: else newer messages would enter that before it."""
+        """Decide again on messages from the backlog, before newer ones enter the queues that they belong into now."""
         if waiting:
             self._take(waiting, is_backlog=True)
             self._receiving.backlog_changed(self.backlog)
@@ -112,21 +116,21 @@ class Ingress(UListener):
     def close(self) -> None:
         """Accept and acknowledge nothing that arrives from now on. The backlog may still enter.
 
-        Messages that their source does not keep are rejected; our services send theirs again after a restart.
+        Messages whose source does not retransmit are rejected; the streamer's services send theirs again after a restart.
         """
         self.intake = _CLOSED
         self._receiving.close()
         self.misrouted.give_up()
 
     def reopen(self, transport: UTransport) -> None:
-        """The opposite of `close` and `take_rest`: another transport receives from now on."""
+        """Receive normally from another transport, after `close` or `take_rest`."""
         self._receiving.open(transport)
         self.intake = _OPEN
 
     def take_rest(self, beyond_bounds: bool) -> None:
-        """Take all that still arrives: the transport is not asked to pause any more.
+        """Take everything that still arrives, without pausing the transport.
 
-        ``beyond_bounds``: messages that their source does not keep enter at once, without a backlog: the journal has room.
+        ``beyond_bounds``: messages whose source does not retransmit enter their queues at once: the journal has room.
         """
         if self.intake is not _CLOSED:
             self.intake = _BEYOND_BOUNDS if beyond_bounds else Intake.REST
@@ -135,14 +139,14 @@ class Ingress(UListener):
             self.admit_all()
 
     def give_up(self, failure: Failure) -> int:
-        """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
+        """Reject the backlogged messages whose source does not retransmit; return their number."""
         lost = self.backlog.remove(lambda received: not received.source_retransmits)
         for received, _ in lost:
             self._reject(received, self._resolver.resolve(received.message.attributes), failure)
         return len(lost)
 
     def _reject(self, received: Received, resolved: Resolved, failure: Failure) -> None:
-        """A message enters none of its routes: count it as rejected on each."""
+        """Reject a message on each of its routes."""
         if resolved.failure is not None:  # its route was removed meanwhile
             self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
             return
@@ -151,7 +155,10 @@ class Ingress(UListener):
             self._settler.reject(received, leg.queue, failure, leg.attributes.sink)
 
     def admit_all(self) -> None:
-        """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
+        """Put backlogged messages whose source does not retransmit into lanes, whatever the bounds say.
+
+        For a stop with a journal, which has room for them.
+        """
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         for received, _ in self.backlog.remove(lambda received: not received.source_retransmits):
             resolved = self._resolver.resolve(received.message.attributes)
@@ -162,10 +169,10 @@ class Ingress(UListener):
             self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage, route: str, target: str, sink: str) -> refusals.Admission | Failure:
-        """Take the message of a dead letter as if it arrived now, whether its id was seen or not. A failure: it cannot.
+        """Take the message of a dead letter as if it arrived now, even if its id was seen.
 
-        It goes where it failed, to ``route`` or at least to the endpoint ``target`` and there to ``sink``, if it would go
-        there today: others have had it.
+        It goes only where it failed: over ``route`` or else to the endpoint ``target``, and there to ``sink``, if it would
+        go there today. Return a `Failure` if it cannot be sent.
         """
         if not self._has_table:
             return refusals.Admission.LATER
@@ -205,7 +212,7 @@ class Ingress(UListener):
             self._receiving.pace(self._egress)
 
     def refuse(self, batch: Sequence[Refused]) -> None:
-        """Settle messages that the transport gives to no listener, and report them to their senders."""
+        """Settle messages that the transport cannot hand over, and report them to their senders."""
         if self.intake is _CLOSED:
             self._reject_late([each.received for each in batch])
             return
@@ -233,18 +240,21 @@ class Ingress(UListener):
 
     @property
     def has_backlog(self) -> bool:
-        """Whether messages wait because a queue is full."""
+        """Whether messages wait outside full queues."""
         return len(self.backlog) > 0
 
     def admit_backlog(self) -> None:
-        """There may be room now: admit the backlog, in order, as far as it fits. Many that have expired wait for a tick."""
+        """Put backlogged messages into queues that have room now, in order.
+
+        Ends early once `EXPIRED_MESSAGES_PER_TICK` of them have expired since the last tick.
+        """
         for queue in self.backlog.queues():
             if self._expired < EXPIRED_MESSAGES_PER_TICK:
                 self._take(self.backlog.take(queue), is_backlog=True)
         self._receiving.backlog_changed(self.backlog)
 
     def expire_backlog(self) -> bool:
-        """Settle what expired in the backlog, so that whoever sent a Request is told in time; whether there may be more."""
+        """Settle expired messages of the backlog; return whether there may be more of them."""
         now_ms = self._clock.wall_ms()
         expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_MESSAGES_PER_TICK)
         for received, _ in expired:
@@ -253,7 +263,7 @@ class Ingress(UListener):
         return len(expired) >= EXPIRED_MESSAGES_PER_TICK
 
     def tick(self, now_s: float) -> None:
-        """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""
+        """Judge misrouted copies whose time is over, and forget old ids; called regularly."""
         self._expired = 0
         self._seen.rotate(now_s)
         self.misrouted.expire(now_s)
@@ -267,7 +277,7 @@ class Ingress(UListener):
             attributes = message.attributes
             resolved = resolver.decided(attributes)
             if resolved.failure is not None:
-                if resolved.is_misrouted and not is_backlog:  # what waited here came from where its source lived then
+                if resolved.is_misrouted and not is_backlog:  # in the backlog, it came from where its source lived then
                     self.misrouted.take(received, resolved.failure, now_s)
                 else:
                     self._turn_away(received, resolved.failure)
@@ -289,7 +299,7 @@ class Ingress(UListener):
                 self._enter(received, resolved, now_s, now_ms)
 
     def _turn_away(self, received: Received, failure: Failure) -> None:
-        """Settle a message that no route takes. It is reported once per endpoint; its id does not count as seen."""
+        """Settle a message that no route takes. It is reported once per endpoint, and its id does not count as seen."""
         seen, message, key = self._seen, received.message, key_of(received.message)
         if failure.is_reported:
             if key in seen or seen.is_copy(message):
@@ -301,7 +311,7 @@ class Ingress(UListener):
             seen.remember_pending(key + self._scope, received)
             if failure.code is not UCode.UNAUTHENTICATED:
                 seen.remember_arrival(message)
-        elif seen.young.get(key) or seen.old.get(key):  # a copy of it is in flight, and not settled
+        elif seen.young.get(key) or seen.old.get(key):  # a copy of it has no outcome yet
             self._seen_before(key, received)
             return
         self._settler.turn_away(received, self.name, self.unrouted, failure)
@@ -311,7 +321,7 @@ class Ingress(UListener):
         received.release()
 
     def _seen_before(self, key: bytes, received: Received) -> None:
-        """Settle a second copy as a duplicate. It is acknowledged together with the first, once that is settled."""
+        """Settle a second copy as a duplicate. It is acknowledged together with the first one."""
         first = self._seen.young.get(key) or self._seen.old.get(key)
         self._settler.duplicate(received, self.name, self.unrouted)
         if first is None:
@@ -320,7 +330,7 @@ class Ingress(UListener):
             first.attach(received)
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
-        """Whether every leg can take the message. If not, it is put into the backlog or rejected here."""
+        """Return whether all queues of the legs have room; if not, put the message into the backlog, or reject it."""
         size, backlog = received.message.size, self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
@@ -350,14 +360,14 @@ class Ingress(UListener):
             self._count_duplicate(earlier)
 
     def _is_overrun(self, received: Received) -> bool:
-        """Whether the backlog is full. A source that has a window, or was not yet asked to pause, may fill it further."""
+        """Whether the backlog is full. Its bound in bytes only counts for sources that were paused and do not retransmit."""
         if len(self.backlog) >= _MAX_BACKLOG_MESSAGES:
             return True
         is_large = self.backlog.bytes >= _MAX_BACKLOG_BYTES
         return is_large and self._receiving.is_paused_by_backlog and not received.source_retransmits
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
-        """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""
+        """Put a message into its lanes. ``is_redrive``: also on routes that a copy of it has taken before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
         message, seen = received.message, self._seen
@@ -414,9 +424,9 @@ class Ingress(UListener):
             seen.remember_copies(received.key, to, is_shared)
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
-        """A copy of this Publish for another authority has taken the same route: this one counts there.
+        """Count a Publish as a duplicate on a route that its copy for another authority has taken, and release it.
 
-        It is acknowledged at once: the first copy is acknowledged by itself.
+        It does not wait for the outcome of that copy.
         """
         self._settler.duplicate(received, self.name, queue.stats, queue)
         self._seen.release(received)

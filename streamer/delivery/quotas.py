@@ -1,10 +1,10 @@
-"""How much of a route each source authority may use: its part of the queue, its rate, and its turn.
+"""How much of a route each source authority may use: its quota of the queue, and its rate.
 
-- A *group* is all messages of one source authority on one route. Groups take turns (`ReadyLanes`), so that nobody gains by
-  having many flows.
-- *Strangers* are authorities that the route's source endpoint does not list by name. Together they are one group and take
-  turns inside it, so that nobody gains by inventing authorities, as long as the honest ones are listed. The last part of the
-  queue is not for them.
+- A *source group* is all messages of one source authority on one route. Groups are served round-robin (`ReadyLanes`), so
+  that nobody gains by having many flows.
+- *Unlisted authorities* are those that the route's source endpoint does not list by name, where it lists others. Together
+  they are one group, inside which they are served round-robin, so that nobody gains by inventing authorities, as long as the
+  honest ones are listed. Their quota (``queue.strangers``) leaves the last part of the queue to the others.
 
 No event loop, no clock, no logger in here.
 """
@@ -18,9 +18,9 @@ from streamer.config.types import RateConfig
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
 
-# Source authorities with a rate of their own, per route. Further ones share one.
+# Source authorities with a rate of their own, per route. Further ones have one rate together.
 _MAX_PACES = 4096
-# The part of a queue that one authority may use if it has a rate: what it has to wait for must not hold up the others.
+# The default quota of an authority with a rate: messages that wait for the rate must not fill the queue for others.
 _RATED_QUOTA = 0.5
 
 
@@ -60,21 +60,21 @@ class SourceGroup:
         self.bytes = 0
 
     def clear(self) -> None:
-        """Remove it from the turns."""
+        """Remove the group from all lists of `ReadyLanes`."""
         self.ready.clear()
         self.listed_classes = 0
         self.parked = False
 
     def add(self, messages: int, size: int) -> None:
-        """Count what comes into the queue; negative numbers for what leaves it."""
+        """Count messages and bytes that enter the queue; negative numbers count those that leave it."""
         self.messages += messages
         self.bytes = self.bytes + size if self.messages else 0
 
 
 class Quotas:
-    """The groups of one queue. ``named``: the authorities that are no strangers; None: nobody is one.
+    """The source groups of one queue. ``named``: the listed authorities; None: there are no unlisted ones.
 
-    ``counts_usage``: groups count what they have in the queue. ``has_rates``: there is a rate.
+    ``counts_usage``: groups count what they have in the queue. ``has_quotas``, ``has_rates``: there are any.
     """
 
     def __init__(self, policy: QueuePolicy, stats: RouteStats, named: Container[str] | None) -> None:
@@ -84,7 +84,7 @@ class Quotas:
         self.use(policy, named)
 
     def use(self, policy: QueuePolicy, named: Container[str] | None) -> None:
-        """Take other bounds and names from now on; rates begin anew."""
+        """Use other bounds and listed authorities from now on; rates begin anew."""
         self._named = named
         self._bounds = policy.queue
         rate, each = policy.rate, policy.rate_per_authority
@@ -98,14 +98,14 @@ class Quotas:
         self.has_quotas = min(self._quota, self._unlisted_quota) < 1
 
     def group(self, authority: str) -> SourceGroup:
-        """The group of a source authority."""
+        """Return the group of a source authority, created if there is none."""
         group = self.groups.get(authority)
         if group is None:
             group = self.groups[authority] = SourceGroup(self, authority, self._group_of(authority))
         return group
 
     def regroup(self) -> None:
-        """Forget all turns; authorities may have become strangers or listed. The caller lists all lanes anew."""
+        """Clear all lists, after authorities may have become listed or unlisted. The caller marks all lanes ready again."""
         self._unlisted.clear()
         for group in self.groups.values():
             group.clear()
@@ -117,7 +117,10 @@ class Quotas:
     # -- rates
 
     def wait_s(self, group: SourceGroup, now_s: float) -> float:
-        """How long the rates keep a group from sending; 0 if it may. A stranger's group has the route's rate, it its own."""
+        """Return for how many seconds the rates keep a group from sending.
+
+        The rate of the route applies to groups without a parent, ``rate_per_authority`` to every group of one authority.
+        """
         wait_s = 0.0
         if self._pace is not None and group.parent is None:
             wait_s = self._pace.ready_in(now_s)
@@ -126,21 +129,21 @@ class Quotas:
         return wait_s
 
     def spend(self, group: SourceGroup, size: int, now_s: float) -> None:
-        """A group has sent a message."""
+        """Count a sent message of ``size`` bytes against the rates of a group."""
         if self._pace is not None:
             self._pace.spend(1, size)
         if self._paces is not None:
             self._paces.of(group.authority, now_s).spend(1, size)
 
-    # -- parts of the queue
+    # -- quotas of the queue
 
     def are_exceeded_by(
         self, authority: str, messages: int, size: int, counted: int, counted_bytes: int, stalled: int
     ) -> bool:
-        """Whether a source authority has used up its part, or the queue is too full for strangers, for so much more.
+        """Whether ``messages`` more, of ``size`` bytes, would exceed the quota of a source authority.
 
-        ``counted`` is what is in the queue and counts towards its bounds, ``stalled`` the messages that do not. What has no
-        room here is rejected. It does not wait outside the queue, where it would hold up everybody else's messages.
+        ``counted`` and ``counted_bytes`` are what counts towards the queue's bounds, ``stalled`` the messages that do not.
+        Messages beyond a quota are rejected: in the backlog they would hold up those of other authorities.
         """
         bounds = self._bounds
         is_tight = (

@@ -3,12 +3,12 @@
 The law of this file:
 - A higher class goes first. But while lower classes wait, they get ``lower_quota`` of the bytes sent; among them again the
   higher class goes first, with the same quota for those below it. So every class makes progress.
-- Inside a class the groups (source authorities of a route) take turns, and inside a group its lanes.
+- Inside a class the source groups are served round-robin, and inside a group its lanes.
 - A lane whose window is still growing blocks the lower classes until its next confirmation, except for their quota:
   otherwise they would fill the endpoint's window while a higher class waits.
 - A group that has used up its rate is parked until it may send again; if the route's rate is used up, all its groups are.
-- A lane is listed once per class. An stale entry (the lane has moved to a higher class, or may not send) is skipped when
-  its turn comes.
+- A lane is listed once per class. A stale entry (the lane has moved to a higher class, or may not send) is skipped when it
+  is reached.
 
 No event loop, no clock, no logger in here.
 """
@@ -21,8 +21,8 @@ from streamer.delivery.lane import CLASSES, Lane
 from streamer.delivery.quotas import SourceGroup
 from streamer.uprotocol.message import OVERHEAD_BYTES
 
-# What the lower classes have to be owed before one of them has a turn: 8 small messages. So a burst of urgent ones stays
-# together, and only what lasts gives way.
+# How many bytes the lower classes must be owed before one of them is served: 8 small messages. So a short burst of urgent
+# messages is sent without interruption.
 _LEAST_BYTES: Final = 8 * OVERHEAD_BYTES
 _ROUNDING_S = 1e-6
 
@@ -30,33 +30,33 @@ _ROUNDING_S = 1e-6
 class ReadyLanes:
     """The lanes that may send, and those that could send more if only their window were larger.
 
-    About the last turn: ``is_contested`` if several classes wait; ``is_below`` if it was one of a lower class, by its quota,
-    and is to be short.
+    About the lane that `next` returned last: ``is_contested``: several classes wait; ``is_below``: it is of a lower class,
+    served by its quota, and should send little.
     """
 
     def __init__(self, lower_quota: float = 0.0) -> None:
         self._ratio = lower_quota / (1 - lower_quota)
         self._by_class: list[deque[SourceGroup]] = [deque() for _ in range(CLASSES)]
-        self._waiting = 0  # a bit for each class in which somebody is listed
+        self._waiting = 0  # a bit for each class that has a list
         self._opening: set[Lane] = set()
         self._parked: list[tuple[float, int, SourceGroup]] = []
         self._parkings = 0
-        self._credit = [0.0] * CLASSES  # by class: the bytes that the classes below it may send before it
-        self._passed: list[int] = []  # the classes that the last turn went below, by their credit
-        self._level = 0  # the class of the last turn
+        self._credit = [0.0] * CLASSES  # by class: the bytes that lower classes may send before it
+        self._passed: list[int] = []  # the classes passed over by `_choose`, because of their credit
+        self._level = 0  # the class of the lane that `next` returned last
         self.is_below = self.is_contested = False
 
     def __len__(self) -> int:
-        """How many entries there are, stale ones included, without those of parked groups."""
+        """Return the number of entries, including stale ones, without those of parked groups."""
         return sum(_entries(group, level) for level, ring in enumerate(self._by_class) for group in ring)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no lane is listed that might send."""
+        """Whether no lane might send."""
         return not self._waiting and not self._opening
 
     def mark_ready(self, lane: Lane) -> bool:
-        """List a lane under its highest waiting class; False if it has nothing that may be sent."""
+        """List a lane under its highest class; return False if it has no message that may be sent."""
         if lane.is_ready:
             highest = lane.highest_class
             if highest > lane.ready_class:
@@ -71,16 +71,16 @@ class ReadyLanes:
         return False
 
     def floor(self) -> int:
-        """The class below which nothing is sent now, except for its quota."""
+        """Return the class below which messages are sent only by their quota."""
         if not self._opening:
             return 0
         self._opening = {lane for lane in self._opening if lane.is_opening}
         return max((lane.highest_class for lane in self._opening), default=0)
 
     def next(self, floor: int, now_s: float) -> Lane | None:
-        """Take out the lane whose turn it is, of a class not below ``floor`` unless by its quota.
+        """Take out the lane to serve next, of a class not below ``floor`` unless by its quota; None: there is none.
 
-        If that `is_contested`, tell `sent` afterwards.
+        If `is_contested` then, call `sent` after sending from it.
         """
         while (level := self._choose(floor)) >= 0:
             bit = 1 << level
@@ -88,7 +88,7 @@ class ReadyLanes:
             group = ring[0]
             if group.is_parent or group.parked or group.quotas.has_rates:
                 lane = self._pop(ring, level, now_s)
-            else:  # as `_pop` does, for those who come by most often
+            else:  # the same as `_pop`, but faster for the usual case
                 ready = group.ready[level]
                 lane = ready.popleft()
                 if ready:
@@ -106,7 +106,7 @@ class ReadyLanes:
             lane.ready_class = -1
             if not lane.is_ready:
                 continue
-            if lane.highest_class != level:  # its high-class messages have gone or come since it was listed
+            if lane.highest_class != level:  # its highest class has changed since it was listed
                 self.mark_ready(lane)
                 continue
             self._level = level
@@ -116,20 +116,20 @@ class ReadyLanes:
         return None
 
     def sent(self, size: int) -> None:
-        """Count the bytes that were sent from the lane that `next` gave last."""
+        """Count the bytes that were sent from the lane that `next` returned last."""
         for level in self._passed:
             self._credit[level] -= size
         if self._waiting & ((1 << self._level) - 1):
             self._credit[self._level] += size * self._ratio
 
     def park(self, group: SourceGroup, until_s: float) -> None:
-        """A group may send nothing until then."""
+        """Let a group send nothing until ``until_s``."""
         group.parked = True
         self._parkings += 1
         heapq.heappush(self._parked, (until_s, self._parkings, group))
 
     def wake(self, now_s: float) -> None:
-        """Groups whose time has come take turns again."""
+        """List the groups again whose time is over."""
         parked = self._parked
         while parked and parked[0][0] <= now_s + _ROUNDING_S:
             group = heapq.heappop(parked)[2]
@@ -139,7 +139,7 @@ class ReadyLanes:
                     self._mark_group_ready(group, level)
 
     def _choose(self, floor: int) -> int:
-        """The class whose turn it is; -1: none. Sets `_passed`."""
+        """Return the class to serve next, or -1. Sets `_passed`."""
         if self._passed:
             self._passed.clear()
         waiting, credit = self._waiting, self._credit
@@ -158,7 +158,7 @@ class ReadyLanes:
         return level if waiting >> level & 1 else -1
 
     def _add_member(self, group: SourceGroup, member: Lane | SourceGroup, level: int) -> None:
-        """A lane, or a stranger, has a turn in its group."""
+        """Add a lane, or the group of an unlisted authority, to the members of a group that wait to be served."""
         ready = group.ready.get(level)
         if ready is None:
             ready = group.ready[level] = deque()
@@ -175,7 +175,7 @@ class ReadyLanes:
             self._add_member(group.parent, group, level)
 
     def _pop(self, ring: deque[Any], level: int, now_s: float) -> Lane | None:
-        """The lane whose turn it is among groups; the one that it belongs to goes to the end."""
+        """Return the next lane of the first group that may send; the group goes to the end of the ring."""
         bit = 1 << level
         while ring:
             group: SourceGroup = ring.popleft()

@@ -20,7 +20,7 @@ from streamer.transports.base import UTransport
 
 logger = logging.getLogger("ustreamer.ingress")
 
-# At this backlog the transport is asked to pause; one with a window of its own stops by itself.
+# At this backlog the transport is paused; a source with a window stops by itself.
 _PAUSE_AT = 1000
 _PAUSE_AT_BYTES = 16 * 1024 * 1024
 
@@ -30,7 +30,7 @@ SLOW_S: Final = 1.0
 
 
 class Receiving:
-    """Pauses and resumes the transport of the endpoint ``name``. ``is_paused_by_backlog``: because of its backlog."""
+    """Pauses and resumes the transport of the endpoint ``name``. ``is_paused_by_backlog``: it is paused for its backlog."""
 
     def __init__(self, name: str, transport: UTransport, later: Later, clock: Clock) -> None:
         self._name = name
@@ -38,14 +38,14 @@ class Receiving:
         self._later = later
         self._clock = clock
         self.is_paused_by_backlog = False
-        self._paces = 0  # how often it has waited for an egress
+        self._paces = 0  # how often receiving was paced
         self._paced_by: Egress | None = None
         self._no_pacing_until_s = 0.0
-        self._on_few_waiting: Callable[[], None] = self._resume  # made once
-        self._may_pause = True  # nothing is paused any more otherwise
+        self._on_few_waiting: Callable[[], None] = self._resume  # bound once
+        self._may_pause = True  # False once it is closed or takes everything
 
     def close(self) -> None:
-        """Receive nothing from now on."""
+        """Pause receiving for good."""
         self._may_pause = False
         self._stop_pacing()
         self._transport.pause_receiving()
@@ -64,11 +64,11 @@ class Receiving:
         self._stop_pacing()
 
     def disable_pacing(self, now_s: float) -> None:
-        """Do not pause for a slow destination for a while: the source sends to several."""
+        """Do not pace for `SLOW_S`, because the destination is slow, or the source sends to several."""
         self._no_pacing_until_s = now_s + SLOW_S
 
     def backlog_changed(self, backlog: Backlog) -> None:
-        """The backlog has grown or shrunk."""
+        """Pause or resume receiving, after the backlog has grown or shrunk."""
         if not self._may_pause:
             return
         if not self.is_paused_by_backlog:
@@ -83,7 +83,7 @@ class Receiving:
             self._log("resumed", backlog)
 
     def pace(self, egress: Egress) -> None:
-        """The last messages go to this egress: pause receiving for a moment, if many messages wait there already."""
+        """Pause receiving for `PACE_S` at most if many messages wait for the window of an egress, the last one used."""
         if self.is_paused_by_backlog or self._paced_by is not None or not self._may_pause:
             return
         if egress.waiting_for_window < MANY_WAITING_MESSAGES:
