@@ -1,8 +1,8 @@
 """Multicast ids, and the uProtocol topics that they stand for (joynr's concept of stateless broadcasts).
 
 A multicast id is the text ``provider/broadcast/partition...``: the provider is a uEntity as a URI, the broadcast is named as
-in its interface, the partition is a path of any length, as in ``//veh1/A8000/2/0/doorOpened/front/left``. uProtocol topics are
-numbers, so a catalogue maps each id to a topic. This module has the grammar, the wildcards, and the lookup in both
+in its interface, the partition is a path of any length, as in ``//veh1/A8000/2/0/doorOpened/front/left``. uProtocol topics
+are numbers, so a catalogue maps each id to a topic. This module has the grammar, the wildcards, and the lookup in both
 directions. Pure.
 
 A receiver may use ``+`` for one segment of the partition, and ``*`` at its end for any number of segments, including none:
