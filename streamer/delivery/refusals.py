@@ -18,7 +18,7 @@ class Admission(Enum):
 
 EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 EXPIRED_SINCE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL has passed; a redrive can give it another one")
-NOT_COPIED = Failure(Outcome.UNWANTED, UCode.OK, "no copy goes now to whom it was for")
+NOT_COPIED = Failure(Outcome.UNWANTED, UCode.OK, "no route delivers a copy to the original addressee")
 EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 TOO_FAST = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source sends more than the rule that permits it allows")
 FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")

@@ -37,7 +37,7 @@ _UNCONFIRMED = Failure(Outcome.UNCONFIRMED, UCode.OK, "it was sent, and nothing 
 _UNHEARD = Failure(Outcome.UNHEARD, UCode.OK, "nobody listens")
 _UNHEARD_AGAIN = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "nobody listens, and it was to be sent again")
 _COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
-_LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "sooner after the last one than anybody asked for")
+_LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "it arrived before the sample period of its subscribers was over")
 UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
 _NOTICE_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for failure notices")
