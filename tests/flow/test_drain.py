@@ -76,7 +76,7 @@ async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: Drai
 
 
 @pytest.mark.parametrize(("kind", "given_up"), [(FleetingReceived, 5), (MemoryReceived, 0)])
-async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_letter_unless_its_source_keeps_it(
+async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_letter_unless_its_source_retransmits_it(
     tmp_path: Path, kind: type[MemoryReceived], given_up: int
 ) -> None:
     async with journaled_run(tmp_path / "journal.db") as run:

@@ -194,7 +194,7 @@ async def test_what_came_from_an_endpoint_that_goes_is_delivered() -> None:
         assert routes_of(harness, "phone") == set()
 
 
-async def test_what_waits_for_room_stays_with_a_source_that_keeps_it() -> None:
+async def test_what_waits_for_room_stays_with_a_source_that_retransmits_it() -> None:
     """Its turn will not come in time: it is neither acknowledged nor reported."""
     narrow = {"messages": 2, "stalled_factor": 0}
     async with RouterHarness(with_phone(queue_policy={"queue": narrow}, shutdown={"drain_s": 0})) as harness:

@@ -331,7 +331,7 @@ async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_we
 
 
 @pytest.mark.parametrize("is_request", [True, False], ids=["request", "notification"])
-async def test_so_are_notices_that_the_last_turn_of_the_pump_brings(
+async def test_so_are_notices_that_the_last_run_of_the_pump_brings(
     tmp_path: Path, is_request: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came from there has expired elsewhere, and that is found only then: until now the socket there was full."""

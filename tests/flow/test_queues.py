@@ -288,7 +288,7 @@ async def test_stop_delivers_the_backlog() -> None:
         assert harness.sent("cloud") == messages
 
 
-async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_makes_dead_letters_of_what_no_source_retransmits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryReceived, "source_retransmits", False)
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
         harness.transports["cloud"].is_withholding = True

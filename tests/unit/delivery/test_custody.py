@@ -35,7 +35,7 @@ def test_one_flush_is_due_at_a_time() -> None:
     assert len(harness.due) == 1
 
 
-def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before() -> None:
+def test_custody_of_what_its_source_retransmits_is_taken_at_the_late_flush_and_not_before() -> None:
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.accept(received.message, received=received)
@@ -48,7 +48,7 @@ def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before
     assert harness.due == []
 
 
-def test_patience_is_counted_for_each_message_from_its_arrival() -> None:
+def test_the_time_until_the_late_flush_is_counted_for_each_message_from_its_arrival() -> None:
     harness = CustodyHarness()
     started_s = harness.clock.monotonic_s()
     first, second = kept_by_its_source(), kept_by_its_source()
@@ -72,7 +72,7 @@ def test_what_was_settled_before_the_flush_is_not_taken() -> None:
     assert harness.due == []
 
 
-def test_nobody_waits_for_a_message_that_its_source_keeps_once_it_is_settled() -> None:
+def test_nobody_waits_for_a_message_that_its_source_retransmits_once_it_is_settled() -> None:
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.settle(harness.accept(received.message, received=received))
@@ -108,7 +108,7 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_flush_and_stays_in_memory(
 def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_nobody_waits(
     received: type[MemoryReceived], count: int
 ) -> None:
-    """There is no transaction that could wait for company."""
+    """There is no transaction that could wait for others."""
     harness = CustodyHarness()
     harness.custody.is_awaited = lambda now_s: False
     batch = [received(message()) for _ in range(count)]
@@ -119,7 +119,7 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_nobody_w
     assert all(each.acknowledged for each in batch)
 
 
-async def test_until_written_waits_for_what_its_source_keeps_without_patience() -> None:
+async def test_until_written_waits_for_what_its_source_retransmits_without_delay() -> None:
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.accept(received.message, received=received)

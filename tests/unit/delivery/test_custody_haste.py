@@ -1,4 +1,4 @@
-"""Custody with a journal: what is written at the first flush, what waits for company, and when the next flush is."""
+"""Custody with a journal: what is written at the first flush, what waits for others, and when the next flush is."""
 
 import asyncio
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_a_young_message_is_written_once_it_is_old_enough(harness: CustodyHarnes
     assert harness.in_file("rows") == [young.seq]
 
 
-def test_batches_wait_for_company_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
+def test_batches_wait_for_others_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
     harness.custody.is_awaited = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     came = send(harness, 1)
@@ -104,7 +104,7 @@ async def test_a_message_that_is_not_delivered_at_once_wakes_the_clock(harness: 
     assert await asyncio.wait_for(turned, 10)
 
 
-def test_a_batch_is_written_in_the_next_turn_once_its_source_waits(harness: CustodyHarness) -> None:
+def test_a_batch_is_written_in_the_next_cycle_of_the_loop_once_its_source_waits(harness: CustodyHarness) -> None:
     harness.custody.is_awaited = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     (received,) = send(harness, 1)
@@ -161,7 +161,7 @@ def test_sources_are_not_asked_about_what_is_only_deleted(harness: CustodyHarnes
     assert harness.in_file("rows") == []
 
 
-def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
+def test_a_batch_that_nobody_else_has_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
     harness.custody.is_awaited = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     send(harness, 1)
@@ -172,7 +172,7 @@ def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: Custody
     harness.write()
 
 
-def test_a_batch_that_only_we_have_is_written_at_the_next_flush_though_it_left_at_once(harness: CustodyHarness) -> None:
+def test_a_batch_that_nobody_else_has_is_written_at_the_next_flush_though_it_left_at_once(harness: CustodyHarness) -> None:
     harness.custody.is_awaited = lambda now_s: False
     harness.send_unconfirmed(harness.accept(message(), watch=False).lane)
     assert min(after_s for after_s, _ in harness.due) == FLUSH_S
@@ -208,7 +208,7 @@ def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
     assert received.acknowledged
 
 
-def test_batches_wait_for_company_beside_messages_that_only_we_have(harness: CustodyHarness) -> None:
+def test_batches_wait_for_others_beside_messages_that_nobody_else_has(harness: CustodyHarness) -> None:
     harness.custody.is_awaited = lambda now_s: False
     harness.accept(message(1))
     harness.clock.advance(8)

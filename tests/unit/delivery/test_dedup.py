@@ -43,7 +43,7 @@ def test_id_is_known_for_at_least_half_of_the_time_and_at_most_all_of_it() -> No
     assert not known(ids, key(1))
 
 
-def test_nothing_is_turned_before_its_time() -> None:
+def test_nothing_is_rotated_before_its_time() -> None:
     ids = SeenIds(10**6, 100.0, 0.0)
     ids.young[key(1)] = None
     for _ in range(1000):
@@ -123,7 +123,7 @@ def test_only_a_publish_is_a_copy_of_a_publish() -> None:
     assert not ids.is_copy(replace(bare, attributes=replace(addressed, sink=everything_at("other"))))
 
 
-def test_settling_finds_both_generations_and_ignores_strangers() -> None:
+def test_settling_finds_both_generations_and_ignores_unknown_ids() -> None:
     ids = SeenIds(4, 10.0, 0.0)
     ids.young[key(1)] = MemoryReceived(message())
     ids.rotate(10.0)
@@ -198,7 +198,7 @@ class MisroutedHarness:
         self.turned_away.append((received.message.id, failure))
 
 
-def test_strays_are_judged_when_their_grace_is_over_and_not_before() -> None:
+def test_misrouted_copies_are_judged_when_their_grace_is_over_and_not_before() -> None:
     harness = MisroutedHarness()
     copy, forged = MemoryReceived(message()), MemoryReceived(message())
     harness.misrouted.take(copy, WRONG_WAY, 5.0)
@@ -216,7 +216,7 @@ def test_strays_are_judged_when_their_grace_is_over_and_not_before() -> None:
     assert len(harness.misrouted) == harness.misrouted.bytes == 0
 
 
-def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once() -> None:
+def test_second_misrouted_copy_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once() -> None:
     harness = MisroutedHarness()
     first = MemoryReceived(message())
     known_already = MemoryReceived(message())
@@ -227,7 +227,7 @@ def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copie
     assert len(harness.misrouted) == 1
 
 
-def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> None:
+def test_misrouted_copy_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> None:
     harness = MisroutedHarness()
     copy, other = MemoryReceived(message()), MemoryReceived(message())
     for copied in (copy, other):

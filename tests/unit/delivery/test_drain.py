@@ -142,7 +142,7 @@ async def test_unconfirmed_messages_that_were_to_be_sent_again_end_as_unconfirme
         assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 1}
 
 
-async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_that_its_source_does_not_keep(
+async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_that_no_source_retransmits(
     tmp_path: Path,
 ) -> None:
     async with journaled_run(tmp_path / "journal.db", queue_policy={"queue": {"messages": 1}}) as run:

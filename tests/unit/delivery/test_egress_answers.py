@@ -335,7 +335,7 @@ def test_late_word_about_what_a_faulty_transport_had_taken_is_not_counted_twice(
     assert harness.outcomes() == {"delivered": 105}
 
 
-def test_a_loss_that_is_heard_of_after_the_process_stood_still_comes_before_the_time_that_has_passed() -> None:
+def test_a_loss_that_is_heard_of_after_the_process_was_suspended_comes_before_the_time_that_has_passed() -> None:
     harness = EgressHarness(FakeTransport(), unconfirmed_s=10)
     harness.transport.verdict = lambda message: UNCONFIRMED  # type: ignore[return-value, assignment]
     (first,) = harness.load(message())

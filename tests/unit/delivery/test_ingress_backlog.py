@@ -206,7 +206,9 @@ def test_a_copy_takes_the_place_of_its_message_also_at_the_bound(monkeypatch: py
     assert not copy.acknowledged
 
 
-def test_what_comes_in_spite_of_the_pause_and_is_kept_by_nobody_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_in_spite_of_the_pause_and_is_retransmitted_by_nobody_is_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(receiving_module, "_PAUSE_AT", 1)
     monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_BYTES", 100_000)
     harness = with_room_for(1)
@@ -234,7 +236,7 @@ def test_at_the_bound_of_bytes_what_waits_already_may_wait_for_another_queue(mon
     assert both in harness.waiting("phone")
 
 
-def test_copies_that_nobody_keeps_take_no_place_and_hold_nothing_of_their_own() -> None:
+def test_copies_that_nobody_retransmits_take_no_place_and_hold_nothing_of_their_own() -> None:
     """Each has the id of the first, and a payload that nobody has counted."""
     harness = with_room_for(1)
     first = message(0, payload=b"first")

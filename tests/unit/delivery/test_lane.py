@@ -220,7 +220,7 @@ def test_ttl_has_not_passed_in_its_last_millisecond() -> None:
 
 
 @given(st.integers(100, 1000))
-def test_husks_do_not_pile_up(count: int) -> None:
+def test_settled_entries_do_not_pile_up(count: int) -> None:
     harness = LaneHarness()
     head = harness.push()
     for _ in range(count):

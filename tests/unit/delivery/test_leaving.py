@@ -130,7 +130,7 @@ class LeftTransport(FakeTransport):
 
 @pytest.mark.parametrize("has_journal", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
-async def test_a_network_that_keeps_nothing_is_emptied_and_one_that_keeps_everything_is_closed(
+async def test_a_network_that_does_not_retransmit_is_emptied_and_one_that_does_is_closed(
     keeps: bool, has_journal: bool
 ) -> None:
     async with RouterHarness(configuration(queue_policy=ONE)) as harness:

@@ -93,7 +93,7 @@ def test_the_backlog_is_let_in_first_and_then_every_egress_sends() -> None:
     assert harness.log == ["ingress", "cloud", "vehicle"]
 
 
-def test_what_is_settled_while_others_send_is_part_of_the_same_turn_and_not_a_call_within_a_call() -> None:
+def test_what_is_settled_while_others_send_is_part_of_the_same_run_and_not_a_call_within_a_call() -> None:
     harness = PumpHarness()
     depth = deepest = 0
     left = 3
@@ -119,7 +119,7 @@ def test_one_egress_that_settles_has_another_one_send_if_it_says_so() -> None:
     assert harness.log == ["cloud", "vehicle"]
 
 
-def test_room_that_comes_during_the_turn_is_used_in_the_turn() -> None:
+def test_room_that_comes_during_the_run_is_used_in_the_run() -> None:
     harness = PumpHarness(waiting=2)
 
     def send() -> None:
@@ -132,7 +132,7 @@ def test_room_that_comes_during_the_turn_is_used_in_the_turn() -> None:
     assert harness.log == ["ingress", "cloud", "vehicle"] * 2
 
 
-def test_who_is_marked_sends_with_the_next_turn_once() -> None:
+def test_who_is_marked_sends_with_the_next_run_once() -> None:
     harness = PumpHarness()
     harness.pump.mark(harness.vehicle)
     assert harness.log == []
@@ -149,7 +149,7 @@ def test_a_run_has_everybody_send_and_leaves_nobody_marked() -> None:
     assert harness.log == ["cloud", "vehicle", "cloud"]
 
 
-def test_an_error_while_sending_ends_the_turn_and_not_the_pump() -> None:
+def test_an_error_while_sending_ends_the_run_and_not_the_pump() -> None:
     harness = PumpHarness()
 
     def fail() -> None:

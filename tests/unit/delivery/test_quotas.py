@@ -27,13 +27,13 @@ def test_by_default_nothing_is_bounded_and_nothing_counted() -> None:
     assert push(queue, sent_by("veh1")).lane.group.messages == 0
 
 
-def test_strangers_are_bounded_only_beside_somebody_who_is_named() -> None:
+def test_unlisted_authorities_are_bounded_only_beside_listed_ones() -> None:
     assert not queue_of(set()).quotas.has_quotas
     assert queue_of({"backend"}).quotas.has_quotas
     assert not queue_of({"backend"}, queue={"strangers": 1}).quotas.has_quotas
 
 
-def test_the_queue_is_full_earlier_for_strangers_in_messages_and_bytes() -> None:
+def test_the_queue_is_full_earlier_for_unlisted_authorities_in_messages_and_bytes() -> None:
     queue = queue_of({"backend"}, queue={"messages": 10, "bytes": 100_000, "strangers": 0.5})
     for _ in range(5):
         assert not queue.exceeds_quota("stranger", 600)
@@ -51,7 +51,7 @@ def test_an_empty_queue_takes_any_message_of_anybody() -> None:
     assert not queue.exceeds_quota("stranger", 5000)
 
 
-def test_the_part_of_an_authority_is_used_up_by_what_it_has_in_the_queue() -> None:
+def test_the_quota_of_an_authority_is_used_up_by_what_it_has_in_the_queue() -> None:
     queue = queue_of(queue={"messages": 10, "per_authority": 0.2})
     first, _ = push(queue, sent_by("a")), push(queue, sent_by("a"))
     assert queue.exceeds_quota("a", 600)
@@ -62,7 +62,7 @@ def test_the_part_of_an_authority_is_used_up_by_what_it_has_in_the_queue() -> No
     assert queue.exceeds_quota("a", 1200, 2)
 
 
-def test_what_was_there_before_its_part_was_bounded_counts_too() -> None:
+def test_what_was_there_before_its_quota_was_set_counts_too() -> None:
     queue = queue_of()
     waiting, in_flight = push(queue, sent_by("a")), push(queue, sent_by("b"))
     in_flight.lane.take(1, NOW_MS, [], [])
@@ -86,7 +86,7 @@ def quotas(named: set[str] | None = None, **keys: object) -> Quotas:
     return Quotas(queue_policy(**keys), RouteStats(), named)
 
 
-def test_strangers_wait_for_the_rate_of_the_route_together() -> None:
+def test_unlisted_authorities_wait_for_the_rate_of_the_route_together() -> None:
     found = quotas({"backend"}, rate=ONE)
     backend, stranger = found.group("backend"), found.group("stranger")
     assert stranger.parent is not None

@@ -45,7 +45,7 @@ def test_a_higher_class_goes_first_and_lanes_of_one_class_take_turns() -> None:
     assert lanes.order() == [first, second, low]
 
 
-def test_a_lane_is_listed_once_however_often_it_is_filed() -> None:
+def test_a_lane_is_listed_once_however_often_it_is_marked_ready() -> None:
     lanes = Lanes()
     lane = lanes.load(0, 1)
     assert lanes.ready.mark_ready(lane)
@@ -60,7 +60,7 @@ def test_a_lane_moves_up_when_a_higher_class_joins_it_and_its_old_entry_is_passe
     assert lanes.order() == [lane, other]
 
 
-def test_a_lane_whose_high_message_has_gone_takes_its_turn_in_the_lower_class() -> None:
+def test_a_lane_whose_high_message_has_gone_is_served_in_the_lower_class() -> None:
     lanes = Lanes()
     lane = lanes.load(0, 6, 1)
     other = lanes.load(1, 3)
@@ -210,7 +210,7 @@ def strangers_and(*named: str, **keys: object) -> RouteQueue:
     return RouteQueue("up", "vehicle", "cloud", queue_policy(**keys), RouteStats(), FakeOwner(), named=named)
 
 
-def test_strangers_take_turns_inside_one_turn() -> None:
+def test_unlisted_authorities_are_served_round_robin_as_one_group() -> None:
     arrivals = [("a", 0), ("b", 0), ("c", 0), ("known", 0), ("known", 1), ("a", 1)]
     assert turns(strangers_and("known"), arrivals) == ["a", "known", "b", "known", "c", "a"]
 
@@ -237,7 +237,7 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
     assert next_at(1.0) is None
 
 
-def test_a_lane_that_comes_while_its_party_is_parked_has_its_turn_later() -> None:
+def test_a_lane_that_comes_while_its_group_is_parked_is_served_later() -> None:
     queue = strangers_and(rate={"messages": 1, "burst_s": 1})
     ready = ReadyLanes()
     first, second = (push(queue, of("a", number)).lane for number in range(2))

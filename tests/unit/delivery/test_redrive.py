@@ -245,7 +245,7 @@ def test_what_waits_does_so_without_its_message() -> None:
     assert not any(each.body for letters in harness.redrive._waiting.values() for each, _ in letters.values())
 
 
-def test_so_many_are_sent_in_one_turn_of_the_loop() -> None:
+def test_so_many_are_sent_in_one_cycle_of_the_loop() -> None:
     harness = RedriveHarness()
     harness.vehicle.answer = Admission.LATER
     harness.take(*(letter(n, message(n % 3)) for n in range(600)))

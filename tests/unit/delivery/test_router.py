@@ -295,7 +295,7 @@ async def test_others_are_sent_while_only_dead_letters_are_left_to_write(monkeyp
 # interest
 
 
-async def test_a_topic_is_forwarded_within_a_turn_of_the_loop_after_somebody_is_interested() -> None:
+async def test_a_topic_is_forwarded_within_a_cycle_of_the_loop_after_somebody_is_interested() -> None:
     async with RouterHarness(configuration(routes=[UP | {"publish": []}, DOWN])) as harness:
         harness.arrive("vehicle", harness.speed())
         harness.router.set_interest(SPEED, {"fleet": 0}, "test")
@@ -306,7 +306,7 @@ async def test_a_topic_is_forwarded_within_a_turn_of_the_loop_after_somebody_is_
         assert harness.sent("cloud") == [wanted]
 
 
-async def test_many_changes_of_interest_in_a_turn_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_changes_of_interest_in_a_cycle_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
         told: list[list[UUri]] = []
         listening = SimpleNamespace(interest_changed=lambda topics: told.append(list(topics)))

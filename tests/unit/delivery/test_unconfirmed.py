@@ -71,7 +71,7 @@ def test_a_flush_is_asked_for_once_for_each_batch() -> None:
     assert not harness.keeper.is_urgent
 
 
-def test_a_batch_is_urgent_as_soon_as_it_has_a_message_that_nobody_else_keeps() -> None:
+def test_a_batch_is_urgent_as_soon_as_it_has_a_message_that_no_source_retransmits() -> None:
     harness = StoreHarness()
     harness.send_some(1)
     ours = harness.accept(message(1), message(2))

@@ -50,7 +50,7 @@ def test_what_is_added_is_counted_in_bytes_and_per_lane() -> None:
     assert batch.received == [first.received, second.received, third.received]
 
 
-def test_the_traces_of_each_lane_are_kept_with_its_share() -> None:
+def test_the_traces_of_each_lane_are_kept_with_its_summary() -> None:
     first, second, third = sent(message(0), message(1), message(0))
     batch = OpenBatch()
     batch.add([first, second, third], MADE_S, FakeTracer(), {})
