@@ -1,4 +1,4 @@
-"""A tracer that notes what it is told, as ids of messages."""
+"""A tracer that records the ids of the messages reported to it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A transport that answers what it was given when the test says so."""
+"""A transport that answers submitted messages when the test says so."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""The router of a `RouterHarness` as somebody sees it who leaves an endpoint."""
+"""The router of a `RouterHarness`, as `Leaving` and `Drain` use it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A `Settler` with everything that it hands outcomes to, and queues to settle deliveries of."""
+"""A `Settler` with everything that it reports outcomes to, and queues of deliveries to settle."""
 
 from streamer.config.models import QueueBounds
 from streamer.delivery.dedup import key_of

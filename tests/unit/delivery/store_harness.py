@@ -1,4 +1,4 @@
-"""An `UnconfirmedStore` with a queue to send from and somebody who stores its batches when the test says so."""
+"""An `UnconfirmedStore` with a queue to send from, and a keeper that stores its batches when the test says so."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The backlog: what waits outside full queues enters them in position, once, and its bytes are exact."""
+"""The backlog: messages enter full queues by position, once, as they get room, and its bytes are exact."""
 
 from dataclasses import replace
 

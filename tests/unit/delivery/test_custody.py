@@ -1,4 +1,4 @@
-"""Custody: when the source of a message need not keep it any longer. Here without a journal: memory is what we have."""
+"""Custody without a journal: when sources are acknowledged."""
 
 import asyncio
 

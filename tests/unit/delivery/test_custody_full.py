@@ -1,4 +1,4 @@
-"""Custody at the bound of the journal: who waits unacknowledged, who goes, and what happens when there is room again."""
+"""Custody when the journal is full: which messages wait unacknowledged, which are evicted, and what room changes."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Custody with a journal: what is without outcome at the flush is written, and acknowledged once it is on the disk."""
+"""Custody with a journal: messages without an outcome at the flush are written, and acknowledged once on disk."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""When TTLs pass: by the wall clock, and for ids from the future by how long their messages have waited."""
+"""When TTLs pass: by the wall clock, and for ids from the future by the time that their messages have waited."""
 
 import pytest
 from hypothesis import given

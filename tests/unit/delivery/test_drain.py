@@ -1,4 +1,4 @@
-"""The end of a router: in which order its networks are left, what it waits for, and what becomes of the rest."""
+"""The end of a router: the order in which networks are left, what it waits for, and what becomes of the rest."""
 
 import asyncio
 import logging

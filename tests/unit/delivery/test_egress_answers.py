@@ -1,4 +1,4 @@
-"""The way out, with transports that answer in every way one can think of: inside the call, with refusals, late, or not."""
+"""The way out, with transports that answer in every possible way: inside the call, with refusals, late, or never."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Failure notices: which dead letters and answers a failure causes, where they are sent, and to whom they are addressed."""
+"""Failure notices: which dead letters and error Responses a failure causes, and where and to whom they are sent."""
 
 from dataclasses import replace
 from pathlib import Path

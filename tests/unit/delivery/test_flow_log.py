@@ -1,4 +1,4 @@
-"""The lines about flows have limits of their own for each event and endpoint, and each route of a flow has its line."""
+"""Log lines about flows: limits for each event and endpoint, and a line for each route of a flow."""
 
 import logging
 

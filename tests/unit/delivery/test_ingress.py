@@ -1,4 +1,4 @@
-"""The way in: each message that arrives enters its lanes, waits outside or is settled, and its id counts as seen or not."""
+"""The way in: each message enters its lanes, waits in the backlog or is settled, and its id counts as seen or not."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The way in when queues are full: what waits outside, what is refused, and how the transport is slowed down."""
+"""The way in when queues are full: which messages wait or are rejected, and when the transport is paused."""
 
 from dataclasses import replace
 

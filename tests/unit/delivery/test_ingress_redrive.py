@@ -1,4 +1,4 @@
-"""The way in for messages that had become dead letters: as if they arrived now, whether their ids were seen or not."""
+"""The way in for messages of dead letters: as if they arrived now, even if their ids were seen."""
 
 from dataclasses import replace
 

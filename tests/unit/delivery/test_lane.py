@@ -1,4 +1,4 @@
-"""Lanes: order is never broken, classes are counted right, the window opens and falls (see `streamer.delivery.lane`)."""
+"""Lanes: order is never broken, classes are counted, the window grows and falls (see `streamer.delivery.lane`)."""
 
 from dataclasses import dataclass, field
 

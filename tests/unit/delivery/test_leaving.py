@@ -1,4 +1,4 @@
-"""How an endpoint is left: what is waited for, what ends the wait, and what is said of a transport that fails."""
+"""How an endpoint is left: what it waits for, what ends the wait, and what is logged of a transport that fails."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The pump: what is settled lets the backlog in and has the egresses send, until nothing is left to do."""
+"""The pump: after messages were settled, backlogs are admitted and the egresses send, until nothing is left to do."""
 
 import asyncio
 from collections.abc import Callable

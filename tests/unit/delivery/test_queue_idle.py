@@ -1,4 +1,4 @@
-"""Flows that have been silent: few lanes stay, of many those go that are idle."""
+"""Flows that have been silent: idle lanes are removed, but for a few."""
 
 from streamer.delivery.lane import Delivery, Hold, Lane
 from streamer.delivery.queue import FEW_LANES, IDLE_S, RouteQueue

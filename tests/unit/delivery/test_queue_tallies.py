@@ -1,4 +1,4 @@
-"""What a queue counts as held and as paused is what its held and paused lanes hold, whatever happens in whatever order."""
+"""What a queue counts as held and as paused is what its held and paused lanes have, whatever happens in any order."""
 
 from collections import deque
 

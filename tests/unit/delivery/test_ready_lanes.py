@@ -1,4 +1,4 @@
-"""Which lane is next: class before turn, turns within a class, nothing below a class whose window is opening."""
+"""Which lane is served next: by class, round-robin within a class, none below a class whose window is opening."""
 
 from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.queue import RouteQueue

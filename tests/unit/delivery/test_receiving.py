@@ -1,4 +1,4 @@
-"""When an endpoint is received from: it waits for moments while a destination is behind, and never for long."""
+"""When receiving is paused: for a large backlog, and briefly while a destination is behind."""
 
 import pytest
 

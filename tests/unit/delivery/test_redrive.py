@@ -1,4 +1,4 @@
-"""Redrive: the messages of dead letters are sent again, and each letter goes or stays, once."""
+"""Redrive: the messages of dead letters are sent again, and each letter is deleted or stays, once."""
 
 import io
 from typing import cast

@@ -1,4 +1,4 @@
-"""Resolving: for each set of attributes the lanes that messages enter, or why they enter none; found out once."""
+"""Resolving: the lanes that messages with the same attributes enter, or why they enter none, determined once."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The router: which queue a route has through reloads and restarts, and which of its parts hear of what happens."""
+"""The router: which queue a route has through reloads and restarts, and which of its parts are told of events."""
 
 import asyncio
 from collections.abc import Iterator

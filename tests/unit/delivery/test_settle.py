@@ -1,4 +1,4 @@
-"""Settling: every message comes through here once; its outcome is counted and traced, and its source told."""
+"""Settling: every message is settled once; its outcome is counted and traced, and its source acknowledged."""
 
 from pathlib import Path
 

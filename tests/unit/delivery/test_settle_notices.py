@@ -1,4 +1,4 @@
-"""Failure notices on their way: in lanes like other messages, bounded, and the cause of no further notice."""
+"""Failure notices that are sent: in lanes like other messages, bounded, and without further notices."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where a topic has to be heard, and what happens when a transport will not listen."""
+"""Where listeners for a topic are registered, and what happens when a transport refuses one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What was sent and is not confirmed: kept until it counts as delivered, or is sent again."""
+"""Unconfirmed messages: kept until they count as delivered, or are sent again."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Batches: what was sent between two flushes, packed so that everything can be sent again as it was."""
+"""Batches: messages sent between two flushes, packed so that all can be sent again unchanged."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A batch of an earlier process is taken over from the journal: all of it is to be sent again."""
+"""A batch of an earlier process is taken over from the journal, and all of it is to be sent again."""
 
 import pytest
 

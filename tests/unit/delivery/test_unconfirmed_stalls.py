@@ -1,4 +1,4 @@
-"""What was sent and is not confirmed, when the process stood still."""
+"""Unconfirmed messages, when the process did not run for a time."""
 
 from tests.unit.delivery.store_harness import ABSENT_S, UNCONFIRMED_S, StoreHarness
 
