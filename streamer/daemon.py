@@ -143,7 +143,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         logger.info("starting version=%s authority=%s", __version__, self.config.authority)
-        self._say_what_is_given_up()
+        self._warn_memory_only()
         try:
             if self.journal is not None:
                 self.journal.lock()
@@ -275,7 +275,7 @@ class Daemon:
             async with asyncio.timeout(_CLOSE_JOURNAL_S):
                 await self.router.custody.until_written()
 
-    def _say_what_is_given_up(self) -> None:
+    def _warn_memory_only(self) -> None:
         if self.config.journal is None:
             waits = "what waits to be delivered is acknowledged to its source and kept in memory"
             kill = "a kill of the process loses it, and dead letters cannot be listed or redriven"

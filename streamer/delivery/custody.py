@@ -237,7 +237,7 @@ class Custody:
             self._flushed.set()
         if is_due or not self._has_something:
             self._times.asked_s = None
-        self._look_after(now_s, bool(self._only_here))
+        self._schedule_flush(now_s, bool(self._only_here))
         if not is_due:
             return
         if self.journal is None:
@@ -291,7 +291,7 @@ class Custody:
         """Whether batches, letters or deletions wait for the next transaction."""
         return self._has_to_write or self._has_unstored
 
-    def _look_after(self, now_s: float, is_soon: bool) -> None:
+    def _schedule_flush(self, now_s: float, is_soon: bool) -> None:
         """Schedule the next flush."""
         if is_soon:
             self._times.soon()
@@ -385,7 +385,7 @@ class Custody:
         self._stored(batches, True)
         self._room_came = self._room_came or frees
         is_urgent = bool(self._recent or self._only_here or self._letters) or self._done.is_urgent
-        self._look_after(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._room_came))
+        self._schedule_flush(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._room_came))
         if self._has_unstored:
             self.sent(any(store.is_urgent for store in self._stores))
 

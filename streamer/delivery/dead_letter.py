@@ -130,7 +130,7 @@ def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
     )
 
 
-def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
+def with_ttl_from_now(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
     """Return the message with a TTL of ``ttl_ms`` from now on; 0: none, or the longest that a Request can have."""
     attributes = message.attributes
     if ttl_ms:

@@ -28,7 +28,7 @@ logger = logging.getLogger("ustreamer.drain")
 
 _CONFIRMATIONS_S = 4.0  # for sent messages: a live receiver is heard every 2.5 s, unless its lease is longer
 _ANSWERS_S = 1.0  # for messages in flight, once receiving has ended
-_LAST_WORDS_S = 1.0  # after the drain: for the dead letters of messages that were given up
+_LAST_NOTICES_S = 1.0  # after the drain: for the dead letters of messages that were given up
 _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
 _NOT_WRITTEN = Failure(
     Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the streamer was stopped, and its journal had no room for it"
@@ -51,7 +51,7 @@ class Drain:
 
     async def run(self, within_s: float) -> int:
         """Stop receiving, and deliver for at most ``within_s`` seconds; return the number of messages left."""
-        self._say_what_is_waited_for(within_s)
+        self._log_what_is_awaited(within_s)
         if self._journal_works:
             for name, ingress in self._outside():
                 if self._transports[name].source_retransmits:
@@ -76,7 +76,7 @@ class Drain:
                 await self._give_up()
         return left
 
-    def _say_what_is_waited_for(self, within_s: float) -> None:
+    def _log_what_is_awaited(self, within_s: float) -> None:
         held = {name: egress.unsettled() for name, egress in self._egresses.items()}
         awaited = {name: self._awaited(egress) for name, egress in self._egresses.items()}
         logger.info(
@@ -143,7 +143,7 @@ class Drain:
                     self._fail(delivery, _STOPPED)
         for ingress in self._ingresses.values():
             ingress.give_up(_STOPPED)
-        await self._last_words()
+        await self._send_last_notices()
 
     async def give_up_unwritten(self) -> int:
         """After the drain: dead-letter the messages that neither the journal nor a source has; return their number."""
@@ -154,16 +154,16 @@ class Drain:
                 self._fail(delivery, _NOT_WRITTEN)
                 given_up += 1
         if given_up:
-            await self._last_words()
+            await self._send_last_notices()
         return given_up
 
     def _fail(self, delivery: Delivery, failure: Failure) -> None:
         delivery.lane.drop(delivery)
         self._settler.give_up(delivery, failure)
 
-    async def _last_words(self) -> None:
+    async def _send_last_notices(self) -> None:
         self._pump.run()
-        await self._pump.until(lambda: not any(queue.messages for queue in self._notices.queues()), _LAST_WORDS_S)
+        await self._pump.until(lambda: not any(queue.messages for queue in self._notices.queues()), _LAST_NOTICES_S)
 
 
 def _settled(egress: Egress) -> int:

@@ -130,14 +130,14 @@ class Egress:
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
         self.queues.append(queue)
-        self.refit()
+        self.apply_policies()
 
     def remove_queue(self, queue: RouteQueue) -> None:
         """Stop serving a route. Its queue must be empty."""
         self.queues.remove(queue)
         for lane in queue.lanes.values():
             self._absent.forget(lane)
-        self.refit()
+        self.apply_policies()
 
     # -- as the owner of lanes (`LaneOwner`)
 
@@ -179,7 +179,7 @@ class Egress:
         if goes_on:
             self.pump(self._clock.wall_ms())
 
-    def refit(self) -> None:
+    def apply_policies(self) -> None:
         """Apply the policies again: use the smallest window of the routes, and their largest quota of lower classes."""
         self.window = min((queue.policy.window for queue in self.queues), default=0)
         self._ready = ReadyLanes(max((queue.policy.lower_share for queue in self.queues), default=0.0))

@@ -379,7 +379,7 @@ class Ingress(UListener):
                 self._count_there(received, queue)
                 continue
             if leg.sampler is not None and not is_redrive and not leg.sampler.lets_pass(message.id, now_ms):
-                self._settler.leave_out(received, queue)
+                self._settler.sample_out(received, queue)
                 continue
             lane = leg.lane
             if lane.retired:

@@ -180,7 +180,7 @@ class Leaving:
         """For an endpoint that is only changed: send nothing more, and wait for confirmations. It still receives."""
         egress = self._egress
         egress.suspend()
-        self._say_what_is_waited_for(egress.in_flight + sum(queue.unconfirmed for queue in egress.queues))
+        self._log_what_is_awaited(egress.in_flight + sum(queue.unconfirmed for queue in egress.queues))
         await self._until(lambda: egress.transport.state is not LinkState.UP or not _is_unconfirmed(egress))
 
     async def leave(self) -> None:
@@ -205,7 +205,7 @@ class Leaving:
 
     async def deliver(self) -> None:
         """Deliver the messages that can be delivered, then stop the transport."""
-        self._say_what_is_waited_for(movable(self._egress))
+        self._log_what_is_awaited(movable(self._egress))
         await self._until(lambda: not movable(self._egress))
         await self._stop()
 
@@ -232,7 +232,7 @@ class Leaving:
             self._router.pump.run()  # this also settles what has expired elsewhere
         return given_up
 
-    def _say_what_is_waited_for(self, messages: int) -> None:
+    def _log_what_is_awaited(self, messages: int) -> None:
         logger.info("endpoint_drain_began endpoint=%s drain_s=%g waits_for=%d", self._egress.name, self._within_s, messages)
 
     async def _goes_on(self) -> bool:

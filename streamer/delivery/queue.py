@@ -109,7 +109,7 @@ class RouteQueue:
             self.stats.accepted = self.messages + self.unconfirmed
 
     def use(self, policy: QueuePolicy, named: Container[str] | None = None) -> None:
-        """Use another policy and other listed authorities from now on; waiting messages stay. Then call `Egress.refit`."""
+        """Use another policy and other listed authorities; waiting messages stay. Then call `Egress.apply_policies`."""
         self._take_bounds(policy)
         if not self.applies_backpressure:
             self.stalled = Tally()

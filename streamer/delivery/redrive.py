@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.dead_letter import live_on
+from streamer.delivery.dead_letter import with_ttl_from_now
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
 from streamer.delivery.refusals import Admission
@@ -119,7 +119,7 @@ class Redrive:
             self._impossible(letter, f"unreadable: {exc}")
             return None
         if ttl_ms is not None:
-            message = live_on(message, ttl_ms, self._clock.wall_ms())
+            message = with_ttl_from_now(message, ttl_ms, self._clock.wall_ms())
         return ingress.redrive(message, letter.route, letter.target, letter.sink)
 
     def _body(self, number: int) -> bytes:

@@ -177,7 +177,7 @@ class Router:
         self._retired = list(before.values())
         self._queues = kept
         for egress in self.egresses.values():
-            egress.refit()
+            egress.apply_policies()
         for ingress in self.ingresses.values():
             ingress.use(
                 self.table,

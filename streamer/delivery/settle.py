@@ -37,7 +37,7 @@ _UNCONFIRMED = Failure(Outcome.UNCONFIRMED, UCode.OK, "it was sent, and nothing 
 _UNHEARD = Failure(Outcome.UNHEARD, UCode.OK, "nobody listens")
 _UNHEARD_AGAIN = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "nobody listens, and it was to be sent again")
 _COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
-_LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "it arrived before the sample period of its subscribers was over")
+_SAMPLED_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "it arrived before the sample period of its subscribers was over")
 UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
 _NOTICE_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for failure notices")
@@ -193,11 +193,11 @@ class Settler:
         stats.count(_COPY.outcome)
         self._record(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
-    def leave_out(self, received: Received, queue: RouteQueue) -> None:
+    def sample_out(self, received: Received, queue: RouteQueue) -> None:
         """Settle a message that arrived before the sample period of the route's subscribers was over."""
         queue.stats.accepted += 1
-        queue.stats.count(_LEFT_OUT.outcome)
-        self._record(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
+        queue.stats.count(_SAMPLED_OUT.outcome)
+        self._record(received, (queue.name, queue.source, queue.target), _SAMPLED_OUT)
         self._seen.release(received)
 
     def reject(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:

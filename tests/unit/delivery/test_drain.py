@@ -28,9 +28,9 @@ from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
-def _no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_last_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for dead letters that cannot be sent."""
-    monkeypatch.setattr(drain_module, "_LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(drain_module, "_LAST_NOTICES_S", 0.0)
 
 
 class RecordingTransport(FakeTransport):

@@ -201,11 +201,11 @@ def test_a_message_that_a_route_leaves_out_is_counted_there_and_may_have_other_d
     harness = SettlerHarness()
     received = harness.arrived(message())
     received.holders = 2
-    harness.settler.leave_out(received, harness.queue)
+    harness.settler.sample_out(received, harness.queue)
     assert (harness.queue.stats.accepted, harness.queue.stats.outcomes) == (1, {(Outcome.SAMPLED_OUT, UCode.OK): 1})
     assert harness.tracer.turned_away_at == [("up", "vehicle", "cloud")]
     assert not received.acknowledged
-    harness.settler.leave_out(received, harness.queue)
+    harness.settler.sample_out(received, harness.queue)
     assert received.acknowledged
 
 
