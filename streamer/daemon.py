@@ -205,8 +205,8 @@ class Daemon:
             self.router.start_recovery()
             self._journal_opened.set()
             self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
-            told = {"state": ("journal", "available")}
-            logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=told)
+            state = {"state": ("journal", "available")}
+            logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)
 
         tried = journal.start(on_opened, self.router.redrive.take)
         loop = asyncio.get_running_loop()
@@ -443,8 +443,8 @@ class _EndpointEvents(Arrivals):
 
     def state_changed(self, state: LinkState) -> None:
         router = self._daemon.router
-        told = (f"endpoint {self._name}", state)
-        logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra={"state": told})
+        extra = {"state": (f"endpoint {self._name}", state)}
+        logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra=extra)
         router.link_changed(self._name, state)
         self._daemon.service_host.status.look_again()
         systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")

@@ -251,7 +251,7 @@ class Custody:
                 recent = [delivery for delivery in recent if delivery.state is not SETTLED]
                 self._purge_recent_at = max(_PURGE_AT, 2 * len(recent))
             self._recent = recent
-            return  # `_committed` comes back to it
+            return  # `_committed` schedules the next flush
         if self._starved and self._room_came:
             recent, self._starved = self._starved + recent, []
             self._divided.clear()

@@ -65,7 +65,7 @@ class Drain:
         left = self._unfinished()
         if left:
             sending = [name for name, egress in self._egresses.items() if egress.in_flight]
-            await stop_all({name: self._transports[name] for name in sending})  # gives back what is unconfirmed
+            await stop_all({name: self._transports[name] for name in sending})  # unconfirmed messages return to their lanes
         if self._journal is not None:
             for ingress in self._ingresses.values():
                 ingress.admit_all()
@@ -149,7 +149,7 @@ class Drain:
         """After the drain: dead-letter the messages that neither the journal nor a source has; return their number."""
         given_up = 0
         for delivery in self._custody.unwritten():
-            # It is not queued if it is a dead letter that the one of another message has evicted.
+            # A dead letter is not queued any more if the dead letter of another message has evicted it.
             if delivery.state is QUEUED and not delivery.received.source_retransmits:
                 self._fail(delivery, _NOT_WRITTEN)
                 given_up += 1

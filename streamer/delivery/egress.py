@@ -97,10 +97,10 @@ class Egress:
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self.sending: Sending = _IDLE
         self.flight = InFlight()
-        self._is_window_full = False  # and ready lanes wait for room in it
+        self._is_window_full = False  # ready lanes wait for room in it
         self._has_transport_failed = False  # in the middle of a batch
         self._over_quota: set[Lane] = set()
-        self._full_since_s: float | None = None  # since when there is no room for unconfirmed messages
+        self._full_since_s: float | None = None  # when the room for unconfirmed messages was used up
         self._is_full_reported = False
         self._pump = pump
         pump.add_egress(self)

@@ -131,7 +131,7 @@ class RouteQueue:
         self.policy = policy
         bounds = policy.queue
         self.applies_backpressure: bool = bounds.on_full == "backpressure"
-        self._most: int = bounds.messages  # asked for every message
+        self._most: int = bounds.messages  # read for every message
         self._most_bytes: int = bounds.bytes
 
     def lane(self, key: FlowKey) -> Lane:

@@ -80,7 +80,7 @@ class Settler:
             self._tracer.delivered(deliveries, now_s)
         if self._taps is not None:
             self._taps.delivered(deliveries, now_s, now_ms)
-        run, stats = 0, deliveries[0].lane.queue.stats  # so many in turn are on the same account
+        run, stats = 0, deliveries[0].lane.queue.stats  # consecutive deliveries on the same account
         for delivery in deliveries:
             queue = delivery.lane.queue
             queue.leave(delivery)

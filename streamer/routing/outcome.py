@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     LOCAL = "local"  # its sink lives where it came from: it has arrived already
     UNWANTED = "unwanted"  # a Publish that no route forwards
     UNHEARD = "unheard"  # a Publish that a route forwards and nobody on the far network listens to
-    SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than anybody on the far side asked for
+    SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than the sample period of its subscribers
     UNCONFIRMED = "unconfirmed"  # it was sent while somebody listened, and ended before anything confirmed that it arrived
 
     @property
