@@ -10,7 +10,7 @@ from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.running import RunningStreamer
 from streamer.admin.turns import in_turn
 from streamer.journal.moments import as_moment
-from streamer.services.usubscription.entries import ToldSubscription
+from streamer.services.usubscription.entries import ListedSubscription
 from streamer.uprotocol.uri import UUri
 
 _AT_ONCE = 1000
@@ -30,7 +30,7 @@ class SubscriptionPages:
     async def _list(self, request: web.Request) -> web.Response:
         query = RequestQuery(request, ("topic", "subscriber", "limit", "after"))
         topic, subscriber = query.read("topic", pattern), query.read("subscriber", pattern)
-        page = EntryPage[ToldSubscription](query.limit(), query.read("after", cursors(UUri, UUri)))
+        page = EntryPage[ListedSubscription](query.limit(), query.read("after", cursors(UUri, UUri)))
         service = self._running.service_host.subscriptions
         if service is not None:
             for number, entry in enumerate(service.listed(), 1):
@@ -58,7 +58,7 @@ class SubscriptionPages:
         return "here" if options.external is None else "external"
 
 
-def _as_json(entry: ToldSubscription) -> dict[str, Any]:
+def _as_json(entry: ListedSubscription) -> dict[str, Any]:
     return {
         "topic": str(entry.topic),
         "subscriber": str(entry.subscriber),
