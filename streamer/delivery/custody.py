@@ -224,7 +224,7 @@ class Custody:
     def letter_kept(self, number: int) -> None:
         """A dead letter cannot be redriven now: it stays, and can be redriven later."""
         self._times.soon()
-        self._done.letters_kept.append(number)
+        self._done.letters_unmarked.append(number)
 
     # -- flush
 
