@@ -1,9 +1,8 @@
 /* The sections that show a long list by pages: flows, subscriptions, dead letters. */
 
 import { get, permitted, post, query } from "./daemon.js"
-import { actions, announce, anyOf, ask, attempt, button, card, el, properties, field, fill, flow, form, name, payload, pill,
-  stack, table,
-  values, way, wrongs } from "./elements.js"
+import { actions, announce, anyOf, ask, attempt, button, card, el, field, fill, flow, form, name, payload, pill, properties,
+  stack, table, values, way, wrongs } from "./elements.js"
 import { about, model } from "./live.js"
 import { page, redraw, refresh } from "./page.js"
 import { bytes, count, moment, plural, said, span, words } from "./text.js"

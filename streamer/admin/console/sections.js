@@ -1,9 +1,8 @@
 /* The sections that show all there is of something. Each builds itself once, and returns what asks for its data anew. */
 
 import { get, post, query } from "./daemon.js"
-import { actions, announce, attempt, button, card, el, empty, properties, field, fill, form, name, pieces, pill, state, table,
-  way,
-  wrongs } from "./elements.js"
+import { actions, announce, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties, state,
+  table, way, wrongs } from "./elements.js"
 import { chart, leftOut, loadHistory, seriesOf, together } from "./history.js"
 import { about, endpointOf, highest, model, ratesOf, total } from "./live.js"
 import { live, page, redraw, refresh } from "./page.js"
