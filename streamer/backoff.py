@@ -1,15 +1,15 @@
-"""Computes the wait between a failure and the next attempt: exponential, bounded, with jitter. Pure."""
+"""Computes the wait between a failure and the next attempt: exponential, bounded, with jitter. Pure, chance is passed in."""
 
 from typing import NamedTuple, Protocol
 
 RECONNECT_STEPS = 4
-"""Reconnecting waits 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
+"""The waits before reconnecting are 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
 
-_MAX_STEPS = 64  # a power of the largest factor that does not overflow
+_MAX_STEPS = 64  # the largest factor to this power does not overflow
 
 
 class Growth(Protocol):
-    """How waits grow. The sections `retry` and `reconnect` of the configuration have this form."""
+    """How waits grow. The configuration's sections for retry and reconnect have this form."""
 
     @property
     def initial_ms(self) -> int:
@@ -18,7 +18,7 @@ class Growth(Protocol):
 
     @property
     def factor(self) -> float:
-        """The ratio of each wait to the one before."""
+        """By which each wait is longer than the one before."""
         ...
 
     @property
@@ -28,12 +28,12 @@ class Growth(Protocol):
 
     @property
     def jitter(self) -> float:
-        """The random part of each wait: 0.2 means from 20 % less to 20 % more."""
+        """Random part of each wait: 0.2 means from 20 % less to 20 % more."""
         ...
 
 
 class Backoff(NamedTuple):
-    """A `Growth` that is not configured; the defaults are those of the specification for reconnecting."""
+    """A `Growth` without configuration; the defaults are those of the specification for reconnecting."""
 
     initial_ms: int = 500
     factor: float = 2.0
@@ -42,7 +42,7 @@ class Backoff(NamedTuple):
 
 
 def wait_s(growth: Growth, failures: int, chance: float, steps: int | None = None) -> float:
-    """Return the seconds to wait after ``failures`` failures in a row (from 1); ``chance`` is random, in [0, 1).
+    """Return the seconds to wait after ``failures`` failures in a row, from 1. ``chance``: a random number in [0, 1).
 
     After more than ``steps`` failures the wait is ``max_ms``.
     """

@@ -1,18 +1,18 @@
-"""The wall clock, for TTLs, and the monotonic clock, for waiting. They are passed in, so that tests control them."""
+"""The wall clock for TTLs, and the monotonic clock for waiting. Passed in, so that tests control them."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """The interface of both clocks."""
+    """The interface of the clocks."""
 
     def wall_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return the time in Unix milliseconds."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that never jump."""
+        """Return the time in seconds on the monotonic clock."""
         ...
 
 

@@ -446,7 +446,7 @@ class _EndpointEvents(Arrivals):
         extra = {"state": (f"endpoint {self._name}", state)}
         logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra=extra)
         router.link_changed(self._name, state)
-        self._daemon.service_host.status.look_again()
+        self._daemon.service_host.status.health_changed()
         systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
 
     def node_changed(self, is_there: bool) -> None:

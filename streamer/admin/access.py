@@ -34,7 +34,7 @@ from streamer.services.access import Caller
 USER_HEADER = "Ustreamer-User"
 """The user of the command line, which says so itself. It counts from this machine only, and only for the audit log."""
 
-PROVEN: web.AppKey[Callable[[web.Request], Awaitable[bool]]] = web.AppKey("proven")
+AUTHENTICATED: web.AppKey[Callable[[web.Request], Awaitable[bool]]] = web.AppKey("proven")
 """Says of a request whether it has the token that counts now, or a certificate."""
 
 _READING = ("GET", "HEAD")
@@ -115,7 +115,7 @@ async def _check_permission(
         raise denied(request, "accepted only from this machine")
     if control.http != "any" and not is_near(*_ends(request)):
         raise denied(request, "accepted only from this machine, unless control.http is any")
-    if await is_proven(request, metrics, control, files):
+    if await is_authenticated(request, metrics, control, files):
         return
     if control.http_token_file is None and not _trusts_clients(metrics):
         raise denied(request, _NO_WAY_IN)
@@ -125,7 +125,7 @@ async def _check_permission(
     raise denied(request, text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"})
 
 
-async def is_proven(request: web.Request, metrics: MetricsConfig, control: ControlConfig, files: Files) -> bool:
+async def is_authenticated(request: web.Request, metrics: MetricsConfig, control: ControlConfig, files: Files) -> bool:
     """Whether a request has the token that counts now, or a certificate."""
     has_certificate = _trusts_clients(metrics) and certificate_of(request) != ""
     return has_certificate or await _has_token(request, control.http_token_file, files)

@@ -48,7 +48,7 @@ class Listener:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
 
-    def tell(self, kind: str, data: bytes) -> None:
+    def offer(self, kind: str, data: bytes) -> None:
         """Add an event, if it fits."""
         if kind not in self.kinds:
             return
@@ -97,13 +97,13 @@ class Events:
         if self._listeners and now_s >= self._due_s:
             late_s = now_s - self._due_s
             self._due_s = now_s + _INTERVAL_S - (late_s if late_s < _INTERVAL_S else 0.0)
-            self._tell_left_out()
-            self._tell_states()
-            self._tell_changes()
+            self._send_left_out()
+            self._send_states()
+            self._send_changes()
             if not self._is_wanted("rates"):
                 self._rates.forget()
             elif self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._tell_rates(now_s), name="rates")
+                self._reading = asyncio.create_task(self._send_rates(now_s), name="rates")
 
     def letter(self, failed: FailedMessage, number: int | None) -> None:
         """A dead letter was made; ``number`` is that in the journal."""
@@ -116,7 +116,7 @@ class Events:
         message, failure = failed.message, failed.failure
         attributes = message.attributes
         size = len(message.payload or b"") if failure.payload_bytes is None else failure.payload_bytes
-        self._tell(
+        self._send(
             "dead_letter",
             {
                 "number": number,
@@ -141,7 +141,7 @@ class Events:
         if not self._listeners:
             self._begin()
         for key, state in self._states.items():
-            listener.tell("state", event("state", _as_json(key, state)))
+            listener.offer("state", event("state", _as_json(key, state)))
         self._listeners.append(listener)
         try:
             return await self._streams.serve(request, listener)
@@ -159,41 +159,41 @@ class Events:
         self._due_s = self._clock.monotonic_s()
         self._router.notices.watch(self.letter)
 
-    async def _tell_rates(self, now_s: float) -> None:
+    async def _send_rates(self, now_s: float) -> None:
         rates = await self._rates.read(now_s)
-        self._tell("rates", {"t": moment(self._clock.wall_ms()), **rates})
+        self._send("rates", {"t": moment(self._clock.wall_ms()), **rates})
 
     def _is_wanted(self, kind: str) -> bool:
         return any(kind in listener.kinds for listener in self._listeners)
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+    def _send(self, kind: str, data: dict[str, Any]) -> None:
         if self._is_wanted(kind):
             encoded = event(kind, data)
             for listener in self._listeners:
-                listener.tell(kind, encoded)
+                listener.offer(kind, encoded)
 
-    def _tell_left_out(self) -> None:
+    def _send_left_out(self) -> None:
         if self._letters_left_out:
-            self._tell("dead_letter", {"left_out": self._letters_left_out})
+            self._send("dead_letter", {"left_out": self._letters_left_out})
         self._letters = self._letters_left_out = 0
 
-    def _tell_states(self) -> None:
+    def _send_states(self) -> None:
         now, before = self._now(), self._states
         self._states = now
         for key, state in now.items():
             if before.get(key) != state:
-                self._tell("state", _as_json(key, state))
+                self._send("state", _as_json(key, state))
         for key in before.keys() - now.keys():
-            self._tell("state", _as_json(key, ("removed", ())))
+            self._send("state", _as_json(key, ("removed", ())))
 
-    def _tell_changes(self) -> None:
+    def _send_changes(self) -> None:
         config, rules = self._config_in_use(), self._router.pause_rules.rules
         if config is not self._config:
             self._config = config
-            self._tell("config", {"fingerprint": fingerprint(config)})
+            self._send("config", {"fingerprint": fingerprint(config)})
         if rules != self._rules:
             self._rules = rules
-            self._tell("paused", {})
+            self._send("paused", {})
 
     def _now(self) -> dict[_Key, _State]:
         """The state of everything that has one."""

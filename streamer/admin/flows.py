@@ -11,9 +11,9 @@ from aiohttp import web
 
 from streamer.admin.answers import API, RequestQuery, one_of, pattern
 from streamer.admin.paging import EntryPage, cursors
+from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.status import lanes_of
-from streamer.admin.turns import in_turn
 from streamer.delivery.lane import HOLDS, QUEUED, Hold, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.uprotocol.uri import UUri
@@ -58,7 +58,7 @@ class FlowPages:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get(f"{API}/flows", in_turn(self._list))]
+        return [web.get(f"{API}/flows", one_at_a_time(self._list))]
 
     async def _list(self, request: web.Request) -> web.Response:
         query = RequestQuery(request, ("route", "endpoint", "source", "sink", "state", "limit", "after"))

@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from streamer.admin.rates import books, outcomes
-from streamer.admin.turns import in_turn
+from streamer.admin.rates import outcomes, route_counters
+from streamer.admin.request_queue import one_at_a_time
 from streamer.delivery.router import Router
 
 INTERVAL_S = 10
@@ -54,7 +54,7 @@ class History:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get("/api/v1/history", in_turn(self._show))]
+        return [web.get("/api/v1/history", one_at_a_time(self._show))]
 
     def tick(self, now_s: float) -> None:
         """Take a sample if it is time. After a long pause (suspend) the samples in between are missing."""
@@ -66,7 +66,7 @@ class History:
     def _sample(self) -> None:
         there: dict[str, tuple[int, int, int]] = {}
         left_out = 0
-        for name, stats, queued, _ in books(self._router):
+        for name, stats, queued, _ in route_counters(self._router):
             if name not in self._tracks and len(self._tracks) >= MAX_ROUTES:
                 left_out += 1
                 continue

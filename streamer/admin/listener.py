@@ -26,7 +26,7 @@ MOST_BYTES = 128 * 1024
 """The most that is read from a connection: a request with the longest body that is taken, and as much for headers."""
 
 _BACKLOG = 128
-_AT_ONCE = 4  # connections accepted per turn of the event loop
+_ACCEPTS_PER_ITERATION = 4  # connections accepted per turn of the event loop
 _RETRY_S = 0.5
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """Errors of a machine without IPv6 for the second address of ``localhost``."""
@@ -102,7 +102,7 @@ class AdminListener:
 
     def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(_AT_ONCE):
+        for _ in range(_ACCEPTS_PER_ITERATION):
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -36,12 +36,12 @@ _ROUTE = ("route", "ingress", "egress")
 
 ReloadResult = Literal["ok", "refused"]
 
-_AT_ONCE = 50
+_ROUTES_PER_ITERATION = 50
 """Routes whose counters are copied in one turn of the event loop."""
 
 
 class RouterCollector:
-    """Turns the router's accounts into metric families. `Exposition` updates what is public."""
+    """RequestQueue the router's accounts into metric families. `Exposition` updates what is public."""
 
     def __init__(
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
@@ -399,7 +399,7 @@ class Exposition:
     async def _copied(self) -> list[RouteAccount]:
         accounts: list[RouteAccount] = []
         each = self._collector.snapshot()
-        while some := list(islice(each, _AT_ONCE)):
+        while some := list(islice(each, _ROUTES_PER_ITERATION)):
             accounts += some
             await asyncio.sleep(0)
         return accounts

@@ -21,7 +21,7 @@ _DELIVERED, _EXPIRED = Outcome.DELIVERED, Outcome.EXPIRED  # to look them up in 
 _REJECTED, _DEAD_LETTERED = Outcome.REJECTED, Outcome.DEAD_LETTERED
 
 
-ROUTES_AT_ONCE = 100
+ROUTES_PER_ITERATION = 100
 """Between two turns of the event loop."""
 
 
@@ -34,7 +34,7 @@ class Counters(NamedTuple):
     queue: RouteQueue | None
 
 
-class Read(NamedTuple):
+class RouteReading(NamedTuple):
     """What was read of a route."""
 
     accepted: int
@@ -43,7 +43,7 @@ class Read(NamedTuple):
     queued: int
 
 
-def books(router: Router) -> Iterator[Counters]:
+def route_counters(router: Router) -> Iterator[Counters]:
     """The counters of every active route, of the failure notices, and of messages that no route took (``none/ENDPOINT``)."""
     for queue in router.queues():
         if queue.stats.accepted:
@@ -64,7 +64,7 @@ def outcomes(stats: RouteStats) -> tuple[int, int]:
     return delivered, failed
 
 
-_NOTHING = Read(0, 0, 0, 0)
+_NOTHING = RouteReading(0, 0, 0, 0)
 
 
 class Rates:
@@ -72,7 +72,7 @@ class Rates:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._routes: dict[str, Read] = {}
+        self._routes: dict[str, RouteReading] = {}
         self._received: dict[str, int] = {}
         self._read_s: float | None = None
 
@@ -96,14 +96,14 @@ class Rates:
         found: dict[str, Any] = {}
         lanes = _LANES
         before, self._routes = self._routes, {}
-        for number, (name, stats, queued, queue) in enumerate(books(self._router), 1):
-            if not number % ROUTES_AT_ONCE:
+        for number, (name, stats, queued, queue) in enumerate(route_counters(self._router), 1):
+            if not number % ROUTES_PER_ITERATION:
                 await asyncio.sleep(0)
             last = before.get(name)
             if last is not None and not queued and not last.queued and stats.accepted == last.accepted:
                 self._routes[name] = last  # nothing has come, so nothing has gone
                 continue
-            read = self._routes[name] = Read(stats.accepted, *outcomes(stats), queued)
+            read = self._routes[name] = RouteReading(stats.accepted, *outcomes(stats), queued)
             if is_first and not queued:
                 continue
             oldest_s = None

@@ -7,12 +7,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from streamer.admin.access import PROVEN, access, is_proven
+from streamer.admin.access import AUTHENTICATED, access, is_authenticated
 from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.certificate import PortCertificate
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
-from streamer.admin.turns import is_gone
+from streamer.admin.request_queue import is_gone
 from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.delivery.router import Router
@@ -91,7 +91,7 @@ class AdminServer:
         app = web.Application(middlewares=[_close_connection, errors_in_json, checks], client_max_size=BODY_BYTES)
         app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong
-        app[PROVEN] = lambda request: is_proven(request, self._options, self._control, self._files)
+        app[AUTHENTICATED] = lambda request: is_authenticated(request, self._options, self._control, self._files)
         app.on_response_prepare.append(_set_headers)
         self._runner = web.AppRunner(
             app,

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from streamer import __version__
 from streamer.admin.answers import API
+from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.server import unready
-from streamer.admin.turns import in_turn
 from streamer.config.shown import fingerprint
 from streamer.delivery.lane import CLASSES, HOLDS, Lane
 from streamer.delivery.queue import RouteQueue
@@ -27,8 +27,8 @@ from streamer.journal.sqlite import CorruptFileError
 from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import UPriority
 
-ROUTES_AT_ONCE = 50
-LANES_AT_ONCE = 500
+ROUTES_PER_ITERATION = 50
+LANES_PER_ITERATION = 500
 """What is looked at in one turn of the event loop."""
 
 
@@ -41,10 +41,10 @@ class StatusPages:
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
         return [
-            web.get(API, in_turn(self._self)),
+            web.get(API, one_at_a_time(self._self)),
             web.get(f"{API}/endpoints", self._endpoints),
-            web.get(f"{API}/routes", in_turn(self._routes)),
-            web.get(f"{API}/queues", in_turn(self._queues)),
+            web.get(f"{API}/routes", one_at_a_time(self._routes)),
+            web.get(f"{API}/queues", one_at_a_time(self._queues)),
         ]
 
     async def _self(self, request: web.Request) -> web.Response:
@@ -104,7 +104,7 @@ class StatusPages:
     async def _routes(self, request: web.Request) -> web.Response:
         found = []
         accounts = self._running.router.accounts()
-        while some := list(islice(accounts, ROUTES_AT_ONCE)):
+        while some := list(islice(accounts, ROUTES_PER_ITERATION)):
             found += [_route(account) for account in some]
             await asyncio.sleep(0)
         return web.json_response({"routes": found})
@@ -124,7 +124,7 @@ async def lanes_of(queue: RouteQueue) -> AsyncIterator[Lane]:
     for number, lane in enumerate(list(queue.lanes.values()), 1):
         if not lane.retired:
             yield lane
-        if not number % LANES_AT_ONCE:
+        if not number % LANES_PER_ITERATION:
             await asyncio.sleep(0)
 
 

@@ -17,7 +17,7 @@ TEXT = 200
 """Characters of a name or a reason."""
 
 
-class LookedAt(Protocol):
+class StatusSource(Protocol):
     """A streamer."""
 
     router: Router
@@ -30,7 +30,7 @@ class LookedAt(Protocol):
 class StatusView:
     """Looks at a streamer, whose router there is already."""
 
-    def __init__(self, running: LookedAt) -> None:
+    def __init__(self, running: StatusSource) -> None:
         self._running = running
         self._router = running.router
         self._started_ms = self._router.clock.wall_ms()

@@ -24,53 +24,53 @@ MAX_RATE = 1000
 PAYLOADS = ("none", "length", "hex", "json", "text")
 TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
-_TURNS_PER_S = 10
+_WRITES_PER_S = 10
 _NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 _LONGEST_NAME = 256
 _JSON_LEVELS = 100
 """Deeper JSON is shown as text: what encodes and reads it again may not go as deep as what has read it here."""
 
 
-class Wish(NamedTuple):
+class TapRequest(NamedTuple):
     """What a reader wants to see. ``rate``: messages per second at most."""
 
     filter: TapFilter
     payload: str
     rate: int
-    asked: dict[str, str]
+    given: dict[str, str]
 
     @classmethod
-    def of(cls, query: dict[str, str]) -> "Wish":
+    def of(cls, query: dict[str, str]) -> "TapRequest":
         """Read the parameters of a request. Raises ValueError: one of them cannot be understood."""
         if unknown := [name for name in query if name not in _NAMES]:
             raise ValueError(f"{unknown[0]!r}: expected {', '.join(_NAMES)}")
-        asked = {name: value for name, value in query.items() if value}
+        given = {name: value for name, value in query.items() if value}
         wanted = TapFilter(
-            asked.get("route"),
-            asked.get("endpoint"),
-            _pattern("source", asked),
-            _pattern("sink", asked),
-            _types(asked),
-            _several("outcome", asked, OUTCOMES),
+            given.get("route"),
+            given.get("endpoint"),
+            _pattern("source", given),
+            _pattern("sink", given),
+            _types(given),
+            _several("outcome", given, OUTCOMES),
         )
-        payload = asked.get("payload", "length")
+        payload = given.get("payload", "length")
         if payload not in PAYLOADS:
             raise ValueError(f"payload: {payload!r}: expected {', '.join(PAYLOADS)}")
-        rate = asked.get("rate", "100")
+        rate = given.get("rate", "100")
         if not (rate.isascii() and rate.isdecimal() and len(rate) < 6 and 0 < int(rate) <= MAX_RATE):
             raise ValueError(f"rate: expected 1 to {MAX_RATE} messages per second")
-        return cls(wanted, payload, int(rate), asked)
+        return cls(wanted, payload, int(rate), given)
 
 
 class TapStream:
     """What one reader sees."""
 
-    def __init__(self, wish: Wish, router: Router) -> None:
-        most = max(1, wish.rate // _TURNS_PER_S)
-        self.pace_s = most / wish.rate
-        self.tap = Tap(wish.filter, most, wish.payload not in ("none", "length"))
+    def __init__(self, tap_request: TapRequest, router: Router) -> None:
+        most = max(1, tap_request.rate // _WRITES_PER_S)
+        self.pace_s = most / tap_request.rate
+        self.tap = Tap(tap_request.filter, most, tap_request.payload not in ("none", "length"))
         self.shown = self.left_out = 0
-        self._payload = wish.payload
+        self._payload = tap_request.payload
         self._clock = router.clock
         self._since_ms = self._clock.wall_ms()
         self._due_s = self._clock.monotonic_s() + 1.0
@@ -108,13 +108,13 @@ class TapPages:
     @for_this_machine
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         try:
-            wish = Wish.of(dict(request.query))
+            tap_request = TapRequest.of(dict(request.query))
         except ValueError as exc:
             raise refused(str(exc), web.HTTPBadRequest) from exc
         await self._streams.check(request)
-        stream = TapStream(wish, self._router)
+        stream = TapStream(tap_request, self._router)
         who: dict[str, Any] = caller_of(request)._asdict()
-        audit("tap_began", **who, filters=_shown(wish))
+        audit("tap_began", **who, filters=_shown(tap_request))
         self._open.append(stream)
         self._use()
         try:
@@ -123,7 +123,7 @@ class TapPages:
             self._open.remove(stream)
             self._use()
             left_out = stream.left_out + stream.tap.left_out
-            audit("tap_ended", **who, filters=_shown(wish), messages=stream.shown, left_out=left_out)
+            audit("tap_ended", **who, filters=_shown(tap_request), messages=stream.shown, left_out=left_out)
 
     def _use(self) -> None:
         taps = [stream.tap for stream in self._open]
@@ -161,7 +161,7 @@ def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
 
 
 def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any]:
-    """The payload as JSON if that is asked for and it is that, else as text if it is asked for or is text, else as hex."""
+    """The payload as JSON if that is given for and it is that, else as text if it is given for or is text, else as hex."""
     if form == "json" and not is_cut:
         try:
             found = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite)
@@ -199,11 +199,11 @@ def _is_within(value: Any, levels: int) -> bool:
     return levels > 0 and all(_is_within(each, levels - 1) for each in value)
 
 
-def _pattern(name: str, asked: dict[str, str]) -> UUri | None:
-    if name not in asked:
+def _pattern(name: str, given: dict[str, str]) -> UUri | None:
+    if name not in given:
         return None
     try:
-        pattern = UUri.parse(asked[name])
+        pattern = UUri.parse(given[name])
     except UriError as exc:
         raise ValueError(f"{name}: {exc}") from exc
     if not pattern.authority:
@@ -211,20 +211,20 @@ def _pattern(name: str, asked: dict[str, str]) -> UUri | None:
     return pattern
 
 
-def _several(name: str, asked: dict[str, str], known: tuple[str, ...]) -> tuple[str, ...] | None:
+def _several(name: str, given: dict[str, str], known: tuple[str, ...]) -> tuple[str, ...] | None:
     """The values between commas."""
-    if name not in asked:
+    if name not in given:
         return None
-    found = tuple(asked[name].split(","))
+    found = tuple(given[name].split(","))
     if unknown := [each for each in found if each not in known]:
         raise ValueError(f"{name}: {unknown[0]!r}: expected {', '.join(known)}")
     return found
 
 
-def _types(asked: dict[str, str]) -> tuple[UMessageType, ...] | None:
-    found = _several("type", asked, tuple(TYPES))
+def _types(given: dict[str, str]) -> tuple[UMessageType, ...] | None:
+    found = _several("type", given, tuple(TYPES))
     return None if found is None else tuple(TYPES[each] for each in found)
 
 
-def _shown(wish: Wish) -> str:
-    return " ".join(f"{name}={value[:_LONGEST_NAME]}" for name, value in wish.asked.items()) or "none"
+def _shown(tap_request: TapRequest) -> str:
+    return " ".join(f"{name}={value[:_LONGEST_NAME]}" for name, value in tap_request.given.items()) or "none"

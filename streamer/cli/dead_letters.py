@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from uuid import UUID
 
-from streamer.cli.letters import Facts, Letters, Wanted, letters_of, letters_of_daemon
+from streamer.cli.letters import LetterFields, Letters, Wanted, letters_of, letters_of_daemon
 from streamer.cli.running import add_options, answered, daemon_of, loaded
 from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, reason_of, uri
 from streamer.config.checks import nearest
@@ -159,11 +159,11 @@ def _show(arguments: argparse.Namespace, letters: Letters) -> int:
     index = -1
     for index, letter in enumerate(letters.shown(Wanted(id=arguments.id))):
         lines_out([""] if index else [])
-        lines_out(as_table(list(_facts(letter))))
+        lines_out(as_table(list(_summary_rows(letter))))
         if letter["content"] is None:
             lines_out([f"the message cannot be shown: {letter['problem']}"])
         else:
-            lines_out(as_table(list(_content(letter["content"], _now_ms()))))
+            lines_out(as_table(list(_content_rows(letter["content"], _now_ms()))))
             lines_out(_preview(letter["content"]["payload"]))
     return _nothing() if index < 0 else 0
 
@@ -195,7 +195,7 @@ def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
 # output
 
 
-def _as_line(letter: Facts) -> tuple[str, ...]:
+def _as_line(letter: LetterFields) -> tuple[str, ...]:
     return (
         letter["when"],
         letter["reason"],
@@ -209,7 +209,7 @@ def _as_line(letter: Facts) -> tuple[str, ...]:
     )
 
 
-def _facts(letter: Facts) -> Iterator[tuple[str, str]]:
+def _summary_rows(letter: LetterFields) -> Iterator[tuple[str, str]]:
     yield "id", letter["id"]
     yield "type", letter["type"].capitalize()
     yield "source", letter["source"]
@@ -227,46 +227,46 @@ def _facts(letter: Facts) -> Iterator[tuple[str, str]]:
         yield "redrive", f"asked for at {letter['redrive']}{ttl}"
 
 
-def _content(told: Facts, now_ms: int) -> Iterator[tuple[str, str]]:
-    yield "created", told["created"]
-    yield "ttl", _ttl_left(told, now_ms)
-    yield "priority", told["priority"]
+def _content_rows(fields: LetterFields, now_ms: int) -> Iterator[tuple[str, str]]:
+    yield "created", fields["created"]
+    yield "ttl", _ttl_left(fields, now_ms)
+    yield "priority", fields["priority"]
     for name, label in (
         ("permission_level", "permission level"),
         ("commstatus", "commstatus"),
         ("reqid", "reqid"),
     ):
-        if told[name] is not None:
-            yield label, str(told[name])
-    yield "traceparent", told["traceparent"] or "-"
-    yield "token", told["token"] or "-"
-    yield "payload format", told["payload_format"]
-    yield "payload", "none" if told["payload_bytes"] is None else f"{told['payload_bytes']} bytes"
+        if fields[name] is not None:
+            yield label, str(fields[name])
+    yield "traceparent", fields["traceparent"] or "-"
+    yield "token", fields["token"] or "-"
+    yield "payload format", fields["payload_format"]
+    yield "payload", "none" if fields["payload_bytes"] is None else f"{fields['payload_bytes']} bytes"
 
 
-def _ttl_left(told: Facts, now_ms: int) -> str:
-    if told["deadline"] is None:
+def _ttl_left(fields: LetterFields, now_ms: int) -> str:
+    if fields["deadline"] is None:
         return "none"
     try:
-        left_ms = round(datetime.fromisoformat(told["deadline"]).timestamp() * 1000) - now_ms
+        left_ms = round(datetime.fromisoformat(fields["deadline"]).timestamp() * 1000) - now_ms
     except ValueError:  # an id may contain anything
-        return f"{told['ttl_ms']} ms"
+        return f"{fields['ttl_ms']} ms"
     state = f"{as_span(left_ms)} left" if left_ms >= 0 else f"expired {as_span(-left_ms)} ago"
-    return f"{told['ttl_ms']} ms, {state}"
+    return f"{fields['ttl_ms']} ms, {state}"
 
 
-def _preview(told: Facts | None) -> Iterator[str]:
+def _preview(payload: LetterFields | None) -> Iterator[str]:
     """The beginning of a payload: as text if it is text, otherwise in hex."""
-    if told is None:
+    if payload is None:
         return
-    left_out_bytes = told["left_out_bytes"]
-    if "text" in told:
-        head = told["text"].encode(errors="replace")
+    left_out_bytes = payload["left_out_bytes"]
+    if "text" in payload:
+        head = payload["text"].encode(errors="replace")
         text = head[:_PREVIEW_BYTES].decode(errors="ignore")
         left_out_bytes += len(head) - len(text.encode())
         yield from (f"  {line}" for line in text.splitlines())
     else:
-        data = bytes.fromhex(told["hex"])
+        data = bytes.fromhex(payload["hex"])
         left_out_bytes += max(0, len(data) - _PREVIEW_BYTES)
         for at in range(0, min(len(data), _PREVIEW_BYTES), 16):
             piece = data[at : min(at + 16, _PREVIEW_BYTES)]

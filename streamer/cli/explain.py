@@ -108,13 +108,13 @@ def _ask(daemon: DaemonAddress, question: RoutingQuestion) -> int:
         return complain(str(exc), 2 if exc.code == _UNCLEAR else exc.status)
 
 
-def _print(told: dict[str, Any]) -> int:
+def _print(explanation: dict[str, Any]) -> int:
     """Print an explanation; the exit status."""
-    message, failure = told["message"], told["failure"]
+    message, failure = explanation["message"], explanation["failure"]
     sink = "" if message["sink"] is None else f" → {message['sink']}"
-    lines = [f"{message['type']} {message['source']}{sink} from {told['from']}"]
-    lines += [f"  {reason}" for reason in told["why"]]
-    for hop in told["hops"]:
+    lines = [f"{message['type']} {message['source']}{sink} from {explanation['from']}"]
+    lines += [f"  {reason}" for reason in explanation["why"]]
+    for hop in explanation["hops"]:
         sink = "" if hop["sink"] is None else f", sink {hop['sink']}"
         period = f", at most one in {hop['period_ms']} ms" if hop["period_ms"] else ""
         lines.append(f"goes over route {hop['route']} to endpoint {hop['endpoint']}{sink}{period}")
@@ -124,7 +124,7 @@ def _print(told: dict[str, Any]) -> int:
     if failure is not None:
         lines.append(f"goes nowhere: {failure['outcome']} ({failure['code']}), {failure['text']}")
     lines_out(lines)
-    return 0 if told["goes"] else 1
+    return 0 if explanation["goes"] else 1
 
 
 def _table(config: Config, remembered: Remembered) -> tuple[RoutingTable, ServiceHost]:

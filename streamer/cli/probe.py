@@ -34,7 +34,7 @@ ASK_S = 2.0
 PROBE_S = 5.0
 TOTAL_S = 15.0
 """For all probes together. It is used up only if hundreds of networks do not answer."""
-_AT_ONCE = 100
+_MAX_CONCURRENT = 100
 _LONGEST = max(len(verdict.value) for verdict in Verdict)
 
 
@@ -142,7 +142,7 @@ async def _already(answer: Answer) -> Answer:
 
 async def run_all(probes: Sequence[Probe], total_s: float = TOTAL_S) -> list[Answer]:
     """All answers, in order. What takes longer than it may is a problem; what had no turn cannot be told."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def one(each: Probe) -> Answer:
         async with gate:

@@ -74,17 +74,17 @@ def message_lines(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | Non
     answers = rows[len(own) :]
     for index, row in enumerate(own):
         yield from [""] if index else []
-        yield from as_table(list(_facts(row)))
+        yield from as_table(list(_record_rows(row)))
     if any(row["outcome"] in FAILURES for row in own):
         yield from ("", f"its dead letter: streamer dead-letters show --config {config or 'FILE'} {format_id(id_)}")
     if any(row["msg_type"] == "request" for row in own) and not answers:
         yield from ("", "no Response to it passed here")
     for row in answers:
         yield from ("", "its Response:")
-        yield from as_table(list(_facts(row)))
+        yield from as_table(list(_record_rows(row)))
 
 
-def _facts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _record_rows(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "id", format_id(row["msg_id"])
     yield "type", row["msg_type"].capitalize()
     yield "source", _uri(row, "src")

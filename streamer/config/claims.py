@@ -66,14 +66,14 @@ def without_name(part: Any) -> Iterator[Finding]:
 def conflicts(claims: Iterable[Claim]) -> Iterator[Finding]:
     """A mistake for each key whose claims an earlier one excludes. The keys begin at the top of the file."""
     seen: dict[str, list[Claim]] = {}
-    told: set[tuple[Location, Location]] = set()
+    reported: set[tuple[Location, Location]] = set()
     for claim in claims:
         earlier = seen.setdefault(claim.thing, [])
         taken = next((each for each in earlier if each.excludes(claim) and each.key != claim.key), None)
         if taken is None:
             earlier.append(claim)
-        elif (claim.key, taken.key) not in told:
-            told.add((claim.key, taken.key))
+        elif (claim.key, taken.key) not in reported:
+            reported.add((claim.key, taken.key))
             where = "" if claim.host is None else f" at {claim.host}"
             by = dotted(taken.key) + ("" if taken.host in (None, claim.host) else f" ({taken.host})")
             yield Finding(claim.key, f"{claim.thing}{where} is taken by {by} already; expected another")

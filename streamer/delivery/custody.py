@@ -222,7 +222,7 @@ class Custody:
     def letter_kept(self, number: int) -> None:
         """Keep a dead letter that cannot be redriven now, so that it can be redriven later."""
         self._times.soon()
-        self._done.letters_kept.append(number)
+        self._done.letters_unmarked.append(number)
 
     # -- flush
 

@@ -74,9 +74,9 @@ class Redrive:
                 late += 1
                 if late == _FULL_FLOWS_PER_ROUND or self.count >= enough:
                     break
-        for reason, letters_kept in kept.items():
-            first = letters_kept[0].id.hex()
-            logger.warning("redrive_kept reason=%s letters=%d first_id=%s", reason, len(letters_kept), first)
+        for reason, letters_unmarked in kept.items():
+            first = letters_unmarked[0].id.hex()
+            logger.warning("redrive_kept reason=%s letters=%d first_id=%s", reason, len(letters_unmarked), first)
         self._pump.run()
 
     def _send(self, letters: dict[int, _Waiting], kept: dict[str, list[Letter]], enough: int) -> bool:

@@ -26,7 +26,7 @@ from streamer.journal.sqlite import transaction
 logger = logging.getLogger("ustreamer.journal")
 
 _MAX_BLOB_BYTES = 64 << 20
-_ROWS_AT_ONCE = 256
+_ROWS_PER_STATEMENT = 256
 
 _SUM = f"ifnull(sum(length(body) + {ENTRY_BYTES}), 0)"
 _LETTERS_SUM = f"ifnull(sum(size + {ENTRY_BYTES}), 0)"
@@ -64,7 +64,7 @@ _SETUP = (
     )""",
     _COUNT.format(sum=_SUM, letters=_LETTERS_SUM),
     """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS segments, 0 AS letters,
-        0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_kept, 0 AS added, 0 AS max_letters,
+        0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_unmarked, 0 AS added, 0 AS max_letters,
         0 AS max_bytes, 0 AS max_rejected, 0 AS max_rejected_bytes""",
     # Other programs delete letters too, which goes unnoticed here: letters are counted anew whenever some are written.
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
@@ -73,7 +73,7 @@ _SETUP = (
         DELETE FROM rows WHERE number IN (SELECT entry.number FROM {_ROWS_DONE});
         DELETE FROM segments WHERE number IN (SELECT entry.number FROM {_SEGMENTS_DONE});
         DELETE FROM letters WHERE {_IN.format("NEW.letters_done")};
-        UPDATE letters SET redrive = NULL, redrive_ttl = NULL WHERE {_IN.format("NEW.letters_kept")};
+        UPDATE letters SET redrive = NULL, redrive_ttl = NULL WHERE {_IN.format("NEW.letters_unmarked")};
         INSERT INTO segments SELECT value->>0, value->>1, value->>2,
             substr(NEW.bodies, value->>3, value->>4) FROM json_each(NEW.segments);
         INSERT OR REPLACE INTO letters SELECT value->>0, substr(NEW.bodies, value->>1, 16), value->>2, value->>3,
@@ -148,7 +148,7 @@ def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: Letter
     with transaction(connection):
         for part in parts:
             connection.execute(_APPLY, part)
-        _insert(connection, batch.rows, _ROWS_AT_ONCE if batch.bytes <= _MAX_BLOB_BYTES else 1)
+        _insert(connection, batch.rows, _ROWS_PER_STATEMENT if batch.bytes <= _MAX_BLOB_BYTES else 1)
 
 
 def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:
@@ -248,7 +248,7 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
         _to_json(_spans(rows_done)),
         _to_json(_spans(segments_done)),
         _to_json(batch.letters_done),
-        _to_json(batch.letters_kept),
+        _to_json(batch.letters_unmarked),
         added,
         *bounds,
     )

@@ -73,8 +73,7 @@ class Batch:
     """Everything that one transaction writes. The lists that end in ``_done`` have the numbers of entries to delete.
 
     Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id,
-    source, sink and route. ``letters_kept`` has the numbers of letters that were marked for a redrive and stay: their mark
-    is removed.
+    source, sink and route. ``letters_unmarked`` has the numbers of letters that stay after a redrive: their mark is removed.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -83,7 +82,7 @@ class Batch:
     rows_done: list[int] = field(default_factory=list)
     segments_done: list[int] = field(default_factory=list)
     letters_done: list[int] = field(default_factory=list)
-    letters_kept: list[int] = field(default_factory=list)
+    letters_unmarked: list[int] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -92,7 +91,7 @@ class Batch:
     @property
     def is_urgent(self) -> bool:
         """Whether there is more in it than rows and segments to delete, which can wait."""
-        return bool(self.rows or self.segments or self.letters or self.letters_done or self.letters_kept)
+        return bool(self.rows or self.segments or self.letters or self.letters_done or self.letters_unmarked)
 
     @property
     def bytes(self) -> int:

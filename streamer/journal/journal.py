@@ -16,7 +16,7 @@ from streamer.journal.reading import Reader
 from streamer.journal.sqlite import MAX_WAL_BYTES
 from streamer.journal.store import Store
 
-_BRIEFLY_S = 0.02
+_SHORT_WAIT_S = 0.02
 _REDRIVE_LETTERS = 64
 
 logger = logging.getLogger("ustreamer.journal")
@@ -82,13 +82,13 @@ class Journal:
         self._numbering = threading.Lock()
         self._found_up_to = 0
         self._committed_bytes = 0
-        self._in_hand_bytes = 0
+        self._writing_bytes = 0
         self._failing_since_s = 0.0
         self._is_unwritten = False
         self._redriven: set[int] = set()
         self._to_redrive: list[int] = []
-        self._is_taken = threading.Event()
-        self._is_taken.set()
+        self._are_redrives_taken = threading.Event()
+        self._are_redrives_taken.set()
         self._stop_at_s = 0.0
         self._tried = threading.Event()
         self._stopping = threading.Event()
@@ -136,7 +136,7 @@ class Journal:
         if self.is_busy:
             raise AssertionError("a batch is being written already")
         self.is_busy = self._is_unwritten = True
-        self._in_hand_bytes = batch.bytes
+        self._writing_bytes = batch.bytes
         self._work.put((batch, done))
 
     def rows(self) -> Iterator[Row]:
@@ -184,7 +184,7 @@ class Journal:
     @property
     def bytes(self) -> int:
         """The bytes of all entries, with the batch that is being written. See `ENTRY_BYTES`."""
-        return self._committed_bytes + self._in_hand_bytes
+        return self._committed_bytes + self._writing_bytes
 
     # Everything below runs on the writer thread, except for the three callbacks at the end.
 
@@ -240,7 +240,7 @@ class Journal:
                 if is_idle:
                     self._attempt(self._tidy)
             if self._to_redrive:
-                wait_s = _BRIEFLY_S
+                wait_s = _SHORT_WAIT_S
 
     def _write(self, batch: Batch, done: Callable[[], None]) -> bool:
         """False if it was given up because the process stops."""
@@ -254,7 +254,7 @@ class Journal:
     def _apply(self, batch: Batch) -> None:
         started_s = time.perf_counter()
         self._store.apply(batch)
-        self._redriven.difference_update(batch.letters_kept)  # they may be marked again
+        self._redriven.difference_update(batch.letters_unmarked)  # they may be marked again
         self.last_commit_s = time.perf_counter() - started_s
         self.commits += 1
         self.rows_written += len(batch.rows)
@@ -270,7 +270,7 @@ class Journal:
 
     def _look_for_marks(self) -> None:
         """Post newly marked letters to the loop, some at a time: the next ones once it has taken the last ones."""
-        if self._on_redrive is None or not self._is_taken.is_set():
+        if self._on_redrive is None or not self._are_redrives_taken.is_set():
             return
         if (marked := self._store.marked()) is not None:
             self._redriven.intersection_update(marked)
@@ -281,7 +281,7 @@ class Journal:
             letters, ttls = self._store.letters(page)
             del self._to_redrive[: len(page)]
             self._redriven.update(page)
-            self._is_taken.clear()
+            self._are_redrives_taken.clear()
             self._call(self._redrive, letters, ttls)
 
     def _attempt(self, action: Callable[[], None]) -> bool:
@@ -308,7 +308,7 @@ class Journal:
         """Wait before the next attempt. True if there is no time for one."""
         if not self._stopping.wait(wait_s):
             return False
-        time.sleep(_BRIEFLY_S)
+        time.sleep(_SHORT_WAIT_S)
         return time.monotonic() >= self._stop_at_s or not self._is_unwritten
 
     def _close(self) -> None:
@@ -325,13 +325,13 @@ class Journal:
 
     def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
         self.is_busy = False
-        self._committed_bytes, self._in_hand_bytes = committed_bytes, 0
+        self._committed_bytes, self._writing_bytes = committed_bytes, 0
         done()
 
     def _recounted(self, committed_bytes: int) -> None:
         self._committed_bytes = committed_bytes
 
     def _redrive(self, letters: list[Letter], ttls: list[int | None]) -> None:
-        self._is_taken.set()
+        self._are_redrives_taken.set()
         if self._on_redrive is not None and letters:
             self._on_redrive(letters, ttls)

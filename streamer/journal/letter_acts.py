@@ -19,7 +19,7 @@ MAX_TTL_MS = 0xFFFF_FFFF
 MAX_NAMED = 20
 """Letters that stay, of which it is told why."""
 
-_AT_ONCE = 500
+_PAGE_LETTERS = 500
 
 
 class UnreadableLetterError(ValueError):
@@ -80,7 +80,7 @@ def message_of(letter: LetterSummary, file: LetterFile) -> UMessage:
 
 def _pages(file: LetterFile, selected: LetterFilter, go_on: Callable[[], bool]) -> Iterator[list[LetterSummary]]:
     after: int | None = None
-    while go_on() and (letters := file.find(selected, after, _AT_ONCE)):
+    while go_on() and (letters := file.find(selected, after, _PAGE_LETTERS)):
         yield letters
         after = letters[-1].number
 

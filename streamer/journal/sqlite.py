@@ -145,18 +145,18 @@ def _reason(path: Path, exc: sqlite3.Error) -> str:
     """Why SQLite could not use a file, for people; what the system says of its folder, which SQLite does not pass on."""
     if _primary_code(exc) not in _OF_THE_SYSTEM:
         return str(exc)
-    told = f"{exc}, {getattr(exc, 'sqlite_errorname', 'no code')}"
+    detail = f"{exc}, {getattr(exc, 'sqlite_errorname', 'no code')}"
     for side in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
         if side.exists() and not os.access(side, os.R_OK | os.W_OK):
-            return f"{side.name}: permission denied; expected a file that this user may read and write ({told})"
+            return f"{side.name}: permission denied; expected a file that this user may read and write ({detail})"
     try:
         with TemporaryFile(dir=path.parent) as probe:
             probe.write(bytes(_ROOM_BYTES))
             probe.flush()
     except OSError as failure:
         expected = "a folder that can be written, with room for the file, its log (-wal) and its index (-shm)"
-        return f"{failure.strerror or failure}; expected {expected} ({told})"
-    return told
+        return f"{failure.strerror or failure}; expected {expected} ({detail})"
+    return detail
 
 
 def _primary_code(exc: sqlite3.Error) -> int:

@@ -97,7 +97,7 @@ class Access:
         rules = (rule for rule in self.subscribe if rule.subscriber.matches(subscriber))
         return any(pattern.matches(topic) for rule in rules for pattern in rule.topics)
 
-    def standing(self, subscriber: UUri) -> Hashable:
+    def permission_group(self, subscriber: UUri) -> Hashable:
         """The same for uEntities that `may_subscribe` to the same topics."""
         rules = tuple(number for number, rule in enumerate(self.subscribe or ()) if rule.subscriber.matches(subscriber))
         return subscriber.authority, rules, self.may_fetch(subscriber)

@@ -91,14 +91,14 @@ class MulticastReceivers:
         self._count_of: Counter[UUri] = Counter()  # by receiver
         self._receivers: dict[tuple[str, MulticastId], set[UUri]] = {}  # by authority and id
         self._interested: dict[UUri, Counter[str]] = {}  # topic → authority → number of registrations that cover it; never 0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def restore(self) -> None:
         """Read the registrations, and tell the router the interest. Blocks. Raises `StateError`."""
         for registration in self._state.read("SELECT receiver, multicast_id FROM multicast_receivers", _registration_of):
             if registration not in self:
-                self._note(registration)
-        self._judge()
+                self._remember(registration)
+        self._recompute_interest()
 
     def use(self, catalogue: Catalogue, access: Access, max_authorities: int | None = None) -> None:
         """Use another catalogue, other permissions and, unless it is None, another bound from now on.
@@ -107,21 +107,21 @@ class MulticastReceivers:
         """
         self._max_authorities = max_authorities or self._max_authorities
         self._catalogue, self._access = catalogue, access
-        self._judge()
+        self._recompute_interest()
 
-    def _judge(self) -> None:
+    def _recompute_interest(self) -> None:
         """Find out all interest anew. Receivers of an authority that are judged alike are judged once."""
         before, self._interested = self._interested, {}
         for (authority, pattern), holders in self._receivers.items():
             alike: dict[Hashable, list[UUri]] = {}
             for receiver in holders:
-                alike.setdefault(self._access.standing(receiver), []).append(receiver)
+                alike.setdefault(self._access.permission_group(receiver), []).append(receiver)
             for receivers in alike.values():
                 for topic in self._topics_for(receivers[0], pattern):
                     self._interested.setdefault(topic, Counter())[authority] += len(receivers)
         for topic in before.keys() | self._interested.keys():
             if before.get(topic, Counter()).keys() != self._interested.get(topic, Counter()).keys():
-                self._tell(topic)
+                self._publish_interest(topic)
 
     async def register(self, registration: Registration) -> frozenset[UUri]:
         """Add a registration; it is on disk afterwards. Returns the topics that its id has now.
@@ -129,7 +129,7 @@ class MulticastReceivers:
         Raises `UStatusError`: NOT_FOUND if the id has no topic, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE if the
         disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             receiver, pattern = registration
             self._check(self._access.is_known(receiver), receiver, pattern)
             self._catalogue.expand_known(pattern, partial(self._access.may_resolve, receiver))
@@ -181,7 +181,7 @@ class MulticastReceivers:
 
         Raises `UStatusError`: NOT_FOUND if there is none, UNAVAILABLE if the disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             if registration not in self:
                 raise UStatusError(UCode.NOT_FOUND, f"{registration.receiver} is not registered for {registration.pattern}")
             await self._write("DELETE FROM multicast_receivers WHERE receiver = ? AND multicast_id = ?", registration)
@@ -202,20 +202,20 @@ class MulticastReceivers:
     def _topics_for(self, receiver: UUri, pattern: MulticastId) -> Iterator[UUri]:
         return (topic for topic in self._catalogue.expand(pattern) if self._access.may_subscribe(receiver, topic))
 
-    def _note(self, registration: Registration) -> None:
+    def _remember(self, registration: Registration) -> None:
         receiver, pattern = registration
         self._receivers.setdefault((receiver.authority, pattern), set()).add(receiver)
         self._count_in(receiver, 1)
 
     def _add(self, registration: Registration) -> None:
-        self._note(registration)
+        self._remember(registration)
         receiver, pattern = registration
         authority = receiver.authority
         for topic in self._topics_for(receiver, pattern):
             interested = self._interested.setdefault(topic, Counter())
             interested[authority] += 1
             if interested[authority] == 1:
-                self._tell(topic)
+                self._publish_interest(topic)
 
     def _remove(self, registration: Registration) -> None:
         receiver, pattern = registration
@@ -232,7 +232,7 @@ class MulticastReceivers:
             del interested[authority]
             if not interested:
                 del self._interested[topic]
-            self._tell(topic)
+            self._publish_interest(topic)
 
     def _count_in(self, receiver: UUri, by: int) -> None:
         self._count += by
@@ -243,7 +243,7 @@ class MulticastReceivers:
         if not self._count_of[receiver]:
             del self._count_of[receiver]
 
-    def _tell(self, topic: UUri) -> None:
+    def _publish_interest(self, topic: UUri) -> None:
         self._router.set_interest(topic, dict.fromkeys(self._interested.get(topic, ()), EVERY_MESSAGE), OWNER)
 
     async def _write(self, sql: str, registration: Registration) -> None:

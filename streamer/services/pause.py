@@ -68,7 +68,7 @@ class PauseService:
         self._pause_rules = router.pause_rules
         self._access = access
         self._added_by: dict[PauseRule, UUri] = {}  # over uProtocol, since the start
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._is_open = False
 
     def restore(self) -> None:
@@ -96,7 +96,7 @@ class PauseService:
 
         Raises `UStatusError`: RESOURCE_EXHAUSTED if there are too many rules, UNAVAILABLE if the disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             if rule in self._pause_rules:
                 return False
             if self._pause_rules.is_full:
@@ -120,7 +120,7 @@ class PauseService:
 
         Raises `UStatusError`: NOT_FOUND if there is no such rule, UNAVAILABLE if the disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             if rule not in self._pause_rules and self._is_open:
                 raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; expected exactly the topic and sink of a rule")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))

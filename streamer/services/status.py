@@ -21,7 +21,7 @@ from streamer.uprotocol.well_known import STATUS, USTREAMER
 LIFETIME = 3
 """After so many intervals a status expires."""
 
-_LOOK_S = 1.0  # how often health is looked at; what is told by `look_again` is seen at once
+_LOOK_S = 1.0  # how often health is looked at; what is told by `health_changed` is seen at once
 _CHANGES = 10  # per interval: how many changes of health are told at once
 
 logger = logging.getLogger("ustreamer.status")
@@ -47,7 +47,7 @@ class StatusService:
         self._options = options
         self._view = view
         self._clock = clock
-        self._told_s = 0.0
+        self._published_s = 0.0
         self._health: Sequence[str] | None = None  # as it was told last
         self._woken = asyncio.Event()
 
@@ -57,7 +57,7 @@ class StatusService:
             self._options, self._health = options, None
             self._woken.set()
 
-    def look_again(self) -> None:
+    def health_changed(self) -> None:
         """The health may have changed."""
         if self._options is not None:
             self._woken.set()
@@ -67,27 +67,27 @@ class StatusService:
         while self._view is not None:
             self._woken.clear()
             try:
-                self.turn()
+                self.run_once()
             except Exception:  # a fault in here must not end the daemon
                 logger.exception("status_failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self._options is None else _LOOK_S):
                     await self._woken.wait()
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Publish a status if it is time."""
         options = self._options
         if options is None or self._view is None:
             return
         now_s = self._clock.monotonic_s()
-        since_s = now_s - self._told_s
+        since_s = now_s - self._published_s
         is_due = self._health is None or since_s >= options.every_s
         if not is_due and since_s < options.every_s / _CHANGES:
             return
         health = self._view.health()
         if not is_due and health == self._health:
             return
-        self._told_s, self._health = now_s, health
+        self._published_s, self._health = now_s, health
         status = self._view.status()
         status.interval_ms = round(options.every_s * 1000)
         topic = USTREAMER.at(self._transport.context.authority, STATUS)

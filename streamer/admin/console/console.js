@@ -8,7 +8,7 @@ import { askToken, drawToken } from "./daemon.js"
 import { el, name, show } from "./elements.js"
 import { deadLetters, flows, subscriptions } from "./lists.js"
 import { follow, link, model, POLL_S } from "./live.js"
-import { page, refresh, tick, turn } from "./page.js"
+import { open as openPage, page, refresh, tick } from "./page.js"
 import { configuration, endpoints, explain, overview, pause, routes } from "./sections.js"
 import { tap } from "./tap.js"
 import { count, plural, said } from "./text.js"
@@ -33,7 +33,7 @@ async function open() {
   const [wanted, given] = location.hash.slice(1).split(/\?(.*)/s)
   const section = SECTIONS[wanted] ? wanted : "overview"
   const isFirst = !page.section
-  const mine = turn(section, new URLSearchParams(given ?? ""))
+  const mine = openPage(section, new URLSearchParams(given ?? ""))
   const [title, text, build] = SECTIONS[section]
   const head = el("h1", { tabindex: -1 }, title)
   byId("main").replaceChildren(head, el("p", { class: "lead" }, text), mine.wrong, mine.root)

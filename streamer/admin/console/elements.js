@@ -46,9 +46,9 @@ export const flow = row => el("div", { class: "flow" }, name(row.source),
 const STATES = { up: "good", ok: "good", down: "bad", failed: "bad" }
 export const state = value => pill(STATES[value] ?? "warn", words(value))
 
-export function facts(pairs) {
+export function properties(pairs) {
   const known = pairs.filter(([, value]) => value !== undefined)
-  return el("dl", { class: "facts" },
+  return el("dl", { class: "properties" },
     known.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value ?? "–"))))
 }
 

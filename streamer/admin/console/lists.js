@@ -1,9 +1,8 @@
 /* The sections that show a long list by pages: flows, subscriptions, dead letters. */
 
 import { get, permitted, post, query } from "./daemon.js"
-import { actions, announce, anyOf, ask, attempt, button, card, el, facts, field, fill, flow, form, name, payload, pill,
-  stack, table,
-  values, way, wrongs } from "./elements.js"
+import { actions, announce, anyOf, ask, attempt, button, card, el, field, fill, flow, form, name, payload, pill, properties,
+  stack, table, values, way, wrongs } from "./elements.js"
 import { about, model } from "./live.js"
 import { page, redraw, refresh } from "./page.js"
 import { bytes, count, moment, plural, said, span, words } from "./text.js"
@@ -234,7 +233,7 @@ export function deadLetters(root) {
     }))
     const then = (label, act) => button(label, event => { event.target.closest("dialog").close(); act(single(row)) })
     return ask({ title: "Dead letter", cancel: "Close", other: [load, then("Redrive…", redrive), then("Purge…", purge)],
-      body: [facts([
+      body: [properties([
         ["Id", el("code", {}, said(row.id))], ["Type", said(row.type)], ["Source", name(row.source)],
           ["Sink", name(row.sink)],
         ["Reason", el("span", {}, el("code", {}, said(row.reason)), " ", name(row.text, ""))],
@@ -256,7 +255,7 @@ const remaining = ({ redriven, not_redriven: some, not_redriven_total: total }) 
   el("ul", {}, some.map(each => el("li", {}, el("code", {}, said(each.id)), " ", name(each.why)))),
   total > some.length ? el("p", {}, `and ${count(total - some.length)} more.`) : null)
 
-const contentOf = message => [facts([
+const contentOf = message => [properties([
   ["Created", `${moment(message.created)} UTC`], ["TTL", message.ttl_ms ? `${count(message.ttl_ms)} ms` : "none"],
   ["Deadline", message.deadline ? `${moment(message.deadline)} UTC` : "none"], ["Priority", said(message.priority)],
   ["Permission level", name(message.permission_level)], ["Commstatus", name(message.commstatus)],

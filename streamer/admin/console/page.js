@@ -5,7 +5,7 @@ import { el, show } from "./elements.js"
 /** live: [element, text()]; charts: draw(); on: listeners by event; refresh(signal, isAnew); every_s: how often. */
 export let page = { live: [], charts: [], on: {}, abort: new AbortController(), params: new URLSearchParams() }
 
-export function turn(section, params) {
+export function open(section, params) {
   page.abort.abort()
   page.leave?.()
   page = { section, params, live: [], charts: [], on: {}, abort: new AbortController(), refreshed: Date.now(),

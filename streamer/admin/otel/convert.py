@@ -100,7 +100,7 @@ def spans_of(records: Sequence[SpanRecord], resource: Resource) -> list[Readable
 def _span(record: SpanRecord, resource: Resource) -> ReadableSpan:
     attributes = record.attributes
     route, ingress, egress = record.names
-    told: dict[str, str | int | bool] = {
+    span_attributes: dict[str, str | int | bool] = {
         "uprotocol.id": record.message_id.hex(),
         "uprotocol.type": attributes.type.name.lower(),
         "uprotocol.source": str(attributes.source),
@@ -123,7 +123,7 @@ def _span(record: SpanRecord, resource: Resource) -> ReadableSpan:
         context=SpanContext(record.trace_id, random.getrandbits(64) or 1, is_remote=False, trace_flags=_SAMPLED),
         parent=parent,
         resource=resource,
-        attributes={name: value for name, value in told.items() if value != ""},
+        attributes={name: value for name, value in span_attributes.items() if value != ""},
         kind=SpanKind.CONSUMER,
         status=Status(StatusCode.ERROR, record.text) if failed else Status(StatusCode.UNSET),
         start_time=record.start_ns,

@@ -31,13 +31,13 @@ logger = logging.getLogger("ustreamer.otel")
 logging.getLogger("opentelemetry").propagate = False  # what fails is said here, once
 logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
-_TURN_S = 5.0
+_EXPORT_EVERY_S = 5.0
 """How often spans are sent, and failed exports repeated."""
 
 _LONGEST_PAUSE_S = 300.0
 """The longest pause that a collector may ask for."""
 
-_SPANS_AT_ONCE = 512
+_SPANS_PER_EXPORT = 512
 _COLLECT_S = 10.0
 _LAST_S = 2.0  # for each of the last exports
 _STOP_S = 5.0
@@ -109,10 +109,10 @@ class Push:
             self._thread.join(_STOP_S)
 
     def _run(self) -> None:
-        turn_s = min(_TURN_S, self.options.interval_s)
-        due_s = time.monotonic() + turn_s  # the first time soon: somebody looks whether it has come up
+        period_s = min(_EXPORT_EVERY_S, self.options.interval_s)
+        due_s = time.monotonic() + period_s  # the first time soon: somebody looks whether it has come up
         while True:
-            is_ending = self._ending.wait(min(turn_s, max(0.0, due_s - time.monotonic())))
+            is_ending = self._ending.wait(min(period_s, max(0.0, due_s - time.monotonic())))
             now_s = time.monotonic()
             try:
                 if (is_ending or now_s >= self._not_before_s) and self._read_headers():
@@ -156,7 +156,7 @@ class Push:
 
     def _send_spans(self) -> None:
         while self._spans is not None and (self._pending or len(self._spans)):
-            self._pending = self._pending or self._spans.take(_SPANS_AT_ONCE)
+            self._pending = self._pending or self._spans.take(_SPANS_PER_EXPORT)
             answer = self._export_spans(self._pending)
             self._count("spans", answer)
             if answer is None:

@@ -111,8 +111,8 @@ class Book:
         about = entry.topic, entry.subscriber, entry.state, message, entry.attributes
         change.updates.append(Update(entry.subscriber, entry.via, *about, entry.version, cause))
         for observer in (*self.index.topic(entry.topic).observers.values(), *self.index.of_all.values()):
-            is_told = observer.uri == entry.subscriber and observer.version == entry.version
-            if not is_told or (cause is Cause.LEFT and entry.version == NEWEST):
+            is_notified = observer.uri == entry.subscriber and observer.version == entry.version
+            if not is_notified or (cause is Cause.LEFT and entry.version == NEWEST):
                 change.updates.append(Update(observer.uri, observer.via, *about, observer.version, cause, is_observed=True))
         change.updates.append(Update(None, entry.via, *about, NEWEST, cause, is_observed=True))
 
@@ -130,9 +130,9 @@ class Book:
         self.index.remove(entry)
         self.aside.add(entry)
         change.topics.add(entry.topic)
-        self.say_aside(change, entry)
+        self.notify_set_aside(change, entry)
 
-    def say_aside(self, change: Change, entry: Subscription) -> None:
+    def notify_set_aside(self, change: Change, entry: Subscription) -> None:
         """Tell that a subscription is set aside, if it was not told before."""
         if entry.state is not SubscriptionState.UNSUBSCRIBED:
             entry.state = SubscriptionState.UNSUBSCRIBED

@@ -69,7 +69,7 @@ class Subscription:
         return self.state is SubscriptionState.UNSUBSCRIBE_PENDING and self.attributes.expire_ms is None
 
 
-class ToldSubscription(NamedTuple):
+class ListedSubscription(NamedTuple):
     """A subscription as it is told to people."""
 
     topic: UUri

@@ -18,7 +18,7 @@ from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.state import Row, StateError, StateFile, Statement
 from streamer.services.usubscription import wire
-from streamer.services.usubscription.entries import SubscriptionState, ToldSubscription
+from streamer.services.usubscription.entries import ListedSubscription, SubscriptionState
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.rows import UINT32, within
 from streamer.services.usubscription.service import OWNER, TICK_S
@@ -105,11 +105,11 @@ class Follower:
         for name in sorted(self._followed.topics):
             self._router.set_interest(name, self._interested(name), OWNER)
 
-    def listed(self) -> Iterator[ToldSubscription]:
+    def listed(self) -> Iterator[ListedSubscription]:
         """Every subscription that is known now."""
         version = self._service.version
         for (topic, subscriber), period_ms in self._followed.all():
-            yield ToldSubscription(topic, subscriber, SubscriptionState.SUBSCRIBED, None, period_ms, version)
+            yield ListedSubscription(topic, subscriber, SubscriptionState.SUBSCRIBED, None, period_ms, version)
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""
@@ -124,14 +124,14 @@ class Follower:
         """Follow until cancelled."""
         while True:
             self._woken.clear()
-            await self.turn()
+            await self.run_once()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._woken.wait()
 
-    async def turn(self) -> None:
+    async def run_once(self) -> None:
         """Send the requests that are due, and write what has changed."""
-        self._send_what_is_due()
+        self._send_due()
         await self._write()
 
     def _take(self, message: UMessage, done: Callable[[], None]) -> None:
@@ -150,7 +150,7 @@ class Follower:
         self._woken.set()
         done()
 
-    def _send_what_is_due(self) -> None:
+    def _send_due(self) -> None:
         now_ms = self._clock.wall_ms()
         for query in self._queries:
             query.due_ms = min(query.due_ms, now_ms + self._patience_ms(query))  # the clock may have been set back

@@ -14,7 +14,7 @@ from streamer.uprotocol.uri import UUri
 
 _DOUBLINGS = 20
 
-LEFT_OUT_AT_MOST = 1000
+MAX_LEFT_OUT = 1000
 """How many subscriptions for which there is no room are remembered, to be counted."""
 
 Relation = tuple[UUri, UUri]
@@ -80,7 +80,7 @@ class Followed:
 
     @property
     def left_out(self) -> int:
-        """How many subscriptions there are for which there is no room: `LEFT_OUT_AT_MOST` at most."""
+        """How many subscriptions there are for which there is no room: `MAX_LEFT_OUT` at most."""
         return len(self._left_out)
 
     @property
@@ -118,7 +118,7 @@ class Followed:
         if period_ms is None:
             self._remove(topic, subscriber)
         elif before is None and self.count >= self.most:
-            if len(self._left_out) < LEFT_OUT_AT_MOST:
+            if len(self._left_out) < MAX_LEFT_OUT:
                 self._left_out[relation] = None
             return False
         else:

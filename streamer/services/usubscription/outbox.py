@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, UMessageType
 
-AT_ONCE = 500
+MAX_UNSAFE_MESSAGES = 500
 
 MAX_BYTES = 128 * 1024 * 1024
 """What may wait: more than one Update for each of the subscriptions that there may be by default."""
@@ -29,12 +29,12 @@ Entry = tuple[int, UMessage]
 
 
 class Outbox:
-    """Hands messages to ``transport``, at most ``at_once`` of them before the first is safe. ``max_bytes`` may wait."""
+    """Hands messages to ``transport``, at most ``max_unsafe`` of them before the first is safe. ``max_bytes`` may wait."""
 
-    def __init__(self, transport: LocalTransport, at_once: int = AT_ONCE, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, transport: LocalTransport, max_unsafe: int = MAX_UNSAFE_MESSAGES, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._transport = transport
-        self._at_once = at_once
+        self._max_unsafe = max_unsafe
         self._waiting: deque[Entry] = deque()
         self._bytes = 0
         self._open = 0
@@ -93,7 +93,7 @@ class Outbox:
             return
         self._is_handing_over = True
         try:
-            while self._waiting and self._open < self._at_once:
+            while self._waiting and self._open < self._max_unsafe:
                 number, message = self._waiting.popleft()
                 self._bytes -= size_of(message)
                 if message.is_expired(now_ms):

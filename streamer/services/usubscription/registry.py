@@ -115,7 +115,7 @@ class SubscriptionRegistry:
         """After `load`: send again what may not have been sent, and adapt to a change of the configuration."""
         change = Change()
         for entry in self._book.aside.all():
-            self._book.say_aside(change, entry)
+            self._book.notify_set_aside(change, entry)
         self._adapt(change, now_ms)
         for remote in [remote for remote in self._remotes.all() if remote.topic not in change.remotes]:
             change.commands += remote.resume(now_ms)
@@ -191,7 +191,7 @@ class SubscriptionRegistry:
         is_there = known is not None and known.state is not SubscriptionState.UNSUBSCRIBE_PENDING
         has_expired = attributes.expire_ms is not None and attributes.expire_ms <= now_ms
         if known is not None and is_there:
-            self._renew(change, now_ms, known, via, version, attributes, is_told=not has_expired)
+            self._renew(change, now_ms, known, via, version, attributes, is_notified=not has_expired)
             if has_expired:
                 self._leave(change, now_ms, known, EXPIRED)
         if has_expired:
@@ -257,7 +257,7 @@ class SubscriptionRegistry:
             entry.state = SubscriptionState.UNSUBSCRIBED
             self._book.notify(change, entry)
             change.topics.add(entry.topic)
-        self._book.dismiss(change, (each for each in observers_of(self._index) if not self._is_told_of_end(each)))
+        self._book.dismiss(change, (each for each in observers_of(self._index) if not self._is_notified_of_end(each)))
         change.commands += self._remotes.flush(now_ms)
         self._book.clear()
         return change
@@ -304,7 +304,7 @@ class SubscriptionRegistry:
 
     # Shared rules
 
-    def _is_told_of_end(self, observer: Observer) -> bool:
+    def _is_notified_of_end(self, observer: Observer) -> bool:
         """Whether a subscription that ends tells this observer, if all end."""
         return observer.topic is not None and bool(self._index.topic(observer.topic).subscriptions)
 
@@ -325,18 +325,18 @@ class SubscriptionRegistry:
         via: str,
         version: int,
         attributes: SubscribeAttributes,
-        is_told: bool,
+        is_notified: bool,
     ) -> None:
         """Subscribe again: everything is as in the latest request."""
         if (entry.attributes, entry.via, entry.version) == (attributes, via, version):
             return
-        is_told = is_told and entry.attributes.terms != attributes.terms
+        is_notified = is_notified and entry.attributes.terms != attributes.terms
         self._index.count(entry, -1)
         entry.attributes, entry.via, entry.version = attributes, via, version
         self._index.count(entry, 1)
         self._book.set_expiry(entry)
         self._book.changed(change, entry)
-        if is_told:
+        if is_notified:
             self._book.notify(change, entry, cause=Cause.TERMS)
         self._set_period(change, now_ms, entry.topic)
 

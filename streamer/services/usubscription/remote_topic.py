@@ -126,18 +126,18 @@ class RemoteTopic:
     def subscribe(self, now_ms: int, period_ms: int) -> list[Command]:
         """The first subscriber is there."""
         self.period_ms = period_ms
-        return self._turn(now_ms, wanted=True, state=SubscriptionState.SUBSCRIBE_PENDING)
+        return self._begin_epoch(now_ms, wanted=True, state=SubscriptionState.SUBSCRIBE_PENDING)
 
     def leave(self, now_ms: int) -> list[Command]:
         """The last subscriber has gone."""
-        return self._turn(now_ms, wanted=False, state=SubscriptionState.UNSUBSCRIBED)
+        return self._begin_epoch(now_ms, wanted=False, state=SubscriptionState.UNSUBSCRIBED)
 
-    def leave_for_good(self, now_ms: int) -> list[Command]:
+    def leave_without_retry(self, now_ms: int) -> list[Command]:
         """Everything is flushed: `leave`, with room for its command. It is not repeated; open commands are for `inherit`."""
         for name in list(self.open_commands)[: -MAX_OPEN // 2]:
             del self.open_commands[name]
         commands = self.leave(now_ms)
-        return commands if self.other_ms is None else commands + self._ask(now_ms)
+        return commands if self.other_ms is None else commands + self._send_in_next_version(now_ms)
 
     def inherit(self, now_ms: int, commands: Iterable[OpenCommand]) -> None:
         """Take over commands that were open before everything was flushed: they may arrive, their responses do not count."""
@@ -181,10 +181,10 @@ class RemoteTopic:
             self._end(command, None)
             if is_latest:
                 self.failures = 0
-                self.versions.doubt(self.topic.authority)
+                self.versions.mark_unsure(self.topic.authority)
                 if self.refusal is not None and not self.latest and self.wanted:
                     step = self._refused_for_good(self.refusal)
-        return step._replace(commands=self._pump(now_ms))
+        return step._replace(commands=self._send_due(now_ms))
 
     def answered(self, now_ms: int, response: CommandResponse) -> Step:
         """There is a response to one of `open_commands`."""
@@ -200,9 +200,9 @@ class RemoteTopic:
         if done_ms is not None and done_ms <= self.opposite_ms:
             is_latest = False  # an opposite one may have been carried out after it: it is sent once more
         step = Step([])
-        if is_latest and not is_understood and self._goes_on(response):
-            self.versions.doubt(self.topic.authority)
-            return Step(([] if self.latest else self._ask(now_ms)) + self._pump(now_ms))
+        if is_latest and not is_understood and self._continues_in_other_version(response):
+            self.versions.mark_unsure(self.topic.authority)
+            return Step(([] if self.latest else self._send_in_next_version(now_ms)) + self._send_due(now_ms))
         if command.epoch == self.epoch:
             if self.wanted:
                 step = self._subscribe_answered(now_ms, response, is_latest)
@@ -210,7 +210,7 @@ class RemoteTopic:
                 step = self._unsubscribe_answered(now_ms, response, is_latest)
         elif done_ms is not None:
             self.answered_ms = max(self.answered_ms, done_ms)
-        return step._replace(commands=self._pump(now_ms))
+        return step._replace(commands=self._send_due(now_ms))
 
     def update_received(self, now_ms: int, update: ReceivedUpdate) -> Step:
         """The other service has sent the state of our subscription."""
@@ -227,21 +227,21 @@ class RemoteTopic:
         is_sure = is_settled or (self.state is SubscriptionState.SUBSCRIBED and not self.is_unconfirmed)
         if is_sure and update.created_ms > self.answered_ms:
             self.answered_ms = update.created_ms
-            return self._refused(update.message)._replace(commands=self._pump(now_ms))
+            return self._refused(update.message)._replace(commands=self._send_due(now_ms))
         if is_settled:
             return Step(self._send(now_ms))  # not newer than the response: only asking tells
         if update.created_ms >= self.answered_ms:
             self.unsubscribed_ms = update.created_ms
         return Step([])
 
-    def _turn(self, now_ms: int, wanted: bool, state: SubscriptionState) -> list[Command]:
+    def _begin_epoch(self, now_ms: int, wanted: bool, state: SubscriptionState) -> list[Command]:
         self.wanted, self.state = wanted, state
         self.epoch += 1
         self.failures = 0
         self.is_unconfirmed = True
         return self._send(now_ms)
 
-    def _goes_on(self, response: CommandResponse) -> bool:
+    def _continues_in_other_version(self, response: CommandResponse) -> bool:
         """Whether the latest command, which has failed in one version, is open in another, or is to be sent in one."""
         is_refused = response.code in REFUSALS - NOT_SERVED
         is_doubtful = response.code is UCode.UNIMPLEMENTED or not self.versions.is_sure(self.topic.authority)
@@ -271,7 +271,7 @@ class RemoteTopic:
             self.due_ms = now_ms + self.timeout_ms  # unless its Update arrives
         elif response.code in REFUSALS and is_latest:
             if response.code in NOT_SERVED:
-                self.versions.doubt(self.topic.authority)
+                self.versions.mark_unsure(self.topic.authority)
             return self._refused_for_good(self.refusal or response.message or response.code.name)
         elif response.code is UCode.DEADLINE_EXCEEDED and is_latest and self.refusal is not None:
             return self._refused_for_good(self.refusal)
@@ -331,7 +331,7 @@ class RemoteTopic:
         self.refusal = None
 
     def _failed(self, now_ms: int, response: CommandResponse) -> None:
-        self.versions.doubt(self.topic.authority)
+        self.versions.mark_unsure(self.topic.authority)
         self.failures += 1
         self.due_ms = max(now_ms, min(created_ms(response.id), now_ms) + wait_ms(self.failures))
 
@@ -366,10 +366,10 @@ class RemoteTopic:
             self._close()
             self.due_ms = None
 
-    def _pump(self, now_ms: int) -> list[Command]:
+    def _send_due(self, now_ms: int) -> list[Command]:
         if self.latest:
             is_time = self.other_ms is not None and self.other_ms <= now_ms
-            return self._ask(now_ms) if is_time and self._has_room else []
+            return self._send_in_next_version(now_ms) if is_time and self._has_room else []
         if self.is_confirmed if self.due_ms is None else self.due_ms > now_ms:
             return []
         return self._send(now_ms)
@@ -384,9 +384,9 @@ class RemoteTopic:
         if not self._has_room:
             return []
         self.untried = self.versions.order(self.topic.authority, now_ms)
-        return self._ask(now_ms)
+        return self._send_in_next_version(now_ms)
 
-    def _ask(self, now_ms: int) -> list[Command]:
+    def _send_in_next_version(self, now_ms: int) -> list[Command]:
         """Send the latest command in the next version."""
         version, *untried = self.untried
         self.untried = tuple(untried)

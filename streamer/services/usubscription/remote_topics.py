@@ -81,7 +81,7 @@ class RemoteTopics:
 
     def flush(self, now_ms: int) -> list[Command]:
         """Forget all. Returns one Unsubscribe for each, in every version that is in question; they are not repeated."""
-        commands = [command for remote in self.by_topic.values() for command in remote.leave_for_good(now_ms)]
+        commands = [command for remote in self.by_topic.values() for command in remote.leave_without_retry(now_ms)]
         self._flushed = {
             topic: open_ for topic, open_ in self._flushed.items() if any(each.deadline_ms > now_ms for each in open_)
         }

@@ -58,7 +58,7 @@ class RemoteVersions:
             return  # it was asked in both
         self._keep(authority, _Known(version, now_ms, True))
 
-    def doubt(self, authority: str) -> None:
+    def mark_unsure(self, authority: str) -> None:
         """An attempt has failed."""
         known = self._known.get(authority)
         if known is not None:

@@ -165,7 +165,7 @@ METHODS = {
 # Changes
 
 
-def tells(update: Update) -> bool:
+def reports(update: Update) -> bool:
     """Whether this version tells such a change."""
     return update.sink is not None and update.cause is not Cause.TERMS
 
@@ -178,7 +178,7 @@ def update_message(now_ms: int, update: Update) -> UMessage:
         status=_status(update.state, update.message),
         attributes=_attributes(update.attributes),
     )
-    return wire.told(now_ms, ENTITY, update, proto)
+    return wire.change_message(now_ms, ENTITY, update, proto)
 
 
 # Other devices' services
@@ -188,11 +188,11 @@ def command_message(authority: str, command: Command) -> UMessage:
     """The Request to the service at the topic's authority, with ourselves as the subscriber (004 §4.1, §4.2)."""
     name = uri_to_proto(command.topic)
     if not command.subscribe:
-        return wire.asked(authority, ENTITY, UNSUBSCRIBE, command, pb.UnsubscribeRequest(topic=name))
+        return wire.command_request(authority, ENTITY, UNSUBSCRIBE, command, pb.UnsubscribeRequest(topic=name))
     proto = pb.SubscriptionRequest(topic=name)
     if command.period_ms:
         proto.attributes.sample_period_ms = command.period_ms
-    return wire.asked(authority, ENTITY, SUBSCRIBE, command, proto)
+    return wire.command_request(authority, ENTITY, SUBSCRIBE, command, proto)
 
 
 def command_response(message: UMessage) -> CommandResponse:

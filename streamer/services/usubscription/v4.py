@@ -125,7 +125,7 @@ METHODS = {
 # Changes
 
 
-def tells(update: Update) -> bool:
+def reports(update: Update) -> bool:
     """Whether this version tells such a change."""
     return update.is_observed or update.cause is not Cause.LEFT
 
@@ -133,7 +133,7 @@ def tells(update: Update) -> bool:
 def update_message(now_ms: int, update: Update) -> UMessage:
     """The Notification of a change, or its Publish."""
     proto = _subscription(update.topic, update.subscriber, update.state, update.attributes)
-    return wire.told(now_ms, ENTITY, update, proto)
+    return wire.change_message(now_ms, ENTITY, update, proto)
 
 
 # Other devices' services
@@ -148,7 +148,7 @@ def command_message(authority: str, command: Command) -> UMessage:
     else:
         proto = pb.UnsubscribeRequest(topic=name)
     method = SUBSCRIBE if command.subscribe else UNSUBSCRIBE
-    return wire.asked(authority, ENTITY, method, command, proto)
+    return wire.command_request(authority, ENTITY, method, command, proto)
 
 
 def command_response(message: UMessage) -> CommandResponse:

@@ -130,7 +130,7 @@ def timestamp(time_ms: int) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=ms * _NS_PER_MS)
 
 
-def told(now_ms: int, entity: EntityId, update: Update, proto: Message) -> UMessage:
+def change_message(now_ms: int, entity: EntityId, update: Update, proto: Message) -> UMessage:
     """The message that tells a change, from the service that has this name."""
     topic, payload = entity.at(update.via, CHANGES), proto.SerializeToString()
     if update.sink is None:
@@ -138,7 +138,7 @@ def told(now_ms: int, entity: EntityId, update: Update, proto: Message) -> UMess
     return notification(now_ms, topic, update.sink, payload, _PLAIN)
 
 
-def asked(authority: str, entity: EntityId, method: int, command: Command, proto: Message) -> UMessage:
+def command_request(authority: str, entity: EntityId, method: int, command: Command, proto: Message) -> UMessage:
     """The Request to the service with this name at the topic's authority, with ourselves as the subscriber."""
     attributes = Attributes(
         UMessageType.REQUEST,

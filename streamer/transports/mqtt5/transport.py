@@ -1,6 +1,6 @@
 """The MQTT 5 transport: keeps one session with a broker, and decides what its control packets mean.
 
-Messages and their confirmations do not come by here, but pass through `traffic`.
+Messages and their confirmations pass through `traffic` instead.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ from streamer.uprotocol.uuid import format_id
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-_LEAVE_S = 3.0  # for unsubscribing and what comes until then
-_QUIET_S = 0.05  # nothing came for so long: that was all
+_LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
+_QUIET_S = 0.05  # after this long without a packet, no more are expected
 
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
-"""The reasons of a DISCONNECT that can be about what the broker got, not about itself or the client (MQTT 5, 3.14.2.1)."""
+"""The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -81,13 +81,13 @@ class Mqtt5Transport(ListeningTransport):
         self._files = Files()
         self._task: asyncio.Task[None] | None = None
         self._ending = Ending(self._session, self._traffic, self.subscribing)
-        self._is_at_its_end = False  # of the session, too
+        self._is_at_its_end = False  # the session ends with the next disconnection
         self._connections = 0
         self._has_resumed = False  # the first connection found a session
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._connected_s = 0.0
-        self._is_culprit_found = False  # when the last connection ended
+        self._is_culprit_found = False  # at the end of the last connection
 
     @property
     def capacity(self) -> int:
@@ -123,7 +123,7 @@ class Mqtt5Transport(ListeningTransport):
             self._task = asyncio.create_task(self._keep_connected(), name=f"mqtt5-{self.context.name}")
 
     async def stop_receiving(self) -> None:
-        """If the session ends with the connection: unsubscribe, and deliver what the broker has sent until then."""
+        """Unsubscribe, and deliver the messages sent until then, if the session ends with the connection."""
         if self.source_retransmits:
             return
         self.subscribing.leave()
@@ -152,7 +152,7 @@ class Mqtt5Transport(ListeningTransport):
         self.set_state(LinkState.DOWN)
 
     async def end_session(self, successor: UTransport) -> None:
-        """Take what the broker still keeps for this client, then end the session, unless the successor goes on with it."""
+        """Receive the remaining messages of the session, then end it, unless the successor resumes it."""
         if not self.source_retransmits or not self._connections:
             return
         until_s = asyncio.get_running_loop().time() + END_S
@@ -162,12 +162,12 @@ class Mqtt5Transport(ListeningTransport):
         problem: str | None = "there was no time"
         try:
             if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
-                problem = "the new connection is not up"  # until then messages would be lost
+                problem = "the new connection is not up"  # until then, ending the session would lose messages
             elif later is not None and self._is_session_resumed_by(later):
                 problem = None
             else:
                 problem = await self._end(later, until_s)
-        finally:  # also if it is cancelled
+        finally:  # also if this task is cancelled
             if problem is not None:
                 self._log_session_end(successor.context.name, problem)
 
@@ -184,7 +184,7 @@ class Mqtt5Transport(ListeningTransport):
         return is_session_resumed_by(self.options, self.context.authority, later.options, later._has_resumed)
 
     async def _end(self, later: "Mqtt5Transport | None", until_s: float) -> str:
-        """Connect once more to take the rest; why that was not possible. The endpoint's state is that of its successor."""
+        """Connect once more and empty the session. Return why that failed; empty if it did not."""
         self.context = replace(self.context, name=f"{self.context.name}:earlier", events=TransportEvents())
         epoch = 0 if later is None else later._session.epoch
         self.subscribing.leave()
@@ -192,7 +192,7 @@ class Mqtt5Transport(ListeningTransport):
             await self.start()
             if not await until(lambda: self._session.is_connected, until_s):
                 return "no connection"
-            # With one session for both, the broker has ended the successor's connection, and that one comes back.
+            # If both connections have one session, the broker has ended the successor's connection, which will reconnect.
             if not await self._ending.is_answered(until_s) or (later is not None and later._session.epoch != epoch):
                 return "the broker has ended a connection over it"
             self._is_at_its_end = await self._ending.take_rest(until_s)
@@ -210,13 +210,13 @@ class Mqtt5Transport(ListeningTransport):
             self._intake.overflows = self._traffic.is_ended_for_excess = self._is_culprit_found = False
             try:
                 reason = await self._connect_once(max(0, failures - 1))
-            except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
+            except Exception as exc:  # no other task awaits this one: the endpoint would stay down silently
                 reason = type(exc).__name__
                 logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
                 if self._traffic.connection is not None:
                     self._traffic.connection.abort(reason)
                     await self._traffic.connection.wait_lost(FAREWELL_S)
-            # A link that was up for a while begins with the shortest wait again. One that is lost at once does not.
+            # After a link that was up for a while, the wait begins with the shortest again.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
             if self._traffic.is_ended_for_excess or self._is_culprit_found or up_s > self.options.reconnect.max_ms / 1000:
                 failures = 0
@@ -236,7 +236,7 @@ class Mqtt5Transport(ListeningTransport):
             username, password, tls = await self._files.run(lambda: (*options.credentials(), options.tls_context()))
         except ConfigurationError as exc:
             return f"{exc.key}: {exc}"
-        except OSError as exc:  # they take too long
+        except OSError as exc:  # reading takes too long
             return f"files: {exc.strerror}"
         loop = asyncio.get_running_loop()
         traffic = self._traffic
@@ -270,7 +270,7 @@ class Mqtt5Transport(ListeningTransport):
         return connection.reason
 
     def _resume_search(self, now_s: float) -> None:
-        """Send the next suspect on a connection that stands."""
+        """Send the next suspect, if the connection has stood for long enough."""
         search = self._session.search
         if search.is_suspended and self._up_since_s is not None and now_s - self._connected_s >= search.stand_s:
             self._session.resume_search()
@@ -339,20 +339,20 @@ class Mqtt5Transport(ListeningTransport):
         self._answered(self.subscribing.connected(packet.session_present, can_share, has_wildcards))
 
     def _apply_session_expiry(self, expiry_s: int | None) -> None:
-        """The broker may keep the session for less time than it was asked to: MQTT 5, 3.2.2.3.2. None: as long as asked."""
+        """Apply the session expiry of the CONNACK, which may be shorter than ours (MQTT 5, 3.2.2.3.2). None: as ours."""
         asked_s = self.options.session_expiry_s
         self.source_retransmits = self._session.is_persistent = self.options.is_session_persistent and expiry_s != 0
         if expiry_s is not None and expiry_s < asked_s:
             logger.warning("session_expiry_lowered endpoint=%s asked_s=%d given_s=%d", self.context.name, asked_s, expiry_s)
 
     def _answered(self, is_up: bool) -> None:
-        """An answer came. ``is_up``: it was the last that we had waited for while connecting."""
+        """Set the link's state to UP if ``is_up``: the last answer for which it waited has come."""
         if is_up:
             self._up_since_s = asyncio.get_running_loop().time()
             self.set_state(LinkState.UP)
 
     def _continues_unanswered(self) -> bool:
-        """A SUBSCRIBE was not answered in time: whether the connection goes on, so that at least messages can be sent."""
+        """Return whether the connection continues without an answer, so that at least messages can be sent."""
         if not self.subscribing.continues_unanswered():
             return False
         self._answered(self.subscribing.give_up_unanswered())
@@ -373,7 +373,7 @@ class Mqtt5Transport(ListeningTransport):
         if connection is self._traffic.connection:
             self._traffic.connection = None
             self.subscribing.disconnected()
-            # A connection that was not accepted says nothing about what was sent on the one before.
+            # A connection that was not accepted says nothing about the messages sent on the one before.
             is_ended_by_broker = connection.is_ended_by_broker and self._session.is_connected
             lived_s = asyncio.get_running_loop().time() - self._connected_s
             if self._session.has_timed_out and self._session.head is not None:

@@ -1,5 +1,5 @@
-"""The subscription of a filter that little traffic comes through, such as one topic among thousands: Zenoh calls back for
-each sample, which waits here for the loop.
+"""The subscription of a filter with little traffic, such as one topic among thousands: Zenoh calls back for each sample,
+which waits here for the loop.
 
 A `FifoSubscription` has a thread, which wakes up ten times a second while samples come now and then. That suits the few
 filters that most traffic comes through, but not thousands of others. The price is that each sample takes the GIL on one of
@@ -17,7 +17,7 @@ from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.subscription import BATCH, Ended, Gate, KeySubscription, Take
 from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 
-_LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it may go on, in case nobody tells it
+_LOOK_S = 1.0  # how often a blocked thread of Zenoh checks whether there is room, in case the event is missed
 
 
 class CallbackSubscription(KeySubscription):
@@ -43,7 +43,7 @@ class CallbackSubscription(KeySubscription):
     # -- control thread
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
-        """Subscribe."""
+        """Declare the subscription with the given key; ``buffer`` samples may wait."""
         self._buffer = buffer
         handler = zenoh.handlers.Callback(self._arrived, self._drop, indirect=False)
         self._subscriber = session.declare_subscriber(key, handler, allowed_origin=zenoh.Locality.REMOTE)
@@ -66,7 +66,7 @@ class CallbackSubscription(KeySubscription):
                 self._abandoned = True
         while len(self._samples) >= self._buffer and not self._abandoned:
             self._has_room.clear()
-            self._has_room.wait(_LOOK_S)  # holds the sender back
+            self._has_room.wait(_LOOK_S)  # back-pressure on the sender
 
     def _drop(self) -> None:
         tell_loop(self._loop, self._end)
@@ -79,7 +79,7 @@ class CallbackSubscription(KeySubscription):
         if not self._gate.is_open:
             self._gate.wait(self)
             return
-        self._is_drain_scheduled = False  # before taking: the next sample tells again
+        self._is_drain_scheduled = False  # before taking samples: the next sample schedules it again
         samples: list[zenoh.Sample] = []
         while self._samples and len(samples) < BATCH:
             samples.append(self._samples.popleft())
@@ -93,14 +93,14 @@ class CallbackSubscription(KeySubscription):
             self._end()
 
     def _end(self) -> None:
-        """Zenoh will not call back again."""
+        """Note that Zenoh will not call back again. Report the end once no sample waits."""
         self._dropped = True
         if self._abandoned or not self._samples:
             ended, self._ended = self._ended, _once
             ended(self)
 
     def abandon(self) -> None:
-        """From now on discard and count what comes, so that nothing in Zenoh waits for room."""
+        """Discard and count all further samples, so that no thread of Zenoh waits for room."""
         self._abandoned = True
         self.discarded += len(self._samples)
         self._samples.clear()
@@ -110,4 +110,4 @@ class CallbackSubscription(KeySubscription):
 
 
 def _once(subscription: KeySubscription) -> None:
-    """For a subscription that has ended already: does nothing."""
+    """Do nothing: the subscription has ended already."""

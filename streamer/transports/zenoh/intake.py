@@ -1,7 +1,8 @@
-"""Receiving from Zenoh: one subscription per filter, and for a message that several of them bring, the choice of one.
+"""Receives from Zenoh: one subscription per filter; if several bring the same message, all but one copy are dropped.
 
-Topics beyond a number have none of their own (`topics`): a wide subscription brings them, and what else it brings is dropped
-by its key, before anything of it is read. From when it is opened until it is closed, the same one brings a topic.
+The number of topics with a subscription of their own is bounded (`topics`). Messages on other topics come through a wide
+subscription; its samples on topics that are not open are dropped by their key, before they are decoded. While a topic is
+open, the same subscription brings its messages.
 
 Runs on the event loop, and declares on the control thread.
 """
@@ -37,13 +38,13 @@ _QUIET_S = 0.05
 _CATCH_UP_S = 1.0
 
 MAX_THREADS = 32
-"""How many topics have a thread, which costs half as much per message as a callback, and 10 KiB; and how many wide
-subscriptions have one.
+"""The most topics with a thread, and the most wide subscriptions with one. A thread takes 10 KiB, and half as much time per
+message as a callback.
 """
 
 
 class Intake:
-    """The subscriptions of one session, each with room for ``buffer`` samples."""
+    """Opens and closes the subscriptions of one session, each with room for ``buffer`` samples, and delivers messages."""
 
     def __init__(
         self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int, decoder: SampleDecoder
@@ -58,25 +59,25 @@ class Intake:
         self._control: ControlThread
         self._wildcard_samples: WildcardSamples
         self._session: zenoh.Session | None = None
-        self._keys: OpenKeys  # with the session; used on the control thread
-        self._frequent: FrequentKeys | None = None  # kept until the session is closed, for what is still on its way
+        self._keys: OpenKeys  # set with the session; used on the control thread
+        self._frequent: FrequentKeys | None = None  # used until the session is closed, also for samples in transit
         self._gate = Gate()
         self._is_ending = False
         self._batches = 0
         self._opened = 0
-        self._subscription_count = 0  # subscriptions
+        self._subscription_count = 0  # subscriptions in Zenoh
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
-        self._topics: Topics  # with the session
-        self._wide: dict[UUri, KeySubscription] = {}  # by source
+        self._topics: Topics  # set with the session
+        self._wide: dict[UUri, KeySubscription] = {}  # wide subscriptions by source filter
         self._keys_declared: set[str] = set()  # of this session
-        self._closed_topics: set[UUri] = set()  # topics that are closed, see `_close_topic`
+        self._closed_topics: set[UUri] = set()  # closed topics that are still delivered, see `_close_topic`
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
         self._canonical: BySource[Attributes, KeySubscription | None] = BySource()
 
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
-        """The session is open: subscribe to every filter that has a listener."""
+        """Subscribe to every filter that has a listener, once the session is open."""
         self._loop = loop
         self._wildcard_samples = WildcardSamples(loop, self._count_wildcard_samples)
         self._control = control
@@ -91,11 +92,11 @@ class Intake:
             self.open_filter(source, sink)
 
     async def end(self) -> None:
-        """Take what is on its way, then unsubscribe from everything, for good.
+        """Deliver the messages in transit, then unsubscribe from everything, for good.
 
-        What a sender has put lies in the buffers of subscriptions and of the link. Whatever comes from the link after its
-        subscription has ended is lost to Zenoh. So this goes on until nothing has come for a moment, under load not for
-        long.
+        Messages that a sender has put wait in the buffers of subscriptions and of the link. Zenoh drops those that come
+        from the link after their subscription has ended. So this waits until no message has come for `_QUIET_S`, for
+        `_CATCH_UP_S` at most.
         """
         self._is_ending = True
         self.resume()
@@ -109,23 +110,23 @@ class Intake:
         await self.close()
 
     async def close(self) -> None:
-        """Undeclare all subscriptions, and wait until everything that has arrived is delivered."""
+        """Undeclare all subscriptions, and wait until all messages that have arrived are delivered."""
         self._session = None
         for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
-        if not self._gate.is_open:  # the router has no room for what has arrived
+        if not self._gate.is_open:  # the router has no room for the messages that have arrived
             self.abandon()
         while self._closing:
             self._all_closed.clear()
             await self._all_closed.wait()
 
     def abandon(self) -> None:
-        """Discard what closing subscriptions still bring."""
+        """Discard the samples that closing subscriptions still bring."""
         for subscription in self._closing:
             subscription.abandon()
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Subscribe, unless that was done already or there is no session."""
+        """Subscribe to a filter, unless that was done already or there is no session."""
         session = self._session
         if session is None:
             return
@@ -143,7 +144,7 @@ class Intake:
         forget(self._canonical, (source, sink))
 
     def _open_topic(self, session: zenoh.Session, topic: UUri) -> KeySubscription:
-        """The subscription that brings a topic, which is declared if it is not there yet."""
+        """Return the subscription that brings a topic; declare it if necessary."""
         of = self._topics.open(topic)
         if of == topic:
             return self._declare(session, (topic, None))
@@ -186,12 +187,12 @@ class Intake:
         return subscription
 
     def _is_for_a_service(self, part: Filter) -> bool:
-        """Whether a filter is for what one uEntity is asked, or a streamer: little, compared with what others are sent."""
+        """Return whether a filter is for messages to one uEntity or to this streamer, which are few."""
         _, sink = part
         return sink is not None and (sink.ue_id != ANY_UE_ID or sink.authority in ("", self._context.authority))
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Unsubscribe; what has arrived is still delivered."""
+        """Unsubscribe from a filter. Messages that have arrived are still delivered."""
         parts = self._subscriptions.get((source, sink)) or ()
         if parts and is_topic((source, sink)) and not self._close_topic(source, parts[0]):
             return
@@ -205,10 +206,10 @@ class Intake:
             self._forget_topic(topic)
 
     def _close_topic(self, topic: UUri, subscription: KeySubscription) -> bool:
-        """A topic is closed; whether its subscription has to be closed with it.
+        """Close a topic. Return whether the caller has to close its subscription, too.
 
-        If another filter matches the topic, its messages are taken from a wide subscription that stays as before: what has
-        come through the other one until now was dropped as a copy.
+        If another filter matches the topic, its messages are still taken from the wide subscription while that is open: the
+        messages that came through the other subscription until now were dropped as copies.
         """
         of = subscription.filter[0]
         if topic in self._closed_topics:
@@ -232,7 +233,7 @@ class Intake:
         return len(self._subscriptions.matching(Attributes(UMessageType.PUBLISH, topic))) > 1
 
     def _forget_topic(self, topic: UUri) -> None:
-        """Drop what a wide subscription brings of a topic that is closed."""
+        """Drop further messages of a closed topic that a wide subscription brings."""
         self._closed_topics.discard(topic)
         (subscription,) = self._subscriptions.pop((topic, None)) or ()
         forget(self._canonical, (topic, None))
@@ -240,14 +241,14 @@ class Intake:
         del subscription.topics[self._key(topic)]
 
     def _undeclare_blocking(self, subscription: KeySubscription, keys: OpenKeys) -> None:
-        """For the control thread."""
+        """Undeclare a subscription. For the control thread."""
         try:
             keys.closing(key_filter(*subscription.filter, self._context.authority))
         finally:
             subscription.undeclare()
 
     def figures(self) -> Mapping[str, float]:
-        """For `UTransport.figures`."""
+        """Return the numbers of subscriptions, of wide ones, and of declared keys, for `UTransport.figures`."""
         return {
             "subscriptions": self._subscription_count,
             "wide_subscriptions": len(self._wide),
@@ -255,16 +256,16 @@ class Intake:
         }
 
     def pause(self) -> None:
-        """Take nothing from any subscription. At the end there is no pause: what has arrived has to go somewhere."""
+        """Take no samples from any subscription until `resume`. Without effect during `end`, which has to deliver them."""
         if not self._is_ending:
             self._gate.close()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Take samples again after `pause`."""
         self._gate.open()
 
     def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
-        """Deliver one batch. A message that comes through several subscriptions is taken from the canonical one."""
+        """Deliver one batch of samples. Drop copies: messages whose canonical subscription is another one."""
         self._batches += 1
         events = self._context.events
         events.packets_received(len(samples))
@@ -294,8 +295,8 @@ class Intake:
                 chosen = canonical[shared]
             except KeyError:
                 chosen = self._choose(shared)
-            # The chosen one is the oldest. So if it is younger than one that is closing, what that one still has was chosen
-            # until a moment ago. If a message is delivered twice because of that, both copies have the same id.
+            # The oldest matching subscription is chosen. If it is younger than this one, which is closing, this one was the
+            # chosen one until a moment ago. If a message is delivered twice because of that, both copies have the same id.
             if chosen is subscription or (
                 chosen is not None and subscription.closing and _is_younger(chosen, subscription, sample)
             ):
@@ -320,19 +321,19 @@ class Intake:
             events.messages_refused(refused)
 
     def _on_open_topics(self, samples: Sequence[zenoh.Sample], topics: Mapping[str, int]) -> Sequence[zenoh.Sample]:
-        """Those on the topics that a wide subscription is for, and those on keys with wildcards, which are malformed."""
+        """Return the samples on open topics of a wide subscription, and those on keys with wildcards (malformed)."""
         asked_for = [sample for sample in samples if (key := str(sample.key_expr)) in topics or "*" in key]
         if len(asked_for) < len(samples):
             self._context.events.packets_unwanted(Unwanted.OTHER_TOPIC, len(samples) - len(asked_for))
         return asked_for
 
     def _count_wildcard_samples(self, number: int, key: str) -> None:
-        """So many samples came on keys like this one."""
+        """Count ``number`` samples on keys with wildcards, such as ``key``, as malformed."""
         self._context.events.packets_received(number)
         self._context.events.packet_malformed(wildcards_in(key), number)
 
     def _known_part_of(self, sample: zenoh.Sample, error: MalformedPacketError) -> tuple[UMessage, int] | None:
-        """What can be read of a sample that is only too large, and the length of its payload."""
+        """Return the readable part of a sample that is only too large, with the length of its payload; else None."""
         if error.reason not in TOO_LARGE:
             return None
         try:
@@ -341,8 +342,8 @@ class Intake:
             return None
 
     def _choose(self, attributes: Attributes) -> KeySubscription | None:
-        """The first subscription whose filter matches the key. Zenoh's `*` can match more than the filter does."""
-        on_key = attributes  # where a Publish has no sink, whatever a streamer has set
+        """Return the first subscription whose filter matches the key. Zenoh's `*` can match more than the filter does."""
+        on_key = attributes  # on a key, a Publish has no sink, even if a streamer has set one
         if attributes.type is UMessageType.PUBLISH and attributes.sink is not None:
             on_key = replace(attributes, sink=None)
         matching = (part for parts in self._subscriptions.matching(on_key) for part in parts)
@@ -351,7 +352,7 @@ class Intake:
         return chosen
 
     def _ended(self, subscription: KeySubscription) -> None:
-        """Nothing more comes from a subscription."""
+        """Count a subscription as closed: it brings no more samples. Report the samples that it discarded."""
         if subscription.discarded:
             logger.warning(
                 "zenoh_samples_discarded endpoint=%s count=%d: receiving was paused until the end",
@@ -368,6 +369,6 @@ class Intake:
 
 
 def _is_younger(one: KeySubscription, other: KeySubscription, sample: zenoh.Sample) -> bool:
-    """Whether one subscription was opened after another one, for samples such as this one."""
+    """Return whether one subscription was opened after another one, for the key of this sample."""
     key = str(sample.key_expr)
     return one.opened_for(key) > other.opened_for(key)

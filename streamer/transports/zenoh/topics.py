@@ -1,14 +1,14 @@
 """Chooses the subscription that brings a topic: one of its own, or a wide one for many topics. Pure.
 
-What a subscription costs grows with all that are there: 16 000 take Zenoh 48 s of CPU. The key of each takes 3 KiB, on both
-ends of every link, for as long as the link lives, also once it is unsubscribed from. So what one session ever declares for
-topics is bounded:
+The cost of a subscription grows with the number of subscriptions: 16 000 take Zenoh 48 s of CPU. Each key takes 3 KiB, on
+both ends of every link, for as long as the link lives, also after its subscription was undeclared. So the number of
+subscriptions that one session ever declares for topics is bounded:
 
-- `MAX_OWN_SUBSCRIPTIONS` topics have a subscription of their own. One that had it gets it again.
-- Further ones share a wide subscription to all topics of their authority. There are `MAX_WIDE_SUBSCRIPTIONS` of these.
-- Topics of further authorities share one to all topics of everybody.
+- `MAX_OWN_SUBSCRIPTIONS` topics have a subscription of their own. A topic that had one gets it again.
+- Further topics share a wide subscription to all topics of their authority, of which there are `MAX_WIDE_SUBSCRIPTIONS`.
+- Topics of further authorities share one subscription to all topics of all authorities.
 
-A wide subscription also brings topics that nobody asked for, so those with few topics keep their own.
+A wide subscription also brings unrequested topics, so authorities with few topics get subscriptions of their own.
 """
 
 from collections import Counter
@@ -27,9 +27,9 @@ class Topics:
     """The open topics of one session, by the source filter of the subscription that brings them."""
 
     def __init__(self, expected: Iterable[UUri] = ()) -> None:
-        """``expected``: topics that are about to be opened. Authorities with too many of them get a wide one at once."""
-        self._own: set[UUri] = set()  # those that ever had a subscription of their own
-        self._wide: set[str] = set()  # authorities that ever had a wide one, or are about to
+        """``expected``: topics that are about to be opened. Authorities with too many get a wide subscription at once."""
+        self._own: set[UUri] = set()  # topics that ever had a subscription of their own
+        self._wide: set[str] = set()  # authorities that ever had a wide subscription, or are about to
         self._open: dict[UUri, set[UUri]] = {}
         room = MAX_OWN_SUBSCRIPTIONS
         numbers = Counter(topic.authority for topic in expected)
@@ -40,7 +40,7 @@ class Topics:
                 self._wide.add(authority)
 
     def open(self, topic: UUri) -> UUri:
-        """The source filter of the subscription that brings a topic from now on: the topic itself if it is its own."""
+        """Open a topic. Return the source filter of its subscription: the topic itself, if it gets its own."""
         of = self._choose(topic)
         self._open.setdefault(of, set()).add(topic)
         return of
@@ -59,7 +59,7 @@ class Topics:
         return everything_at(authority)
 
     def close(self, topic: UUri, of: UUri) -> bool:
-        """A topic needs that subscription no longer; whether nobody does."""
+        """Close a topic of the subscription ``of``. Return whether no other topic needs that subscription."""
         users = self._open[of]
         users.discard(topic)
         if users:

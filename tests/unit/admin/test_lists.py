@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamer.admin.answers import RequestQuery
 from streamer.admin.flows import STATES
 from streamer.admin.paging import EntryPage, cursor_of, cursors
-from streamer.admin.status import LANES_AT_ONCE, Counted, quantile
+from streamer.admin.status import LANES_PER_ITERATION, Counted, quantile
 from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.stats import Histogram
 from streamer.uprotocol.message import publish
@@ -86,7 +86,7 @@ async def test_no_turn_of_the_event_loop_looks_at_more_than_some_flows(
     async with running(tmp_path) as served:
         served.transport("cloud").lose_link()
         now_ms = served.daemon.router.clock.wall_ms()
-        number = 3 * LANES_AT_ONCE
+        number = 3 * LANES_PER_ITERATION
         served.arrive("vehicle", *(publish(now_ms, SPEED._replace(ue_id=each), b"") for each in range(1, number + 1)))
         seen: list[Lane] = []
 
@@ -102,7 +102,7 @@ async def test_no_turn_of_the_event_loop_looks_at_more_than_some_flows(
             turns.append(len(seen))
         assert (await asking).json["total"] == number
     assert sum(turns) >= number
-    assert max(turns) <= LANES_AT_ONCE
+    assert max(turns) <= LANES_PER_ITERATION
 
 
 def test_a_percentile_is_the_bound_of_its_bucket() -> None:

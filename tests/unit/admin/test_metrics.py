@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamer.admin.metrics import _AT_ONCE, CONTENT_TYPE, Exposition
+from streamer.admin.metrics import _ROUTES_PER_ITERATION, CONTENT_TYPE, Exposition
 from streamer.admin.server import unready
 from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
@@ -214,7 +214,7 @@ async def test_no_turn_of_the_event_loop_copies_more_than_some_routes(monkeypatc
         turns.append(0)
         await asyncio.sleep(0)
     assert sum(turns) == len(list(harness.router.accounts()))
-    assert max(turns) == _AT_ONCE
+    assert max(turns) == _ROUTES_PER_ITERATION
     Scrape(harness, exposition).check_books()
 
 

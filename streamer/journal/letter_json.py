@@ -15,7 +15,7 @@ PREVIEW_BYTES = 4096
 """The most of a payload that is told."""
 
 
-def facts(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
+def summary_json(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
     """A letter without its message."""
     return {
         "number": letter.number,
@@ -39,7 +39,7 @@ def facts(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
     }
 
 
-def content(message: UMessage) -> dict[str, Any]:
+def content_json(message: UMessage) -> dict[str, Any]:
     """The message of a letter."""
     attributes = message.attributes
     deadline_ms = message.deadline_ms
