@@ -77,13 +77,13 @@ class Drain:
         return left
 
     def _log_what_is_awaited(self, within_s: float) -> None:
-        held = {name: egress.unsettled() for name, egress in self._egresses.items()}
+        unsettled = {name: egress.unsettled() for name, egress in self._egresses.items()}
         awaited = {name: self._awaited(egress) for name, egress in self._egresses.items()}
         logger.info(
             "drain_began drain_s=%s waits_for=%s left_in_journal=%s",
             within_s,
             _listed(awaited.items()),
-            _listed((name, held[name] - awaited[name]) for name in held),
+            _listed((name, unsettled[name] - awaited[name]) for name in unsettled),
         )
 
     # -- receiving
@@ -128,8 +128,8 @@ class Drain:
         return sendable(egress) if self._journal_works else egress.unsettled()
 
     def _unfinished(self) -> int:
-        held = sum(egress.unsettled() for egress in self._egresses.values())
-        return held + sum(len(ingress.backlog) for ingress in self._ingresses.values())
+        queued = sum(egress.unsettled() for egress in self._egresses.values())
+        return queued + sum(len(ingress.backlog) for ingress in self._ingresses.values())
 
     # -- the rest
 

@@ -185,15 +185,15 @@ class Ingress(UListener):
         if message.is_expired(now_ms):
             return refusals.EXPIRED_SINCE
         copied_to = "" if sink == str(message.attributes.sink or "") else sink
-        part = resolved.where_it_failed(route, target, copied_to)
-        if part is None:
+        chosen = resolved.where_it_failed(route, target, copied_to)
+        if chosen is None:
             return refusals.NOT_COPIED
-        if not part.has_room(message):
+        if not chosen.has_room(message):
             return refusals.Admission.LATER
         received = Received(message)
         received.is_acknowledged = True  # it was acknowledged long ago
         self._seen.remember_pending(key_of(message), received)
-        self._enter(received, part, now_s, now_ms, is_redrive=True)
+        self._enter(received, chosen, now_s, now_ms, is_redrive=True)
         return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:

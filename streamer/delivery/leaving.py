@@ -115,8 +115,8 @@ def excludes(transport: UTransport, others: Iterable[UTransport]) -> bool:
 def _any_claim(test: Callable[[Claim, Claim], bool], transport: UTransport, others: Iterable[UTransport]) -> bool:
     """Whether ``test`` holds for a claim of a transport and one of the others."""
     authority = transport.context.authority
-    held = [claim for other in others for claim in other.options.claims(authority)]
-    return any(test(claim, other) for claim in transport.options.claims(authority) for other in held)
+    claimed = [claim for other in others for claim in other.options.claims(authority)]
+    return any(test(claim, other) for claim in transport.options.claims(authority) for other in claimed)
 
 
 def movable(egress: Egress) -> int:

@@ -43,16 +43,16 @@ class NewLetters:
         letters = self._letters
         size = len(letter.body) + ENTRY_BYTES
         if letter.is_rejected:
-            held, most, most_bytes = self._rejected, _MAX_REJECTED, _MAX_REJECTED_BYTES
+            waiting, most, most_bytes = self._rejected, _MAX_REJECTED, _MAX_REJECTED_BYTES
         else:
-            held, most, most_bytes = self._accepted, _MAX_LETTERS, _MAX_LETTER_BYTES
-        while held.messages and (held.messages >= most or held.bytes + size > most_bytes):
+            waiting, most, most_bytes = self._accepted, _MAX_LETTERS, _MAX_LETTER_BYTES
+        while waiting.messages and (waiting.messages >= most or waiting.bytes + size > most_bytes):
             self.dropped += 1
             if letter.is_rejected:
                 return
             at = next(at for at, each in enumerate(letters) if not each.is_rejected)
-            held.add(-1, -len(letters.pop(at).body) - ENTRY_BYTES)
-        held.add(1, size)
+            waiting.add(-1, -len(letters.pop(at).body) - ENTRY_BYTES)
+        waiting.add(1, size)
         letters.append(letter)
 
     def take(self) -> list[Letter]:

@@ -337,8 +337,8 @@ class RouteQueue:
         """
         bounds = self.policy.queue
         beside = bounds.stalled_factor if self._has_journal and self.applies_backpressure else 0
-        part, part_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
-        return self._evictable or (self.paused.messages < part and self.paused.bytes + size <= part_bytes)
+        most, most_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
+        return self._evictable or (self.paused.messages < most and self.paused.bytes + size <= most_bytes)
 
     @property
     def paused_messages(self) -> int:

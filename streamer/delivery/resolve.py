@@ -73,7 +73,17 @@ class Resolved:
     ``paces``: the rates of the rule that allows them; ``copied``: how many legs carry copies.
     """
 
-    __slots__ = ("_part", "addressees", "copied", "copies", "failure", "is_misrouted", "legs", "paces", "wants_token")
+    __slots__ = (
+        "_last_copied",
+        "addressees",
+        "copied",
+        "copies",
+        "failure",
+        "is_misrouted",
+        "legs",
+        "paces",
+        "wants_token",
+    )
 
     def __init__(
         self,
@@ -90,7 +100,7 @@ class Resolved:
         self.paces = paces
         self.addressees = addressees(legs)
         self.copied = sum(leg.is_copy for leg in legs)
-        self._part: frozenset[str] = frozenset()
+        self._last_copied: frozenset[str] = frozenset()
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
@@ -127,11 +137,11 @@ class Resolved:
         """Return the authorities of the legs that copies have taken, and whether another message has the same set."""
         if len(copied) == self.copied:
             return self.addressees, True
-        part = addressees(copied)
-        is_shared = part == self._part
+        to = addressees(copied)
+        is_shared = to == self._last_copied
         if not is_shared:
-            self._part = part
-        return self._part, is_shared
+            self._last_copied = to
+        return self._last_copied, is_shared
 
 
 class Resolver:
