@@ -67,7 +67,7 @@ _SUSPENDED: Final = Sending.SUSPENDED
 
 
 class Egress:
-    """All lanes that lead to one endpoint, and the window of unconfirmed sends. It owns the lanes of its queues."""
+    """All lanes that lead to one endpoint, and the window of messages in flight. It owns the lanes of its queues."""
 
     def __init__(
         self,
