@@ -10,7 +10,7 @@ from tests.waiting import until
 
 
 class FakeCustody:
-    """Has too many letters until it has turned so many times."""
+    """A custody with too many letters until it was flushed a number of times."""
 
     def __init__(self, turns: int = 0) -> None:
         self.turns_left = turns
@@ -26,7 +26,7 @@ class FakeCustody:
 
 
 class RunPump:
-    """The pump of a router that does something else than to send when it is to send everywhere."""
+    """The pump of a router, which calls a function instead of having all egresses send."""
 
     def __init__(self, harness: RouterHarness, run: Callable[[], object]) -> None:
         self.run = run
@@ -37,7 +37,7 @@ class RunPump:
 
 
 class LeftRouter:
-    """The router of a harness, as far as it is left: as if it had a journal, and with another custody, if a test says so."""
+    """The `RouterView` of a harness: as if it had a journal, and with another custody, if a test says so."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class LeftRouter:
         return Leaving(name, router, within_s)
 
     def drain(self) -> None:
-        """The daemon is told to end. What is settled meanwhile wakes those who wait."""
+        """Ask the daemon to end. Settled messages then wake waiting coroutines."""
         self.is_draining = True
         self.pump.settled(self.egresses["cloud"])
 
     async def waits(self, leaving: Awaitable[object]) -> "asyncio.Future[object]":
-        """Begin to leave; it has to wait for something."""
+        """Begin to leave, which has to wait for a condition."""
         task = asyncio.ensure_future(leaving)
         await until(lambda: task.done() or self.pump._awaited is not None, "the wait")
         assert not task.done()

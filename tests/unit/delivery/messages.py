@@ -30,7 +30,7 @@ def queue_policy(**keys: Any) -> QueuePolicy:
 
 
 class FakeOwner:
-    """Owns lanes and does nothing with them. ``given_up`` is what it had to give up."""
+    """An owner of lanes that only records deliveries that it gives up, in ``given_up``."""
 
     def __init__(self) -> None:
         self.given_up: list[tuple[Delivery, Failure]] = []

@@ -15,7 +15,7 @@ from tests.unit.delivery.messages import FakeOwner, queue_policy
 
 
 class NoticeOwner(FakeOwner):
-    """``asked`` are the lanes that it is to send from soon."""
+    """``asked`` are the lanes with new deliveries."""
 
     def __init__(self) -> None:
         super().__init__()

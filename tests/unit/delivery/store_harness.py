@@ -20,7 +20,7 @@ ABSENT_S = 60.0
 
 
 class FakeKeeper:
-    """Keeps the bodies of stored batches. ``back``: messages that came back to their lane; ``forgotten``: batches."""
+    """A keeper that stores the bodies of batches. ``back``: redelivered messages; ``forgotten``: deleted batches."""
 
     def __init__(self) -> None:
         self.scheduled = 0
@@ -85,7 +85,7 @@ class StoreHarness:
         return accepted
 
     def send_waiting(self, lane: Lane, count: int = 1000) -> list[UMessage]:
-        """Send what may leave a lane. As in the egress and the settler, it is packed away and forgotten."""
+        """Send the messages that may be sent from a lane, and pack them as the egress and the settler do."""
         out: list[Delivery] = []
         lane.take(count, self.clock.ms, out, [])
         sent = [delivery.message for delivery in out]
@@ -116,7 +116,7 @@ class StoreHarness:
         return batches
 
     def stored(self, batches: list[UnconfirmedBatch]) -> None:
-        """They are on the disk."""
+        """Record that batches are on disk."""
         for batch in batches:
             received, batch.received = batch.received, []
             self.store.stored(batch, self.in_journal)
@@ -127,7 +127,7 @@ class StoreHarness:
         self.stored(self.take_unstored())
 
     def confirmed(self, after_s: float = 0, arrived_until_s: float = -math.inf) -> list[tuple[Lane, LaneSummary]]:
-        """What counts as delivered after so long."""
+        """Return the messages that count as delivered after a time."""
         self.clock.advance(round(after_s * 1000))
         arrived = self.store.take_arrived(self.clock.s, arrived_until_s)
         return arrived + self.store.take_confirmed(self.clock.s, ABSENT_S)
@@ -136,12 +136,12 @@ class StoreHarness:
         return sum(summary.count for _, summary in self.confirmed(after_s))
 
     def refill(self, lane: Lane) -> list[UMessage]:
-        """What is at hand in a lane after a refill in which nothing was lost."""
+        """Return the messages that wait in a lane after a refill that has lost none."""
         assert self.store.refill(lane) == []
         return [delivery.message for delivery in lane.waiting()]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is unconfirmed, whoever is asked."""
+        """Whether store, queues and lanes agree that nothing is unconfirmed."""
         counts = (self.store.bytes, self.queue.unconfirmed, *(lane.unconfirmed for lane in self.queue.lanes.values()))
         return not any(counts) and not self.keeper.bodies and not self.store.has_unstored

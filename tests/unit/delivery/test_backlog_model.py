@@ -28,7 +28,7 @@ class Waiting:
 
 
 class Admission(RuleBasedStateMachine):
-    """An ingress with two queues, as far as the backlog knows it. ``waiting`` is the model."""
+    """An ingress with two queues, as the backlog sees it. ``waiting`` is the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Admission(RuleBasedStateMachine):
         return fitting
 
     def admit(self, received: Received, position: int | None) -> None:
-        """As an ingress does: the first queue that has no room is waited for."""
+        """Do as an ingress: have a message wait for the first queue that has no room."""
         key, size = received.message.id, received.message.size
         for number in self.routes[key]:
             queue = self.queues[number]

@@ -108,7 +108,7 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_flush_and_stays_in_memory(
 def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_nobody_waits(
     received: type[MemoryReceived], count: int
 ) -> None:
-    """There is no transaction that could wait for others."""
+    """Without a journal there is no transaction that could collect more changes."""
     harness = CustodyHarness()
     harness.custody.is_awaited = lambda now_s: False
     batch = [received(message()) for _ in range(count)]

@@ -22,13 +22,13 @@ def harness(tmp_path: Path) -> Iterator[CustodyHarness]:
 
 
 def flush(harness: CustodyHarness) -> bool:
-    """Do the flush that is due next. Whether anything is being written."""
+    """Do the next scheduled flush; return whether a transaction is being written."""
     harness.flush()
     return harness.journal.is_busy
 
 
 def send(harness: CustodyHarness, count: int, is_kept_at_source: bool = True) -> list[MemoryReceived]:
-    """Messages come and leave at once, and nobody confirms them."""
+    """Have messages arrive and be sent at once, to a network that does not confirm."""
     came = []
     for _ in range(count):
         received = MemoryReceived(message()) if is_kept_at_source else None

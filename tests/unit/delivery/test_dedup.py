@@ -183,7 +183,7 @@ WRONG_WAY = Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "not from here")
 
 
 class MisroutedHarness:
-    """Strays, and what became of them."""
+    """Misrouted copies, and their outcomes."""
 
     def __init__(self) -> None:
         self.ids = SeenIds(100, 1000.0, 0.0)

@@ -34,11 +34,11 @@ def _no_last_notices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RecordingTransport(FakeTransport):
-    """A network that keeps what is not acknowledged."""
+    """A network that retransmits."""
 
 
 class FleetingTransport(FakeTransport):
-    """A network that does not. When it is left, it still brings what was ``on_its_way``."""
+    """A network that does not. When it is left, it still brings the messages ``on_its_way``."""
 
     source_retransmits = False
     ingress: Ingress
@@ -171,7 +171,7 @@ def fleeting(harness: RouterHarness, count: int) -> list[FleetingReceived]:
 
 
 def bring_at_the_end(harness: RouterHarness, monkeypatch: pytest.MonkeyPatch, batch: list[FleetingReceived]) -> None:
-    """The vehicle's network keeps nothing, and hands these over when it is left."""
+    """The vehicle's network does not retransmit, and hands these messages over when it is left."""
     vehicle = harness.transports["vehicle"]
 
     async def stop_receiving() -> None:

@@ -43,7 +43,7 @@ def test_message_that_arrives_while_another_is_confirmed_leaves_too() -> None:
     late = [message(1), message(2)]
 
     class LateIngress:
-        """Its backlog fits in one by one."""
+        """An ingress whose backlog enters one by one."""
 
         @property
         def has_backlog(self) -> bool:
@@ -178,7 +178,7 @@ def test_lost_link_puts_everything_back_in_order_without_an_attempt() -> None:
 
 
 def test_what_may_have_arrived_when_the_link_was_lost_is_sent_again_as_often_as_what_is_unconfirmed() -> None:
-    """Otherwise whoever comes and goes while a message is on its way has it sent for ever, to all others as well."""
+    """Otherwise a receiver that comes and goes while a message is in flight has it sent endlessly, to all others too."""
     harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
     (first,) = harness.load(message())
     for _ in range(MAX_RETURNS):

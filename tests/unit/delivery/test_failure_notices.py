@@ -32,7 +32,7 @@ QUESTION = request(START_MS, APP, METHOD, 1000, b"?")
 
 
 class NoticesHarness:
-    """Notices at `vehicle` (veh1), `cloud` (everyone) and our own services, with an optional journal."""
+    """Notices at `vehicle` (veh1), `cloud` (everyone) and the streamer's services, with an optional journal."""
 
     def __init__(self, endpoints: tuple[str, ...] = ("origin",), journal: Journal | None = None) -> None:
         self.clock = FakeClock()
@@ -234,7 +234,7 @@ def test_other_options_and_authorities_hold_from_now_on() -> None:
 
 
 def journal(path: Path) -> Journal:
-    """One that nobody has opened: it only gives numbers."""
+    """A journal that is not open, and only gives numbers."""
     return Journal(path, 1 << 20, BOUNDS, lambda call, *args: None)
 
 

@@ -72,7 +72,7 @@ class OrderlyTransport(FakeTransport):
 
 
 def near(transport: FakeTransport) -> EgressHarness:
-    """An egress whose destination confirms without delay, until it is told to wait."""
+    """An egress whose destination confirms without delay, until the test has it wait."""
     harness = EgressHarness(transport)
     harness.clock.advance(1000)
     open_windows(harness, [0], 3 * MOST)

@@ -81,7 +81,7 @@ ONE = {"queue": {"messages": 1}}
 
 
 class ClaimingOptions(MemoryOptions):
-    """It needs a port of its own, and a session at a server, which other servers may turn out to be."""
+    """A transport that needs a port, and a session at a server that may be another name of the same server."""
 
     session: str
     server: str

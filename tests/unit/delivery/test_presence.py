@@ -24,7 +24,7 @@ GIVEN_UP = {(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE): 1}
 
 
 class FakeLanes:
-    """Holds lanes as an egress does. ``log`` is what it was asked for."""
+    """A fake egress. ``log`` has the calls."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -85,7 +85,7 @@ def told() -> UMessage:
 
 
 def give_back(lane: Lane, sent: Sequence[Delivery]) -> None:
-    """The link over which these were sent is lost."""
+    """Lose the link over which messages were sent."""
     for delivery in sent:
         lane.returned()
         delivery.history |= REDELIVERED

@@ -10,7 +10,7 @@ from tests.clock import START_MS, FakeClock
 
 
 class FakeEgress:
-    """Notes when it is to send. ``on_pump`` is what it does then."""
+    """An egress that records its calls. ``on_pump`` is called each time."""
 
     def __init__(self, log: list[str], name: str) -> None:
         self.log = log
@@ -25,7 +25,7 @@ class FakeEgress:
 
 
 class FakeIngress:
-    """Has so many messages in its backlog and lets one in at a time."""
+    """An ingress that admits one message of its backlog at a time."""
 
     def __init__(self, log: list[str], name: str, waiting: int = 0) -> None:
         self.log = log
@@ -42,7 +42,7 @@ class FakeIngress:
 
 
 class PumpHarness:
-    """A pump with two egresses and one ingress; ``log`` is who was called, in order."""
+    """A pump with two egresses and one ingress; ``log`` has the calls, in order."""
 
     def __init__(self, waiting: int = 0) -> None:
         self.log: list[str] = []

@@ -27,7 +27,7 @@ def recounted(queue: RouteQueue, hold: Hold) -> Tally:
 
 
 class Traffic(RuleBasedStateMachine):
-    """One queue with three flows. ``in_flight`` and ``packed`` are what has left each lane and may come back."""
+    """One queue with three flows. ``in_flight`` and ``packed`` have the deliveries that may return to each lane."""
 
     def __init__(self) -> None:
         super().__init__()

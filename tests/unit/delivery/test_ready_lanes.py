@@ -31,7 +31,7 @@ class Lanes:
         self.ready.mark_ready(lane)
 
     def order(self, floor: int = 0) -> list[Lane]:
-        """Every lane whose turn comes until none is left, each sending all that it has."""
+        """Serve lanes until none is left, each of which sends all messages; return them."""
         found = []
         while (lane := self.ready.next(floor, NOW_S)) is not None:
             found.append(lane)
@@ -188,7 +188,7 @@ def of(authority: str, number: int) -> UMessage:
 
 
 def turns(queue: RouteQueue, arrivals: list[tuple[str, int]], now_s: float = NOW_S) -> list[str]:
-    """The authorities in the order of their turns; each lane has one message."""
+    """Return the authorities in the order in which they are served; each lane has one message."""
     ready = ReadyLanes()
     queue.quotas.regroup()
     for authority, number in arrivals:

@@ -16,7 +16,7 @@ BATCH = 2 * MANY_WAITING_MESSAGES
 
 
 class FloodHarness(IngressHarness):
-    """Both destinations are up, take `IN_FLIGHT` messages at a time, and confirm when told."""
+    """Two destinations that are up, take `IN_FLIGHT` messages at a time, and confirm when the test says so."""
 
     def __init__(self, **keys: object) -> None:
         super().__init__((), window=IN_FLIGHT, **keys)

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def earlier(path: Path) -> Iterator[CustodyHarness]:
-    """A process that ends with what was written."""
+    """An earlier process that leaves messages in the journal."""
     with journaled(path) as harness:
         yield harness
         harness.write()

@@ -23,7 +23,7 @@ from tests.unit.delivery.messages import message
 
 
 class FakeIngress:
-    """Answers with ``answer``; ``taken`` is what it was given."""
+    """An ingress that answers with ``answer``; ``taken`` has the messages."""
 
     def __init__(self) -> None:
         self.answer: Admission | Failure = Admission.TAKEN
@@ -37,7 +37,7 @@ class FakeIngress:
 
 
 class FakeCustody:
-    """Notes which letters are deleted, and which stay. ``bodies`` are in its journal; None: that cannot be read."""
+    """A custody that records deleted and remaining letters. ``bodies`` are in its journal; None: it cannot be read."""
 
     def __init__(self) -> None:
         self.done: list[int] = []

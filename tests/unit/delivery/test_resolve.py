@@ -20,7 +20,7 @@ NEW = Attributes(UMessageType.PUBLISH, topic())
 
 
 class ResolverHarness(IngressHarness):
-    """A resolver for what arrives through ``endpoint``, with the queues of an ingress."""
+    """A resolver for messages that arrive through ``endpoint``, with the queues of an ingress."""
 
     def __init__(self, endpoint: str = "vehicle", addressed: tuple[str, ...] = ()) -> None:
         super().__init__()

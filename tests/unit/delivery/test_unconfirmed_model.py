@@ -72,7 +72,7 @@ class Network(RuleBasedStateMachine):
 
     @rule()
     def store(self) -> None:
-        """Begin to write what is to be stored, or end it."""
+        """Begin to store batches, or end that."""
         if self.being_stored:
             batches, self.being_stored = self.being_stored, []
             self.harness.stored(batches)
@@ -174,7 +174,7 @@ class Network(RuleBasedStateMachine):
             assert [delivery.message.id for delivery in lane.waiting()] == self.of(Is.WAITING, flow=flow)
 
     def teardown(self) -> None:
-        """Everything that can be sent again is, and then nothing happens for long enough."""
+        """Send everything that can be sent again, then let enough time pass."""
         for flow in FLOWS:
             self.refill(flow, True, True)
             self.send(flow, len(self.order))
