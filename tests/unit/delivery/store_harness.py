@@ -142,6 +142,6 @@ class StoreHarness:
 
     @property
     def is_empty(self) -> bool:
-        """Whether store, queues and lanes agree that nothing is unconfirmed."""
+        """Whether store, queue and lanes have no unconfirmed messages."""
         counts = (self.store.bytes, self.queue.unconfirmed, *(lane.unconfirmed for lane in self.queue.lanes.values()))
         return not any(counts) and not self.keeper.bodies and not self.store.has_unstored

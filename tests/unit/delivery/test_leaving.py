@@ -81,7 +81,7 @@ ONE = {"queue": {"messages": 1}}
 
 
 class ClaimingOptions(MemoryOptions):
-    """A transport that needs a port, and a session at a server that may be another name of the same server."""
+    """Options of a transport that needs a port, and a session at a server, which may have several names."""
 
     session: str
     server: str
