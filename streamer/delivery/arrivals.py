@@ -54,7 +54,7 @@ class Arrivals(TransportEvents):
 
     def acknowledgements_awaited(self) -> None:
         if (ingress := self._ingress(self._name)) is not None:
-            ingress.custody.hurry()
+            ingress.custody.expedite()
 
     def reconnected(self) -> None:
         if (ingress := self._ingress(self._name)) is not None:

@@ -63,7 +63,8 @@ class Custody:
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
         self.payloads = Payloads(journal, memory_bytes)
         self.late_flush_s = LATE_FLUSH_S
-        self.is_awaited: Callable[[float], bool] = lambda now_s: True  # whether a source may wait for acknowledgements
+        # Whether a source may wait for acknowledgements, at a monotonic time.
+        self.has_waiting_source: Callable[[float], bool] = lambda now_s: True
         self._stores: list[UnconfirmedStore] = []
         self._removed: set[UnconfirmedStore] = set()  # stores of removed endpoints, dropped once nothing in them is unstored
         self._recent: list[Delivery] = []  # for the next transaction
@@ -73,11 +74,11 @@ class Custody:
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
         self._divided: set[Received] = set()  # messages with several deliveries that found no room
         self._purge_at = self._purge_recent_at = _PURGE_AT
-        self._room_came = False  # the journal may have room for starved messages now
+        self._may_have_room = False  # the journal may have room for starved messages now
         self._done: Batch = Batch()
         self._letters = NewLetters()
         self.sources = WaitingSources(seen, journal)
-        self._is_hurried = False
+        self._is_expedited = False
         self._flushed = asyncio.Event()  # set by every flush that found something to do, and at the end of every commit
 
     async def until_written(self) -> None:
@@ -144,16 +145,16 @@ class Custody:
 
     def sent(self, is_urgent: bool) -> None:
         """Schedule the flush that stores unconfirmed messages. ``is_urgent``: they are many, or nobody else has them."""
-        if self._is_hurried:
+        if self._is_expedited:
             self._times.next()
-        elif is_urgent or self.journal is None or self.is_awaited(self._clock.monotonic_s()):
+        elif is_urgent or self.journal is None or self.has_waiting_source(self._clock.monotonic_s()):
             self._times.soon()
         else:
             self._times.late(self.late_flush_s)
 
-    def hurry(self) -> None:
+    def expedite(self) -> None:
         """Store unconfirmed messages in the next cycles of the event loop, because a source waits for acknowledgements."""
-        self._is_hurried = True
+        self._is_expedited = True
         if self._has_unstored:
             self._times.next()
 
@@ -180,7 +181,7 @@ class Custody:
             self._done.rows_done.append(delivery.seq)
         elif delivery.received.holders > 1 and delivery.received in self._divided:
             self._divided.discard(delivery.received)
-            self._room_came = True
+            self._may_have_room = True
             self._times.soon()
 
     def forget_row(self, number: int) -> None:
@@ -252,10 +253,10 @@ class Custody:
                 self._purge_recent_at = max(_PURGE_AT, 2 * len(recent))
             self._recent = recent
             return  # `_committed` schedules the next flush
-        if self._starved and self._room_came:
+        if self._starved and self._may_have_room:
             recent, self._starved = self._starved + recent, []
             self._divided.clear()
-            self._room_came = False
+            self._may_have_room = False
         transaction, self._done = self._done, Batch()
         transaction.letters = self._letters.take()
         self.sources.take()
@@ -273,7 +274,7 @@ class Custody:
     def _take_unstored(self, now_s: float) -> list[_Unstored]:
         batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
         if batches:
-            self._is_hurried = False
+            self._is_expedited = False
         self._drop_removed()
         return batches
 
@@ -303,7 +304,7 @@ class Custody:
     def _is_due(self, now_s: float) -> bool:
         """Whether the next transaction is due: something in it is urgent, or has waited for `LAZY_COMMIT_S`."""
         if not self._has_something:
-            return bool(self._starved) and self._room_came
+            return bool(self._starved) and self._may_have_room
         asked_s = self._times.asked_s
         return (
             self.journal is None
@@ -312,7 +313,7 @@ class Custody:
             or bool(self._starved or self._letters)
             or self._done.is_urgent
             or any(store.is_urgent for store in self._stores)
-            or (self._has_unstored and (self._is_hurried or self.is_awaited(now_s)))
+            or (self._has_unstored and (self._is_expedited or self.has_waiting_source(now_s)))
         )
 
     def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:
@@ -383,9 +384,9 @@ class Custody:
                 self.payloads.spill_beyond(delivery)
         self.sources.committed(self._clock.monotonic_s())
         self._stored(batches, True)
-        self._room_came = self._room_came or frees
+        self._may_have_room = self._may_have_room or frees
         is_urgent = bool(self._recent or self._only_here or self._letters) or self._done.is_urgent
-        self._schedule_flush(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._room_came))
+        self._schedule_flush(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._may_have_room))
         if self._has_unstored:
             self.sent(any(store.is_urgent for store in self._stores))
 

@@ -38,7 +38,7 @@ _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
 _MANY = 16  # messages of a batch that may come from a source faster than its destination
 
 
-class Intake(Enum):
+class IngressState(Enum):
     """What an ingress does with messages that arrive."""
 
     OPEN = "open"
@@ -47,9 +47,9 @@ class Intake(Enum):
     CLOSED = "closed"  # accepts none
 
 
-_OPEN: Final = Intake.OPEN  # an enumeration looks its members up slowly
-_BEYOND_BOUNDS: Final = Intake.REST_BEYOND_BOUNDS
-_CLOSED: Final = Intake.CLOSED
+_OPEN: Final = IngressState.OPEN  # an enumeration looks its members up slowly
+_BEYOND_BOUNDS: Final = IngressState.REST_BEYOND_BOUNDS
+_CLOSED: Final = IngressState.CLOSED
 
 
 class Ingress(UListener):
@@ -82,7 +82,7 @@ class Ingress(UListener):
         self.custody = custody
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self._pump = pump
-        self.intake: Intake = _OPEN
+        self.state: IngressState = _OPEN
         self._has_table = False  # a reload adds an endpoint before it uses the new table
         self._egress: Egress | None = None  # where the last message went
         self._request_answered = request_answered
@@ -118,22 +118,22 @@ class Ingress(UListener):
 
         Messages whose source does not retransmit are rejected; the streamer's services send theirs again after a restart.
         """
-        self.intake = _CLOSED
+        self.state = _CLOSED
         self._receiving.close()
         self.misrouted.give_up()
 
     def reopen(self, transport: UTransport) -> None:
         """Receive normally from another transport, after `close` or `take_rest`."""
         self._receiving.open(transport)
-        self.intake = _OPEN
+        self.state = _OPEN
 
     def take_rest(self, beyond_bounds: bool) -> None:
         """Take everything that still arrives, without pausing the transport.
 
         ``beyond_bounds``: messages whose source does not retransmit enter their queues at once: the journal has room.
         """
-        if self.intake is not _CLOSED:
-            self.intake = _BEYOND_BOUNDS if beyond_bounds else Intake.REST
+        if self.state is not _CLOSED:
+            self.state = _BEYOND_BOUNDS if beyond_bounds else IngressState.REST
         self._receiving.stop_pausing()
         if beyond_bounds:
             self.admit_all()
@@ -197,15 +197,15 @@ class Ingress(UListener):
         return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        if self.intake is _CLOSED:
+        if self.state is _CLOSED:
             self._reject_late(batch)
             return
         self.stats.received += len(batch)
         self._take(batch)
         if self.backlog:
-            if self.intake is _OPEN:
+            if self.state is _OPEN:
                 self._receiving.backlog_changed(self.backlog)
-            elif self.intake is _BEYOND_BOUNDS:
+            elif self.state is _BEYOND_BOUNDS:
                 self.admit_all()
         self._pump.send()
         if len(batch) >= _MANY and self._egress is not None:
@@ -213,7 +213,7 @@ class Ingress(UListener):
 
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport cannot hand over, and report them to their senders."""
-        if self.intake is _CLOSED:
+        if self.state is _CLOSED:
             self._reject_late([each.received for each in batch])
             return
         self.stats.received += len(batch)

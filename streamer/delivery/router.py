@@ -85,7 +85,9 @@ class Router:
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
             self.add_endpoint(name, transport, config)
-        self.custody.is_awaited = lambda now_s: any(each.awaits_acknowledgements(now_s) for each in self.transports.values())
+        self.custody.has_waiting_source = lambda now_s: any(
+            each.awaits_acknowledgements(now_s) for each in self.transports.values()
+        )
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy

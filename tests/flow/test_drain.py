@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery.ingress import Intake
+from streamer.delivery.ingress import IngressState
 from streamer.services.state import Statement
 from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived
@@ -60,19 +60,19 @@ async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_giv
     router = scene.device.router
     draining = asyncio.create_task(router.drain(5))
     await until(
-        lambda: all(router.ingresses[name].intake is Intake.CLOSED for name in ("near", "far")), "the end of listening"
+        lambda: all(router.ingresses[name].state is IngressState.CLOSED for name in ("near", "far")), "the end of listening"
     )
     assert not draining.done()
     scene.disk.may_go_on.set()
     assert await draining == 0
     assert await scene.asking == SUBSCRIBED
-    assert router.ingresses[LOCAL_ENDPOINT].intake is Intake.CLOSED
+    assert router.ingresses[LOCAL_ENDPOINT].state is IngressState.CLOSED
 
 
 async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: DrainHarness) -> None:
     router = scene.device.router
     assert await router.drain(0) == 1
-    assert all(ingress.intake is Intake.CLOSED for ingress in router.ingresses.values())
+    assert all(ingress.state is IngressState.CLOSED for ingress in router.ingresses.values())
 
 
 @pytest.mark.parametrize(("kind", "given_up"), [(FleetingReceived, 5), (MemoryReceived, 0)])

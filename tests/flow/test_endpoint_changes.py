@@ -9,7 +9,7 @@ import pytest
 
 from streamer.config.models import Config
 from streamer.delivery.egress import Sending
-from streamer.delivery.ingress import Intake
+from streamer.delivery.ingress import IngressState
 from streamer.transports.base import LinkState, ListenerOptions, Presence
 from streamer.transports.claims import Claim
 from streamer.transports.memory import MemoryOptions, MemoryReceived
@@ -110,7 +110,7 @@ async def test_an_endpoint_that_goes_is_confirmed_first_and_is_gone_from_all_acc
         phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 3, PHONE_APP))
         reloading = asyncio.create_task(harness.router.reload(without_phone()))
-        await until(lambda: harness.router.ingresses["phone"].intake is Intake.CLOSED, "the endpoint being left")
+        await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         await asyncio.sleep(0)
         assert (phone.state, reloading.done()) == (LinkState.UP, False)
         phone.release_withheld()
@@ -152,7 +152,7 @@ async def test_what_a_reload_allows_or_revokes_does_not_wait_for_an_endpoint_tha
         accepted: list[LinkState] = []
         reload = harness.router.reload(without_phone(), {}, lambda: accepted.append(phone.state))
         reloading = asyncio.create_task(reload)
-        await until(lambda: harness.router.ingresses["phone"].intake is Intake.CLOSED, "the endpoint being left")
+        await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         assert (accepted, reloading.done()) == ([LinkState.UP], False)
         phone.release_withheld()
         await reloading
@@ -330,7 +330,7 @@ async def test_what_is_in_flight_is_waited_for_and_nothing_more_is_sent_meanwhil
         new = harness.other_transport("vehicle")
         reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
         await until(lambda: "endpoint_drain_began endpoint=vehicle drain_s=20 waits_for=1" in caplog.text, "the drain")
-        assert harness.router.ingresses["vehicle"].intake is Intake.OPEN
+        assert harness.router.ingresses["vehicle"].state is IngressState.OPEN
         harness.arrive("cloud", *rest)
         assert (harness.sent("vehicle"), harness.router.egresses["vehicle"].in_flight) == ([], 1)
         old.release_withheld()
@@ -390,7 +390,7 @@ async def test_a_stop_ends_the_waiting(caplog: pytest.LogCaptureFixture) -> None
         harness.transports["phone"].is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
         reloading = asyncio.create_task(harness.router.reload(without_phone(shutdown={"drain_s": 3600})))
-        await until(lambda: harness.router.ingresses["phone"].intake is Intake.CLOSED, "the endpoint being left")
+        await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         harness.router.is_draining = True
         harness.router.tick()
         await asyncio.wait_for(reloading, 10)

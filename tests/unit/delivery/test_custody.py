@@ -110,7 +110,7 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_nobody_w
 ) -> None:
     """Without a journal there is no transaction that could collect more changes."""
     harness = CustodyHarness()
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     batch = [received(message()) for _ in range(count)]
     for each in batch:
         harness.send_unconfirmed(harness.accept(each.message, received=each, watch=False).lane)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamer.delivery import drain as drain_module
-from streamer.delivery.ingress import Ingress, Intake
+from streamer.delivery.ingress import Ingress, IngressState
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
 from streamer.routing.pause_rules import PauseRule
@@ -74,7 +74,7 @@ class Ending:
 
     @property
     def closed(self) -> set[str]:
-        return {name for name, ingress in self.router.ingresses.items() if ingress.intake is Intake.CLOSED}
+        return {name for name, ingress in self.router.ingresses.items() if ingress.state is IngressState.CLOSED}
 
 
 async def test_networks_are_left_before_anything_is_waited_for_and_our_own_services_last(
@@ -393,7 +393,7 @@ async def test_with_a_journal_networks_that_keep_nothing_are_left_when_what_was_
         vehicle.inject(late := FleetingReceived(harness.speed(b"meanwhile")))
         await run.flush()
         assert late.acknowledged  # it is in the journal
-        assert harness.router.ingresses["cloud"].intake is Intake.CLOSED  # the broker keeps what it sends
+        assert harness.router.ingresses["cloud"].state is IngressState.CLOSED  # the broker keeps what it sends
         harness.transports["cloud"].release_withheld()
         assert await draining == 0
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
@@ -425,7 +425,7 @@ async def test_a_journal_that_cannot_be_written_is_none(tmp_path: Path) -> None:
         kept = MemoryReceived(harness.speed(b"kept by its source"))
         harness.transports["vehicle"].inject(FleetingReceived(harness.speed(b"ours alone")), kept)
         draining = asyncio.create_task(harness.router.drain(3600))
-        await until(lambda: harness.router.ingresses["vehicle"].intake is Intake.CLOSED, "the beginning")
+        await until(lambda: harness.router.ingresses["vehicle"].state is IngressState.CLOSED, "the beginning")
         harness.router.tick()
         assert not draining.done()
         draining.cancel()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery.ingress import Ingress, Intake
+from streamer.delivery.ingress import Ingress, IngressState
 from streamer.delivery.leaving import attempt, excludes, may_exclude, movable, stop_all, stop_receiving
 from streamer.delivery.settle import UNREADABLE
 from streamer.logs.lines import JsonFormatter
@@ -140,7 +140,7 @@ async def test_a_network_that_does_not_retransmit_is_emptied_and_one_that_does_i
         ingress.misrouted.take(FleetingReceived(harness.speed()), UNREADABLE, harness.clock.s)
         left = LeftTransport(ingress, keeps)
         await stop_receiving(ingress, left, has_journal)
-        assert (ingress.intake is Intake.CLOSED, left.aside, len(ingress.misrouted)) == (keeps, [] if keeps else [1], 0)
+        assert (ingress.state is IngressState.CLOSED, left.aside, len(ingress.misrouted)) == (keeps, [] if keeps else [1], 0)
         # What is not kept by its source enters a queue that may be written to the journal.
         assert harness.router.queues()[0].messages == (3 if has_journal and not keeps else 1)
 
@@ -158,7 +158,7 @@ async def test_receiving_stops_and_the_backlog_has_time_to_enter() -> None:
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         router = LeftRouter(harness)
         task = await router.waits(router.leaving("vehicle").stop_receiving())
-        assert harness.router.ingresses["vehicle"].intake is Intake.CLOSED
+        assert harness.router.ingresses["vehicle"].state is IngressState.CLOSED
         harness.transports["cloud"].restore_link()
         await ends(task)
         assert harness.outcomes("vehicle-cloud") == {"delivered": 3}

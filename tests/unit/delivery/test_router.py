@@ -55,10 +55,10 @@ async def test_every_route_has_a_queue_with_its_policy_at_the_endpoint_to_which_
 
 async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
-        is_awaited = harness.router.custody.is_awaited
+        has_waiting_source = harness.router.custody.has_waiting_source
         for transport in harness.transports.values():
             monkeypatch.setattr(transport, "source_retransmits", False)
-        assert not is_awaited(1.0)
+        assert not has_waiting_source(1.0)
         asked: list[float] = []
 
         def watch(now_s: float) -> bool:
@@ -66,7 +66,7 @@ async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch:
             return True
 
         monkeypatch.setattr(harness.transports["vehicle"], "awaits_acknowledgements", watch)
-        assert is_awaited(2.0)
+        assert has_waiting_source(2.0)
         assert asked == [2.0]
 
 
@@ -74,7 +74,7 @@ async def test_a_source_that_waits_hurries_custody_unless_its_endpoint_is_gone(t
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
         harness = run.harness
         custody = harness.router.custody
-        custody.is_awaited = lambda now_s: False
+        custody.has_waiting_source = lambda now_s: False
         custody.late_flush_s = LATE_FLUSH_S
         (received,) = harness.arrive("cloud", order(harness))
         harness.due.clear()

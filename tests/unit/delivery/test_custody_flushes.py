@@ -60,7 +60,7 @@ def test_a_young_message_is_written_once_it_is_old_enough(harness: CustodyHarnes
 
 
 def test_batches_wait_for_others_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     came = send(harness, 1)
     flushes = 1
@@ -84,7 +84,7 @@ def test_nothing_is_looked_at_again_once_everything_has_its_outcome(harness: Cus
 
 
 async def test_flushes_that_leave_all_for_later_do_not_wake_the_clock(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     turned = asyncio.ensure_future(harness.custody.until_flushed(60))
     await asyncio.sleep(0)
     harness.settle(harness.accept(message(1)))
@@ -105,11 +105,11 @@ async def test_a_message_that_is_not_delivered_at_once_wakes_the_clock(harness: 
 
 
 def test_a_batch_is_written_in_the_next_cycle_of_the_loop_once_its_source_waits(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     (received,) = send(harness, 1)
-    harness.custody.hurry()
-    harness.custody.hurry()
+    harness.custody.expedite()
+    harness.custody.expedite()
     assert flush(harness)
     assert harness.clock.monotonic_s() == started_s
     harness.commit()
@@ -117,9 +117,9 @@ def test_a_batch_is_written_in_the_next_cycle_of_the_loop_once_its_source_waits(
 
 
 def test_a_source_that_waits_already_waits_for_no_flush_once_its_message_is_sent(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
-    harness.custody.hurry()
+    harness.custody.expedite()
     (received,) = send(harness, 1)
     assert flush(harness)
     assert harness.clock.monotonic_s() == started_s
@@ -140,11 +140,11 @@ def test_a_batch_of_a_source_that_may_be_waiting_is_written_at_the_next_flush(ha
 def test_a_batch_is_written_when_a_source_may_be_waiting_for_it(harness: CustodyHarness) -> None:
     asked: list[float] = []
 
-    def is_awaited(now_s: float) -> bool:
+    def has_waiting_source(now_s: float) -> bool:
         asked.append(now_s)
         return len(asked) == 3
 
-    harness.custody.is_awaited = is_awaited
+    harness.custody.has_waiting_source = has_waiting_source
     (received,) = send(harness, 1)
     assert [flush(harness) for _ in range(2)] == [False, True]
     harness.commit()
@@ -162,7 +162,7 @@ def test_sources_are_not_asked_about_what_is_only_deleted(harness: CustodyHarnes
 
 
 def test_a_batch_that_nobody_else_has_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     send(harness, 1)
     harness.clock.advance(8)
@@ -173,7 +173,7 @@ def test_a_batch_that_nobody_else_has_is_written_at_the_next_flush(harness: Cust
 
 
 def test_a_batch_that_nobody_else_has_is_written_at_the_next_flush_though_it_left_at_once(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     harness.send_unconfirmed(harness.accept(message(), watch=False).lane)
     assert min(after_s for after_s, _ in harness.due) == FLUSH_S
     harness.write()
@@ -209,7 +209,7 @@ def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
 
 
 def test_batches_wait_for_others_beside_messages_that_nobody_else_has(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     harness.accept(message(1))
     harness.clock.advance(8)
     young = harness.accept(message(2))
