@@ -1,10 +1,10 @@
 """The page `GET /api/v1/events`: a stream of server-sent events about states, rates and failures, without any payload.
 
 The law of this file:
-- Nothing is computed while nobody listens. While somebody does, everything that cannot report a change by itself is compared
-  once a second, and changes become events.
-- An event is encoded once, for all listeners. Each of them has a queue, bounded in number and bytes; events that do not fit
-  are counted, and the count is sent once there is room.
+- Without readers, nothing is computed. With readers, every state without a callback for changes is compared once a second,
+  and a change becomes an event.
+- An event is encoded once for all readers. Each reader has a queue, bounded in events and bytes; events that do not fit are
+  counted, and the count is sent once there is room.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ KINDS = ("state", "dead_letter", "rates", "config", "paused")
 LETTERS_PER_S = 50
 MAX_EVENTS = 256
 MAX_BYTES = 512 * 1024
-"""How much may wait for one reader."""
+"""The most bytes that wait for one reader."""
 
 _INTERVAL_S = 1.0
-_TEXT = 500  # characters of a reason: it may contain what others wrote
+_TEXT = 500  # most characters of a reason, which may contain texts of others
 
 _Key = tuple[str, str]
 _State = tuple[str, tuple[str, ...]]
 
 
 class Listener:
-    """The queue of one reader, who wants to hear of some kinds of events."""
+    """The queue of one reader, for events of the kinds that it requested."""
 
     pace_s = 0.25
 
@@ -49,7 +49,7 @@ class Listener:
         self._bytes = 0
 
     def offer(self, kind: str, data: bytes) -> None:
-        """Add an event, if it fits."""
+        """Add an event if it fits; else count it."""
         if kind not in self.kinds:
             return
         if len(self._waiting) >= MAX_EVENTS or self._bytes + len(data) > MAX_BYTES:
@@ -59,7 +59,7 @@ class Listener:
         self._bytes += len(data)
 
     def take(self) -> bytes:
-        """Everything that waits."""
+        """Return and remove everything that waits, encoded."""
         data = b"".join(self._waiting)
         self._waiting.clear()
         self._bytes = 0
@@ -70,7 +70,7 @@ class Listener:
 
 
 class Events:
-    """Finds out what has happened, and tells who listens."""
+    """Detects changes, and offers them to all readers as events."""
 
     def __init__(self, router: Router, config: Callable[[], Config], streams: Streams) -> None:
         """``config`` returns the configuration in use."""
@@ -85,15 +85,15 @@ class Events:
         self._config = config()
         self._rules = router.pause_rules.rules
         self._states: dict[_Key, _State] = {}
-        self._letters = 0  # told in this second
+        self._letters = 0  # sent as events in this second
         self._letters_left_out = 0
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get("/api/v1/events", self._stream, allow_head=False)]
 
     def tick(self, now_s: float) -> None:
-        """The clock's work: look at everything, if somebody listens and it is time."""
+        """Compare all states if there are readers and a second has passed. The daemon's clock calls this."""
         if self._listeners and now_s >= self._due_s:
             late_s = now_s - self._due_s
             self._due_s = now_s + _INTERVAL_S - (late_s if late_s < _INTERVAL_S else 0.0)
@@ -106,7 +106,7 @@ class Events:
                 self._reading = asyncio.create_task(self._send_rates(now_s), name="rates")
 
     def letter(self, failed: FailedMessage, number: int | None) -> None:
-        """A dead letter was made; ``number`` is that in the journal."""
+        """Send an event for a new dead letter; ``number``: its number in the journal."""
         if not self._listeners:
             return
         if self._letters >= LETTERS_PER_S:
@@ -151,7 +151,7 @@ class Events:
                 self._router.notices.watch(None)
 
     def _begin(self) -> None:
-        """Somebody listens again: what was may be long ago."""
+        """Take the present states as the base of comparison: there is a first reader."""
         self._rates.forget()
         self._states = self._now()
         self._config, self._rules = self._config_in_use(), self._router.pause_rules.rules
@@ -196,7 +196,7 @@ class Events:
             self._send("paused", {})
 
     def _now(self) -> dict[_Key, _State]:
-        """The state of everything that has one."""
+        """Return the present states of endpoints, routes and everything else that is compared."""
         found: dict[_Key, _State] = {
             ("endpoint", account.name): (account.state.value, tuple(account.problems))
             for account in self._router.endpoint_accounts()

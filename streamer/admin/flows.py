@@ -1,7 +1,7 @@
 """The page for flows: the lanes that match a filter, in the order of their names, one page at a time.
 
-There may be a hundred thousand of them. All are counted for the total, but only some in each turn of the event loop, and no
-more are kept than one answer has.
+There may be a hundred thousand lanes. All are counted for the total, but only some in each iteration of the event loop, and
+memory holds no more than one answer has.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class FlowPages:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get(f"{API}/flows", one_at_a_time(self._list))]
 
     async def _list(self, request: web.Request) -> web.Response:

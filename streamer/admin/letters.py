@@ -1,7 +1,7 @@
 """The pages for dead letters: list, show, redrive, purge.
 
 The journal's file is read and changed on a thread, over a connection of its own, as by the command line without a daemon.
-The threads are for these pages only, and each page works for one request at a time: nothing else waits for them.
+Only these pages use the threads, and each page handles one request at a time, so nothing else waits for a thread.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import format_id
 
 ORDERS = ("oldest", "newest")
-"""Which dead letters are listed first."""
+"""The orders of a list: which dead letters come first."""
 
 FILTERS = ("id", "route", "reason", "source", "sink", "older_than", "newer_than")
 
-_LAST = (1 << 63) - 1  # and below 0 are those that were there before the file was set aside and numbered anew
+_LAST = (1 << 63) - 1  # below 0: letters from before the file was set aside and renumbered
 
-_ACT_S = 3600.0  # a hundred thousand letters take a while; who asks is trusted
+_ACT_S = 3600.0  # a hundred thousand letters take minutes; clients that may change are trusted
 
 _THREADS = 3  # one for the list, one for a single letter, one for changes
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class LetterPages:
-    """The dead letters in the journal of a `RunningStreamer` streamer."""
+    """The dead letters in the journal of a `RunningStreamer`."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
@@ -52,7 +52,7 @@ class LetterPages:
         self._threads = ThreadPoolExecutor(_THREADS, "dead-letters")
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [
             web.get(f"{API}/dead-letters", one_at_a_time(self._list)),
             web.get(f"{API}/dead-letters/{{number}}", one_at_a_time(self._show)),
@@ -121,7 +121,7 @@ class LetterPages:
 
         def act(file: LetterFile) -> Redriven:
             done = redrive(file, selected, now_ms, ttl_ms, go_on)
-            if done.going:  # also if nobody waits for the page any more
+            if done.going:  # also if the client has closed the connection
                 audit("redriven", **by._asdict(), letters=done.going)
             return done
 
@@ -160,7 +160,7 @@ class LetterPages:
 
     @asynccontextmanager
     async def _change(self, request: web.Request) -> AsyncIterator[Callable[[], bool]]:
-        """The turn of a change, with time for many letters. What is given says whether anybody still waits for the page."""
+        """Wait until no other change runs. Yields a function that returns whether the client still waits for this one."""
         request.app[PROLONG](request, _ACT_S)
         is_over = Event()
         async with self._changes.admit(request):
@@ -186,7 +186,7 @@ class LetterPages:
 
 
 def _selected(body: dict[str, Any], now_ms: int) -> LetterFilter:
-    """The letters that a body means: a filter, all, or some numbers. Raises an HTTP error."""
+    """Return the selection in a body: a filter, all, or numbers. Raises an HTTP error."""
     given = [name for name in ("filter", "all", "numbers") if name in body]
     if len(given) != 1:
         raise bad("body: expected one of filter, all, numbers")
@@ -222,7 +222,7 @@ def _is_number(value: object) -> bool:
 
 
 def letter_filter(read: Callable[[str, Callable[[str], Any]], Any], now_ms: int) -> LetterFilter:
-    """The filter in the values that ``read`` gives: by their name, as a function makes something of each."""
+    """Return the filter from values. ``read(name, convert)`` returns a value as ``convert`` makes it from the text."""
     older_ms, newer_ms = (read(name, milliseconds) for name in ("older_than", "newer_than"))
     return LetterFilter(
         id=read("id", _id),

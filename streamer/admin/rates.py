@@ -1,6 +1,6 @@
 """Rates of routes and endpoints: how much their counters have grown since they were last read.
 
-Reading an idle route costs a look at a few integers.
+Reading an idle route costs a comparison of a few integers.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Outcome
 
 _LANES = 2000
-"""Flows that are looked at for the oldest message, in one reading of all routes. It is not told of the routes beyond."""
+"""The most flows whose oldest message is determined in one reading. Routes beyond that are reported without it."""
 
 
-_DELIVERED, _EXPIRED = Outcome.DELIVERED, Outcome.EXPIRED  # to look them up in their class takes longer than all else
+_DELIVERED, _EXPIRED = Outcome.DELIVERED, Outcome.EXPIRED  # attribute look-ups would take longer than the rest
 _REJECTED, _DEAD_LETTERED = Outcome.REJECTED, Outcome.DEAD_LETTERED
 
 
 ROUTES_PER_ITERATION = 100
-"""Between two turns of the event loop."""
+"""The most routes that are read in one iteration of the event loop."""
 
 
 class Counters(NamedTuple):
@@ -35,7 +35,7 @@ class Counters(NamedTuple):
 
 
 class RouteReading(NamedTuple):
-    """What was read of a route."""
+    """The last counters of a route, and what is derived from them."""
 
     accepted: int
     delivered: int
@@ -44,7 +44,7 @@ class RouteReading(NamedTuple):
 
 
 def route_counters(router: Router) -> Iterator[Counters]:
-    """The counters of every active route, of the failure notices, and of messages that no route took (``none/ENDPOINT``)."""
+    """Yield the counters of every active route, of failure notices, and of messages without a route (``none/ENDPOINT``)."""
     for queue in router.queues():
         if queue.stats.accepted:
             yield Counters(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)
@@ -54,7 +54,7 @@ def route_counters(router: Router) -> Iterator[Counters]:
 
 
 def outcomes(stats: RouteStats) -> tuple[int, int]:
-    """How many messages of a route were delivered, and how many have failed."""
+    """Return the numbers of delivered and of failed messages of a route."""
     delivered = failed = 0
     for (outcome, _), count in stats.outcomes.items():  # few, and faster than to hash their names
         if outcome is _DELIVERED:
@@ -68,7 +68,7 @@ _NOTHING = RouteReading(0, 0, 0, 0)
 
 
 class Rates:
-    """Reads the counters, and says what has changed since it read them before. The first time it says nothing of rates."""
+    """Reads the counters, and reports the changes since the reading before. The first reading has no rates."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -77,13 +77,13 @@ class Rates:
         self._read_s: float | None = None
 
     def forget(self) -> None:
-        """Begin anew: nobody has read for a while."""
+        """Forget the earlier counters: the next reading is the first again."""
         self._routes.clear()
         self._received.clear()
         self._read_s = None
 
     async def read(self, now_s: float) -> dict[str, Any]:
-        """Routes that have changed or hold something, every endpoint, the number of dead letters since the start."""
+        """Return changed and non-empty routes, every endpoint, and the number of dead letters since the start."""
         span_s = 0.0 if self._read_s is None else now_s - self._read_s
         self._read_s = now_s
         return {
@@ -101,7 +101,7 @@ class Rates:
                 await asyncio.sleep(0)
             last = before.get(name)
             if last is not None and not queued and not last.queued and stats.accepted == last.accepted:
-                self._routes[name] = last  # nothing has come, so nothing has gone
+                self._routes[name] = last  # nothing was accepted, so nothing was settled
                 continue
             read = self._routes[name] = RouteReading(stats.accepted, *outcomes(stats), queued)
             if is_first and not queued:

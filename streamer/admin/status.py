@@ -1,6 +1,6 @@
 """The pages with the state of the streamer, its endpoints, its routes and its queues.
 
-Counters are copied, some routes in each turn of the event loop, as for the metrics.
+Counters are copied, some routes in each iteration of the event loop, as for the metrics.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from streamer.uprotocol.message import UPriority
 
 ROUTES_PER_ITERATION = 50
 LANES_PER_ITERATION = 500
-"""What is looked at in one turn of the event loop."""
+"""The most lanes that are read in one iteration of the event loop."""
 
 
 class StatusPages:
-    """How a `RunningStreamer` streamer is."""
+    """The state of a `RunningStreamer`."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [
             web.get(API, one_at_a_time(self._self)),
             web.get(f"{API}/endpoints", self._endpoints),
@@ -120,7 +120,7 @@ class StatusPages:
 
 
 async def lanes_of(queue: RouteQueue) -> AsyncIterator[Lane]:
-    """The lanes that a queue has now and still has when it is their turn, some in each turn of the event loop."""
+    """Yield the present lanes of a queue, some in each iteration of the event loop; those removed meanwhile are left out."""
     for number, lane in enumerate(list(queue.lanes.values()), 1):
         if not lane.retired:
             yield lane
@@ -129,7 +129,7 @@ async def lanes_of(queue: RouteQueue) -> AsyncIterator[Lane]:
 
 
 class Counted:
-    """What waits in lanes: messages by priority class, and lanes by the reason why they are held."""
+    """Counts the waiting messages by priority class, and the lanes by the reason why they are held."""
 
     def __init__(self) -> None:
         self.by_class = [0] * CLASSES
@@ -145,7 +145,7 @@ class Counted:
 
 
 def _letters(journal: Path) -> int | None:
-    """How many dead letters there are; None if the file cannot be read now."""
+    """Return the number of dead letters; None if the file cannot be read now."""
     try:
         with open_letters(journal) as file:
             return file.count(LetterFilter())[0]
@@ -208,7 +208,7 @@ def _latency(histogram: Histogram) -> dict[str, Any]:
 
 
 def quantile(histogram: Histogram, part: float) -> float | None:
-    """The bound below which this part of what was observed lies, or the highest bound; None: nothing was observed."""
+    """Return the bucket bound below which this part of the observations lies, or the highest bound; None: there are none."""
     wanted = part * sum(histogram.counts)
     if not wanted:
         return None

@@ -1,4 +1,4 @@
-"""The page for subscriptions: those of the uSubscription service here, or the known ones of the service that is followed."""
+"""The page for subscriptions: of the streamer's own uSubscription service, or the known ones of a followed service."""
 
 import asyncio
 from typing import Any
@@ -14,17 +14,17 @@ from streamer.services.usubscription.entries import ListedSubscription
 from streamer.uprotocol.uri import UUri
 
 _ENTRIES_PER_ITERATION = 1000
-"""Subscriptions that are looked at in one turn of the event loop."""
+"""The most subscriptions that are read in one iteration of the event loop."""
 
 
 class SubscriptionPages:
-    """What somebody wants of a `RunningStreamer`."""
+    """The subscriptions that a `RunningStreamer` knows."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get(f"{API}/subscriptions", one_at_a_time(self._list))]
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -51,7 +51,7 @@ class SubscriptionPages:
         )
 
     def _service(self) -> str:
-        """Where the service is."""
+        """Return the address of the uSubscription service."""
         options = self._running.config.usubscription
         if options is None:
             return "none"

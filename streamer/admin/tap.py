@@ -1,7 +1,7 @@
 """The page `GET /api/v1/tap`: a live stream of messages with their outcomes and the beginning of their payload.
 
 Only programs on this machine may read it, with the token or a certificate, whatever the configuration allows others. The
-audit log has who reads it, and with which filters. `streamer.delivery.tap` decides what is shown and what is left out.
+audit log has each reader with its filters. `streamer.delivery.tap` decides which messages are shown and which are left out.
 """
 
 import json
@@ -28,11 +28,11 @@ _WRITES_PER_S = 10
 _NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 _LONGEST_NAME = 256
 _JSON_LEVELS = 100
-"""Deeper JSON is shown as text: what encodes and reads it again may not go as deep as what has read it here."""
+"""Deeper JSON is shown as text: other parsers may support fewer levels."""
 
 
 class TapRequest(NamedTuple):
-    """What a reader wants to see. ``rate``: messages per second at most."""
+    """The parameters of a reader's request. ``rate``: the most messages per second."""
 
     filter: TapFilter
     payload: str
@@ -41,7 +41,7 @@ class TapRequest(NamedTuple):
 
     @classmethod
     def of(cls, query: dict[str, str]) -> "TapRequest":
-        """Read the parameters of a request. Raises ValueError: one of them cannot be understood."""
+        """Read the parameters of a request. Raises ValueError if one is invalid."""
         if unknown := [name for name in query if name not in _NAMES]:
             raise ValueError(f"{unknown[0]!r}: expected {', '.join(_NAMES)}")
         given = {name: value for name, value in query.items() if value}
@@ -63,7 +63,7 @@ class TapRequest(NamedTuple):
 
 
 class TapStream:
-    """What one reader sees."""
+    """The source of one reader's stream."""
 
     def __init__(self, tap_request: TapRequest, router: Router) -> None:
         most = max(1, tap_request.rate // _WRITES_PER_S)
@@ -76,7 +76,7 @@ class TapStream:
         self._due_s = self._clock.monotonic_s() + 1.0
 
     def take(self) -> bytes:
-        """The messages since the last time, and once a second how many were left out."""
+        """Return the messages since the last call, and once a second how many were left out."""
         kept = self.tap.take()
         self.shown += len(kept)
         events = [event("message", as_json(tapped, self._payload)) for tapped in kept]
@@ -93,7 +93,7 @@ class TapStream:
 
 
 class TapPages:
-    """Lets readers see what the router settles."""
+    """Streams the messages that the router settles."""
 
     def __init__(self, router: Router, streams: Streams) -> None:
         self._router = router
@@ -101,7 +101,7 @@ class TapPages:
         self._open: list[TapStream] = []
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get("/api/v1/tap", self._stream, allow_head=False)]
 
     @shows_payloads
@@ -131,7 +131,7 @@ class TapPages:
 
 
 def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
-    """One message, with its payload in one of the forms of `PAYLOADS`."""
+    """Return a message as JSON, with its payload in one of the forms of `PAYLOADS`."""
     attributes = tapped.attributes
     shown: dict[str, Any] = {
         "t": moment(tapped.when_ms),
@@ -161,7 +161,7 @@ def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
 
 
 def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any]:
-    """The payload as JSON if that is given for and it is that, else as text if it is given for or is text, else as hex."""
+    """Return the payload as JSON or text if ``form`` requests that and the payload is such; otherwise in hexadecimal."""
     if form == "json" and not is_cut:
         try:
             found = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite)
@@ -191,7 +191,7 @@ def _finite(text: str) -> float:
 
 
 def _is_within(value: Any, levels: int) -> bool:
-    """Whether lists and objects in each other are no more than so many levels."""
+    """Return whether lists and objects are nested at most this many levels deep."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -212,7 +212,7 @@ def _pattern(name: str, given: dict[str, str]) -> UUri | None:
 
 
 def _several(name: str, given: dict[str, str], known: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The values between commas."""
+    """Return the comma-separated values of a parameter; None: it is absent. Raises ValueError."""
     if name not in given:
         return None
     found = tuple(given[name].split(","))

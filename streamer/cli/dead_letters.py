@@ -1,4 +1,4 @@
-"""``streamer dead-letters list | show | redrive | purge``: asks the running daemon, or works on the file if there is none.
+"""``streamer dead-letters list | show | redrive | purge``: uses the running daemon, or the journal's file without one.
 
 Nothing here prints an access token.
 """
@@ -53,7 +53,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="30s",
         help="a new TTL, from now on; 0: no TTL. Default: the rest of their own TTL",
     )
-    _add_filters(redrive, "all of them; the same as no filter")
+    _add_filters(redrive, "all dead letters; the same as no filter")
     purge = action("purge", _purge, "Delete dead letters for good, without asking. Needs a filter or --all.")
     _add_filters(purge, "all of them")
 
@@ -61,7 +61,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
     group = parser.add_argument_group("filters", "Filters can be combined.")
     group.add_argument("--id", type=_id, metavar="ID", help="the message's id")
-    group.add_argument("--route", metavar="NAME", help="the route that they were on")
+    group.add_argument("--route", metavar="NAME", help="the route of the messages")
     group.add_argument("--reason", type=_code, metavar="UCODE", help="the code of the failure, such as DEADLINE_EXCEEDED")
     group.add_argument("--source", type=uri, metavar="PATTERN", help="the source, such as //veh1/FFFFFFFF/FF/FFFF")
     group.add_argument("--sink", type=uri, metavar="PATTERN", help="the sink; a Publish has none")
@@ -81,7 +81,7 @@ def _ttl(text: str) -> int:
         return 0
     ttl_ms = milliseconds(text)
     if not 1 <= ttl_ms <= MAX_TTL_MS:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 1ms to 49d, or 0 for no end")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1ms to 49d, or 0 for no TTL")
     return ttl_ms
 
 
@@ -128,7 +128,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
         return complain(f"{arguments.config}: journal: null: dead letters are kept in the journal only", EX_CONFIG)
     try:
         if action in (_redrive, _purge):
-            audit_log(config.log.audit)  # what cannot be recorded is not done
+            audit_log(config.log.audit)  # no act without its record
     except OSError as exc:
         return complain(f"{arguments.config}: log.audit: {reason_of(exc)}", EX_IOERR)
     try:
@@ -143,7 +143,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
 def _list(arguments: argparse.Namespace, letters: Letters) -> int:
     found = list(letters.find(_wanted(arguments), newest_first=arguments.newest))
     if arguments.json:
-        lines_out(json.dumps(letter) for letter in found)  # in ASCII: nothing that a terminal would obey
+        lines_out(json.dumps(letter) for letter in found)  # ASCII: no control characters
         return 0 if found else 1
     if not found:
         return _nothing()
@@ -224,7 +224,7 @@ def _summary_rows(letter: LetterFields) -> Iterator[tuple[str, str]]:
     if letter["redrive"] is not None:
         ttl_ms = letter["redrive_ttl_ms"]
         ttl = "" if ttl_ms is None else f", TTL {as_span(ttl_ms)}" if ttl_ms else ", without end"
-        yield "redrive", f"asked for at {letter['redrive']}{ttl}"
+        yield "redrive", f"requested at {letter['redrive']}{ttl}"
 
 
 def _content_rows(fields: LetterFields, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -256,7 +256,7 @@ def _ttl_left(fields: LetterFields, now_ms: int) -> str:
 
 
 def _preview(payload: LetterFields | None) -> Iterator[str]:
-    """The beginning of a payload: as text if it is text, otherwise in hex."""
+    """Yield lines with the beginning of a payload: as text if it is text, otherwise in hexadecimal."""
     if payload is None:
         return
     left_out_bytes = payload["left_out_bytes"]

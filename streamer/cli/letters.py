@@ -1,4 +1,4 @@
-"""Access to dead letters for the commands: over the running daemon, or in the journal's file if no daemon runs."""
+"""Access to dead letters for the commands: through the running daemon, or in the journal's file if no daemon runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +19,10 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
 _PAGE_LETTERS = 500
-_ACT_S = 3600.0  # a hundred thousand letters take a while
+_ACT_S = 3600.0  # a hundred thousand letters take minutes
 
 LetterFields = dict[str, Any]
-"""What is said about a letter (`streamer.journal.letter_json`)."""
+"""A letter as a JSON object (`streamer.journal.letter_json`)."""
 
 
 class StayingLetter(NamedTuple):
@@ -34,7 +34,7 @@ class StayingLetter(NamedTuple):
 
 
 class RedriveAnswer(NamedTuple):
-    """How many letters are to be sent again, when, and which stay; ``staying`` may name fewer than there are."""
+    """How many letters are redriven, when, and which stay; ``staying`` may have fewer than ``staying_total``."""
 
     going: int
     when: str
@@ -55,7 +55,7 @@ class Wanted:
     newer_than_ms: int | None = None
 
     def as_filter(self, now_ms: int) -> LetterFilter:
-        """For the journal's file."""
+        """Return the selection for the journal's file."""
         return LetterFilter(
             id=self.id,
             route=self.route,
@@ -67,7 +67,7 @@ class Wanted:
         )
 
     def as_texts(self) -> dict[str, str]:
-        """For the administration API."""
+        """Return the selection as parameters of the administration API."""
         texts = {
             "id": None if self.id is None else format_id(self.id),
             "route": self.route,
@@ -81,19 +81,19 @@ class Wanted:
 
 
 class Letters(Protocol):
-    """Dead letters, wherever they are asked for. Each act is in the audit log."""
+    """Access to dead letters, in the file or through the daemon. The audit log has each act."""
 
     def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[LetterFields]:
-        """The letters that match, oldest first or newest."""
+        """Yield the matching letters, oldest or newest first."""
 
     def shown(self, wanted: Wanted) -> Iterator[LetterFields]:
-        """The same with their messages: ``content``, or None and a ``problem``."""
+        """Yield the matching letters with their messages: ``content``, or None and a ``problem``."""
 
     def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
-        """Have them sent again."""
+        """Have the matching letters sent again."""
 
     def purge(self, wanted: Wanted) -> int:
-        """Delete them; how many."""
+        """Delete the matching letters. Return how many."""
 
 
 class LettersOfFile:
@@ -165,7 +165,7 @@ class LettersOfDaemon:
 
 @contextmanager
 def letters_of_daemon(daemon: DaemonAddress) -> Iterator[Letters]:
-    """The letters of a daemon. In this context, to read one that no streamer would tell raises `NotAskedError`."""
+    """Yield the letters of a daemon. Within the context, reading an invalid answer raises `NotAskedError`."""
     try:
         yield LettersOfDaemon(daemon)
     except UNFIT as exc:
@@ -174,9 +174,9 @@ def letters_of_daemon(daemon: DaemonAddress) -> Iterator[Letters]:
 
 @contextmanager
 def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
-    """The letters of the daemon that was started from the file at ``path``. There has to be a journal.
+    """Yield the letters of the daemon that was started from the file at ``path``, which has to name a journal.
 
-    Raises `JournalError` and `CorruptFileError`, and `NotAskedError` if a daemon is there and does not tell.
+    Raises `JournalError` and `CorruptFileError`, and `NotAskedError` if a daemon runs but does not answer.
     """
     assert config.journal is not None
     journal = config.journal.path
@@ -197,7 +197,7 @@ def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
 def _is_running(journal: Path) -> bool:
     try:
         return is_in_use(journal)
-    except OSError:  # the lock belongs to somebody else: maybe to a daemon
+    except OSError:  # the lock file belongs to another user: maybe a daemon
         return True
 
 

@@ -1,4 +1,4 @@
-"""How ``streamer traces`` prints records and their summary: for people, or as JSON.
+"""Formats records and summaries for ``streamer traces``: for people, or as JSON.
 
 A record maps the columns of the trace, and ``streamer``, to their values.
 """
@@ -27,7 +27,7 @@ _SUMMARY_HEAD = (
 
 
 class Printer:
-    """Prints records as they come. Columns only grow, so that later records stay aligned."""
+    """Prints records as they are found. Columns only become wider, so that later records stay aligned."""
 
     def __init__(self, is_json: bool, rows: Sequence[dict[str, Any]]) -> None:
         self._is_json = is_json
@@ -69,7 +69,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def message_lines(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | None) -> Iterator[str]:
-    """Every record of a message in full, then those of its Response, and where to look further."""
+    """Yield every record of a message in full, then those of its Response, and where to search further."""
     own = [row for row in rows if row["msg_id"] == id_]
     answers = rows[len(own) :]
     for index, row in enumerate(own):
@@ -150,7 +150,7 @@ def summary_json(summary: "Summary", window_ms: int, now_ms: int) -> dict[str, o
 
 
 def as_json(row: dict[str, Any]) -> str:
-    """All columns, in ASCII: characters that a terminal would obey are escaped."""
+    """Return a record with all columns as JSON in ASCII: control characters are escaped."""
     return json.dumps({name: _json_value(value) for name, value in row.items()})
 
 
@@ -181,7 +181,7 @@ def _time(moment: datetime) -> str:
 
 
 def _length(us: int | None) -> str:
-    """A length of time with three digits: 870µs, 12.4ms, 1.5s, 60m."""
+    """Format microseconds with three digits: 870µs, 12.4ms, 1.5s, 60m."""
     if us is None:
         return "-"
     if us < 0:

@@ -1,4 +1,4 @@
-"""The configuration in use, in the form that is shown: every key with its value, defaults included, without secrets."""
+"""Shows the configuration in use: every key with its value, defaults included, without secrets."""
 
 import hashlib
 import json
@@ -12,8 +12,7 @@ DIGITS = 12
 
 
 def shown(config: Config) -> dict[str, Any]:
-    """What a file could contain to mean the same, in JSON's types. A route has the keys in which it differs from
-    ``queue_policy``."""
+    """Return an equivalent of the file, in JSON's types. A route has the keys in which it differs from ``queue_policy``."""
     data: dict[str, Any] = _without_secrets(config.model_dump(mode="json", by_alias=True), ())
     for route in data["routes"]:
         own = route.pop("queue_policy")
@@ -22,13 +21,13 @@ def shown(config: Config) -> dict[str, Any]:
 
 
 def fingerprint(config: Config) -> str:
-    """`DIGITS` hexadecimal digits: the same for configurations that mean the same, and for hardly any others."""
+    """Return `DIGITS` hexadecimal digits: equal for equivalent configurations, and with high probability only for them."""
     text = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def _without_secrets(value: Any, location: tuple[str | int, ...]) -> Any:
-    """Secrets stand in files, so the paths of these are shown. What an environment variable may have put here is not."""
+    """Return a value without secrets that environment variables may have inserted. Paths of secret files are kept."""
     if isinstance(value, dict):
         return {key: _without_secrets(each, (*location, key)) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
 """The journal's records: rows, segments and dead letters, and the batch that is written in one transaction.
 
-No files and no SQL in here. Numbers come from `Journal.number`; they are the order of everything.
+No files and no SQL in here. Numbers come from `Journal.number`; they give all entries one order.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from streamer.journal.sqlite import FileError
 
 ENTRY_BYTES: Final = 200
-"""What an entry counts beside its body, for its columns and SQLite's overhead. See `Journal.bytes`."""
+"""The bytes that an entry counts besides its body, for its columns and SQLite's overhead. See `Journal.bytes`."""
 
 
 class Row(NamedTuple):
@@ -64,7 +64,7 @@ class Letter(NamedTuple):
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the message was never accepted, as `schema.REJECTED` says in SQL: anybody can cause such a letter."""
+        """Whether the message was never accepted (in SQL: `schema.REJECTED`): any sender can cause such a letter."""
         return self.outcome == "rejected" or (self.outcome == "expired" and not self.route)
 
 
@@ -90,19 +90,19 @@ class Batch:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether there is more in it than rows and segments to delete, which can wait."""
+        """Whether the batch has more than deletions of rows and segments, which can wait."""
         return bool(self.rows or self.segments or self.letters or self.letters_done or self.letters_unmarked)
 
     @property
     def bytes(self) -> int:
-        """The bytes of its new entries. See `ENTRY_BYTES`."""
+        """Return the bytes of the batch's new entries. See `ENTRY_BYTES`."""
         return sum(
             len(entry.body) + ENTRY_BYTES for entries in (self.rows, self.segments, self.letters) for entry in entries
         )
 
 
 class JournalError(FileError):
-    """The journal file cannot be used now; the text says why, for people."""
+    """The journal file cannot be used now; the text gives the reason."""
 
     key = "journal.path"
 

@@ -240,7 +240,7 @@ export function deadLetters(root) {
           ["Outcome", words(row.outcome)],
         ["Route", name(row.route)], ["Endpoints", way(row)], ["Attempts", count(row.attempts)],
         ["Accepted", `${moment(row.first)} UTC`], ["Given up", `${moment(row.when)} UTC`],
-        ["Redrive", row.redrive ? `asked for at ${moment(row.redrive)} UTC` : undefined],
+        ["Redrive", row.redrive ? `requested at ${moment(row.redrive)} UTC` : undefined],
       ]), wrong, content] })
   }
 

@@ -3,10 +3,10 @@
     endpoint `core` ──► inbox ──► decide all ──► one transaction ──► interest ──► responses, Updates ──► done
 
 Messages that arrive while a transaction is being written are in the next one. Under a flood, a transaction has many of them;
-if one subscription changes several times in it, observers are notified only of the last change. A Request for a list ends
-its transaction: listing all subscriptions takes a tenth of a second, and blocks the event loop. For the router, a Request is
-delivered once its Response is safe with the router. Updates are written to an outbox in the same transaction as the change
-that they report, and stay there until they are safe with the router.
+if one subscription changes several times in a transaction, observers are notified only of the last change. A Request for a
+list ends its transaction: listing all subscriptions takes a tenth of a second, and blocks the event loop. For the router, a
+Request is delivered once its Response is safe with the router. Updates are written to an outbox in the same transaction as
+the change that they report, and stay there until they are safe with the router.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ OWNER = "subscription"
 """The owner of this interest in topics, for the router."""
 
 TICK_S = 1.0
-"""The longest delay of what is due by the clock."""
+"""The longest delay of expiries and repetitions that are due."""
 
 RETRY_S = 1.0
 """Wait before a failed transaction is repeated."""
 
 LOG_EVERY = 60
-"""Of the failures of one transaction, the first and every 60th are logged."""
+"""The first and every 60th failure of one transaction are logged."""
 
 _MAX_OBSERVER_UPDATES = 20_000
 """The most notifications of observers in one transaction. If more subscriptions change together, observers miss the rest."""
@@ -59,23 +59,23 @@ Done = Callable[[], None]
 
 @dataclass
 class Transaction:
-    """What to write, and to send after that: for each message that was taken, its response if any, and when it is done."""
+    """Statements to write, then messages to send: for each message that was taken, its responses and its ``done``."""
 
     statements: list[Statement] = field(default_factory=list)
     topics: dict[UUri, None] = field(default_factory=dict)
     messages: list[tuple[list[UMessage], Done]] = field(default_factory=list)
     queued: list[Entry] = field(default_factory=list)
     observed: dict[tuple[UUri | None, int, UUri, UUri], Update] = field(default_factory=dict)
-    """What observers are told, and (None) what is published, by observer, version, topic and subscriber: of many changes in
+    """Notifications of observers, and (None) publications, by observer, version, topic and subscriber: of many changes in
     one transaction, the last one."""
     bytes: int = 0
-    """Of ``queued``, as the outbox counts them."""
+    """Size of ``queued`` as the outbox counts it."""
     left_out: int = 0
-    """What nobody is told, because too much changed in one transaction."""
+    """Number of notifications that are left out because too much changed in one transaction."""
 
 
 class USubscription:
-    """core.usubscription on our own authority and on the local ones."""
+    """core.usubscription for our own authority and the local ones."""
 
     TABLES: ClassVar[Mapping[str, str]] = rows.TABLES
 
@@ -104,7 +104,7 @@ class USubscription:
             transport.serve(version.ENTITY, self._take)
 
     def restore(self) -> None:
-        """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
+        """Read the state file, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
         remotes = rows.remotes(self._file, self._registry.limits.remote_timeout_ms)
         self._registry.load(rows.subscriptions(self._file), rows.observers(self._file), remotes)
         self._outbox.restore(rows.outbox(self._file))
@@ -115,11 +115,11 @@ class USubscription:
         logger.info("usubscription_restored " + " ".join(f"{name}=%d" for name in gauges), *gauges.values())
 
     def gauges(self) -> Mapping[str, int]:
-        """How many there are of what."""
+        """Return the number of entries by kind, for the metrics."""
         return {**self._registry.gauges(), "unsent": len(self._outbox), "waiting": len(self._inbox)}
 
     def listed(self) -> Iterator[ListedSubscription]:
-        """Yield all subscriptions of this moment, oldest first, each with its state of when it is yielded."""
+        """Yield the subscriptions of the time of the call, oldest first, each with its state at the time of its yield."""
         for entry in list(self._registry.subscriptions):
             terms = entry.attributes
             yield ListedSubscription(
@@ -127,19 +127,19 @@ class USubscription:
             )
 
     def use(self, options: config.UsubscriptionConfig, access: Access) -> None:
-        """Other permissions and limits hold, and other authorities are local, from the next transaction on."""
+        """Apply other permissions, limits and local authorities from the next transaction on."""
         self._next = (options, access)
         self._woken.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run the service until cancelled."""
         await self.begin()
         while True:
             await self._wait()
             await self.run_once()
 
     async def begin(self) -> None:
-        """Send again what may not have been sent before the restart."""
+        """Send again the messages and commands that may not have been sent before the restart."""
         now_ms = self._last_ms = self._clock.wall_ms()
         self._outbox.send((), now_ms)
         transaction = Transaction()
@@ -148,7 +148,7 @@ class USubscription:
         self._log_set_aside()
 
     async def run_once(self) -> None:
-        """Decide about all messages and all that is due; write the changes; send the responses."""
+        """Handle all waiting messages and due entries in one transaction: write the changes, then send the responses."""
         batch, self._inbox = self._inbox, []
         now_ms = self._clock.wall_ms()
         if now_ms < self._last_ms:
@@ -192,12 +192,12 @@ class USubscription:
     def _log_set_aside(self) -> None:
         if count := self._registry.gauges()["set_aside"]:
             text = "usubscription_set_aside entries=%d consequence=%s"
-            logger.warning(text, count, "the configuration does not permit them: they count for nothing until it does")
+            logger.warning(text, count, "the configuration does not permit them: they have no effect until it does")
 
     def _decide(self, now_ms: int, message: UMessage) -> tuple[list[UMessage], Change]:
         attributes = message.attributes
         if message.is_expired(now_ms):
-            return [], Change()  # the requester has its DEADLINE_EXCEEDED, or no longer waits
+            return [], Change()  # the requester has got its DEADLINE_EXCEEDED, or waits no longer
         if attributes.type is UMessageType.REQUEST:
             try:
                 proto, change, is_reset = self._methods.call(now_ms, message)
@@ -227,7 +227,7 @@ class USubscription:
     def _add_change(
         self, transaction: Transaction, now_ms: int, change: Change, response: list[UMessage], done: Done
     ) -> None:
-        """Add to the transaction what a change writes and sends, before another call changes the same entries."""
+        """Add the statements and messages of a change to the transaction, before another call changes the same entries."""
         transaction.statements += rows.statements(change, self._registry.remotes.get)
         transaction.topics.update(dict.fromkeys(sorted(change.topics)))
         transaction.messages.append((response, done))
@@ -244,13 +244,13 @@ class USubscription:
                 transaction.observed[key] = update
         commands = [VERSIONS[each.version].command_message(self._authority, each) for each in change.commands]
         if change.is_flushed:
-            for command in commands:  # nothing else remembers them
+            for command in commands:  # nothing else keeps these commands
                 self._queue_message(transaction, command)
         elif commands:
             transaction.messages.append((commands, _nothing))
 
     def _queue_update(self, transaction: Transaction, now_ms: int, update: Update) -> None:
-        """Keep an Update, unless the transaction has made as much as the outbox may keep."""
+        """Add an Update to the outbox, unless the transaction has filled the outbox alone."""
         if transaction.bytes >= self._outbox.max_bytes:
             transaction.left_out += 1
         else:
@@ -273,13 +273,13 @@ class USubscription:
         await self._write(transaction.statements)
         for topic in transaction.topics:
             self._router.set_interest(topic, self._registry.interested(topic), OWNER)
-        await asyncio.sleep(0)  # what was changed holds before anybody is told of it
+        await asyncio.sleep(0)  # the router applies the change before anybody is notified
         for messages, done in transaction.messages:
             self._transport.emit(messages, done)
         self._outbox.send(transaction.queued, self._clock.wall_ms())
 
     async def _write(self, statements: list[Statement]) -> None:
-        """Write until it succeeds: nothing may be sent before it is on disk. Messages that arrive meanwhile wait."""
+        """Repeat the write until it succeeds: nothing may be sent before. Messages that arrive meanwhile wait."""
         failures = 0
         while True:
             try:
@@ -307,8 +307,8 @@ def _refused(now_ms: int, message: UMessage, code: UCode, text: str) -> list[UMe
     try:
         return [wire.refused(now_ms, message, code, text)]
     except InvalidMessageError:
-        return []  # there is no address to answer to
+        return []  # the Request has no source to answer
 
 
 def _nothing() -> None:
-    """Nobody waits for these messages."""
+    """Do nothing: nobody waits for these messages."""

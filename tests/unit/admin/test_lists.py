@@ -61,7 +61,7 @@ def test_a_cursor_is_read_as_it_was_written(text: str, name: tuple[str, int, int
 )
 def test_what_is_no_cursor_is_refused_and_nothing_else_happens(text: str, other: str) -> None:
     for each in (text, other):
-        with pytest.raises(ValueError, match="expected what `next`"):
+        with pytest.raises(ValueError, match="expected the value of `next`"):
             cursors(str, UUri)(each)
 
 
