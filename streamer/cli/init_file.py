@@ -103,7 +103,7 @@ def lines(answers: Answers) -> Iterator[str]:
     yield "# What is queued survives a kill, and subscriptions are kept beside it. Without a journal both are in memory."
     yield f"journal: {{path: {_text(answers.journal)}}}"
     yield ""
-    yield "# Bounds. How all of them add up to what the process may use: docs/guarantees.md, Memory."
+    yield "# Bounds. How all of them add up to what the process may use: docs/bounds.md, Memory."
     yield "queue_policy:"
     yield "  queue: {messages: 10000, bytes: 16MiB}"
     yield "dead_letter:"
