@@ -92,7 +92,8 @@ screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.console.screenshots
 
 # The nightly jobs on the oldest Spark that they support, and with Apache Iceberg, for which there is none for a later one yet.
-# Beside it runs the Spark of $(VENV). The py4j of that time leaves sockets open, which warnings tell. Needs mvn, which gets Iceberg's archives: without them the target fails.
+# Beside it runs the Spark of $(VENV). The py4j of that time leaves sockets open, which is no fault of ours. Needs mvn, which gets
+# Iceberg's archives: without them the target fails.
 OLDEST := build/spark-4.1
 ICEBERG := build/iceberg
 $(OLDEST)/.made: pyproject.toml
@@ -112,7 +113,7 @@ $(ICEBERG)/.made: spark_jobs/iceberg_tables.py
 $(ICEBERG)/.made: $(OLDEST)/.made
 
 test-iceberg: $(VENV)/.dev $(OLDEST)/.made $(ICEBERG)/.made
-	ICEBERG=$(abspath $(ICEBERG)) LATEST=$(HERE)/python $(OLDEST)/bin/python -m pytest --timeout 900 -o filterwarnings=default -m iceberg tests/iceberg
+	ICEBERG=$(abspath $(ICEBERG)) LATEST=$(HERE)/python $(OLDEST)/bin/python -m pytest --timeout 900 -o filterwarnings=ignore::ResourceWarning -m iceberg tests/iceberg
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -211,7 +211,7 @@ def _at(traces: Traces, extent: Extent, number: int) -> int:
     return int(ended_us[seq == number][0])
 
 
-class Fleet:
+class ExpectedStreamers:
     """What is known of the streamers that are expected to be complete until the hour `until`."""
 
     def __init__(self, traces: Traces, until: int, days: int) -> None:
@@ -391,7 +391,7 @@ def main(argv: Sequence[str] | None = None, sleep: Callable[[float], None] = tim
     given = parser.parse_args(argv)
     ends_s = time.monotonic() + given.timeout
     try:
-        fleet = Fleet(Traces(given.input), given.until, given.days)
+        fleet = ExpectedStreamers(Traces(given.input), given.until, given.days)
         while True:
             fleet.look()
             left_s = ends_s - time.monotonic()

@@ -34,6 +34,8 @@ _RUNTIMES = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
 """Iceberg's archive for each version of Spark with which these jobs were tested."""
 _SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
 _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_")
+_TRIES = 4
+"""Another run may make the two tables of a catalogue and the namespace at the same time: the next try finds them."""
 _EMPTY = "ustreamer.published."
 """With a date: a property of tables."""
 _SNAPSHOT_DAYS = 30
@@ -123,21 +125,16 @@ class IcebergTables:
         if any(spark.conf.get(key, value) != value for key, value in self._settings.items()):
             raise CatalogError("this session of Spark has other tables of Iceberg open: use a session of its own for these")
         _fits(str(spark.conf.get("spark.jars", "")), spark.version)
-        try:
-            self._open()
-        except Exception:  # noqa: BLE001  # another run may have made the catalogue or the namespace at the same time
-            self._open_or_tell()
-
-    def _open(self) -> None:
-        self._knowing(self._spark).sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
-
-    def _open_or_tell(self) -> None:
-        catalog, spark = self._catalog, self._spark
-        try:
-            self._open()
-        except Exception as error:  # of Spark's, of Java's or of the connection
-            told = f"the catalogue {catalog.name} of Iceberg cannot be used on Spark {spark.version}: {reason(error)}"
-            raise CatalogError(told) from error
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._knowing(spark).sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
+                return
+            except Exception as error:  # of Spark's, of Java's or of the connection
+                if not tries_left:
+                    told = (
+                        f"the catalogue {catalog.name} of Iceberg cannot be used on Spark {spark.version}: {reason(error)}"
+                    )
+                    raise CatalogError(told) from error
 
     @property
     def _namespace(self) -> str:

@@ -8,7 +8,6 @@ go the tables and reports of each date, and its manifest last. Whatever a kill l
 import datetime as dt
 import re
 from collections.abc import Iterable
-from itertools import chain
 
 from spark_jobs.manifests import Manifests
 from spark_jobs.storage import Storage
@@ -30,17 +29,17 @@ def delete_before(
     """Delete everything of the dates before `first`. Returns these dates, ascending. Raises StorageError."""
     if kept_from(storage, output) < first:
         storage.write_text(_path(output), f"{first}\n")
-    old = {table: [date for date in store.dates(table) if date < first] for table in tables}
+    old = [(table, [date for date in store.dates(table) if date < first]) for table in tables]
     reports = {name: date for name in storage.names(f"{output}/report/*") if (date := _date(name)) and date < first}
     known = [date for date in manifests.dates() if date < first]
-    for table, dates in old.items():
+    for table, dates in old:
         if dates:
             store.withdraw(table, dates)
     for name in reports:
         storage.delete(f"{output}/report/{name}")
     for date in known:
         manifests.delete(date)
-    return sorted({*known, *reports.values(), *chain.from_iterable(old.values())})
+    return sorted({*known, *reports.values(), *(date for _, dates in old for date in dates)})
 
 
 def _path(output: str) -> str:

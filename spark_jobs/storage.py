@@ -3,9 +3,11 @@
 import fcntl
 import io
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -14,10 +16,6 @@ from spark_jobs.file_system import ArrowFileSystem, FileSystem, StorageError
 from spark_jobs.jvm import file_of, reason
 
 __all__ = ["Storage", "StorageError", "file_of", "reason"]
-
-
-_TRIES = 5
-"""Another run may replace the same file at the same time."""
 
 
 class Storage:
@@ -65,8 +63,15 @@ class Storage:
             self.delete(aside)
 
     def read_text(self, path: str) -> str | None:
-        """The text of a UTF-8 file; None if it does not exist."""
-        return self._files.read(path).decode(errors="replace") if self.exists(path) else None
+        """The text of a UTF-8 file; None if it does not exist. Raises StorageError."""
+        if (here := self.local(path)) is None:
+            return self._files.read(path).decode(errors="replace") if self.exists(path) else None
+        try:
+            return Path(here).read_text("utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
 
     def files(self, folder: str) -> Iterator[tuple[str, int, int]]:
         """All files below a folder: path, size, and when each was modified, in ms since 1970."""
@@ -117,19 +122,40 @@ class Storage:
         finally:
             os.close(locked)
 
-    def write_text(self, path: str, text: str) -> None:
-        """Write a file, which appears complete or not at all."""
+    def write_text(self, path: str, text: str, mode: int = 0o640) -> None:
+        """Write a file, which appears complete or not at all. Raises StorageError.
+
+        On this machine, readers find the file before or the one after it at any time, and any number of runs may write it.
+        `mode`: its permissions there, of which a folder that is made gets those to read, also to enter it.
+        """
+        if (here := self.local(path)) is not None:
+            try:
+                _write(Path(here), text, mode)
+            except OSError as error:
+                raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+            return
         folder, _, name = path.rpartition("/")
         fresh = f"{folder}/.{name}-{uuid.uuid4().hex}"
         self.write_bytes(fresh, text.encode())
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                self.replace(path, fresh)
-                return
-            except OSError:
-                if not tries_left:
-                    raise
+        self.replace(path, fresh)
 
     def write_bytes(self, path: str, content: bytes) -> None:
         """Write a file, and its folders, in place. Raises StorageError."""
         self._files.write(path, content)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Replace a file of this machine by one rename. Hadoop's would leave a moment without one, and a checksum of its own."""
+    path.parent.mkdir(mode=mode | (mode & 0o444) >> 2, parents=True, exist_ok=True)
+    handle, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(fresh).chmod(mode)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # of an earlier version, which Hadoop would compare with
+        Path(fresh).replace(path)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise

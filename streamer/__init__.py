@@ -9,7 +9,7 @@ except PackageNotFoundError:  # running from a source tree that was not installe
 
 
 def newer_format(version: int, known: int, written_by: str | None) -> str:
-    """What is said of a file that a newer version has written, and what to do."""
+    """Return the error text for a file that a newer version has written, with what to do."""
     writer, install = (f"ustreamer {written_by}", written_by) if written_by else ("a newer ustreamer", "that version")
     return (
         f"format {version} was written by {writer}; this is ustreamer {__version__}, which knows formats up to {known}: "

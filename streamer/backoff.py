@@ -1,11 +1,11 @@
-"""Computes the wait between a failure and the next attempt: exponential, bounded, with jitter. Pure: chance is passed in."""
+"""Computes the wait between a failure and the next attempt: exponential, bounded, with jitter. Pure, chance is passed in."""
 
 from typing import NamedTuple, Protocol
 
 RECONNECT_STEPS = 4
-"""Reconnecting waits 0.5, 1, 2 and 4 s, then 10 s for ever (uP-L1 `mqtt_5.adoc`)."""
+"""The waits before reconnecting are 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
 
-_MAX_STEPS = 64  # a power of the largest factor that does not overflow
+_MAX_STEPS = 64  # the largest factor to this power does not overflow
 
 
 class Growth(Protocol):
@@ -33,7 +33,7 @@ class Growth(Protocol):
 
 
 class Backoff(NamedTuple):
-    """A `Growth` for what is not configured; the defaults are those of the specification for reconnecting."""
+    """A `Growth` without configuration; the defaults are those of the specification for reconnecting."""
 
     initial_ms: int = 500
     factor: float = 2.0
@@ -42,7 +42,7 @@ class Backoff(NamedTuple):
 
 
 def wait_s(growth: Growth, failures: int, chance: float, steps: int | None = None) -> float:
-    """Seconds to wait after ``failures`` failures in a row (from 1); ``chance`` in [0, 1) spreads it by ± ``jitter``.
+    """Return the seconds to wait after ``failures`` failures in a row, from 1. ``chance``: a random number in [0, 1).
 
     After more than ``steps`` failures the wait is ``max_ms``.
     """

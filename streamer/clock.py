@@ -1,18 +1,18 @@
-"""The wall clock for TTLs, and the monotonic one for everything that waits. Passed in, so that tests control them."""
+"""The wall clock for TTLs, and the monotonic clock for waiting. Passed in, so that tests control them."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What everything that needs the time is given."""
+    """The interface of the clocks."""
 
     def wall_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return the time in Unix milliseconds."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that never jump."""
+        """Return the time in seconds on the monotonic clock."""
         ...
 
 

@@ -49,19 +49,18 @@ logger = logging.getLogger("ustreamer.daemon")
 _OPEN_JOURNAL_S = 30.0
 _RECOVER_AGAIN_S = 0.5
 _EXTENDS_EVERY_S = 1.0
-_EXTENSION_US = 60_000_000  # systemd waits that much longer for the start, from each time that it is told
+_EXTENSION_US = 60_000_000  # how much longer systemd waits for the start, from each notification
 _CLOSE_JOURNAL_S = 5.0
 _FILES_S = 30.0
-"""How long a reload waits for the files that it needs."""
+"""How long a reload waits for its files to be read."""
 
-_STALLED_S = 3.0  # between two ticks, which are a second apart at most
+_DELAYED_S = 3.0  # after a tick: the next one was due within a second
 
 
 class Daemon:
-    """One streamer. ``path`` is the configuration's file, which a reload reads again; None if there is none.
+    """One streamer. ``path`` is the configuration file, which a reload reads again; None if there is none.
 
-    The constructor raises `ConfigError` for options that cannot work, and `TlsError` for files of the admin port that cannot
-    be used.
+    The constructor raises `ConfigError` for options that cannot work, and `TlsError` for unusable files of the admin port.
     """
 
     def __init__(self, config: Config, path: Path | None = None, clock: Clock | None = None) -> None:
@@ -93,15 +92,15 @@ class Daemon:
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
-        self._reload_turn = asyncio.Lock()
+        self._reload_lock = asyncio.Lock()
         self._has_started = False
-        self._is_ending = False  # no reload any more
+        self._is_ending = False  # and refuses reloads
         self._stopping = asyncio.Event()
         self._journal_opened = asyncio.Event()
         self._extends_s = 0.0
 
     def _built(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
-        """Transports that are not prepared yet, by endpoint, and what is wrong with the options of others."""
+        """Build the transports of endpoints, not prepared yet; return them by endpoint, and the problems of the others."""
         transports: dict[str, UTransport] = {}
 
         def build(name: str) -> None:
@@ -111,7 +110,7 @@ class Daemon:
         return transports, [problem for name in names if (problem := _tried(name, partial(build, name)))]
 
     def _unprepared(self, transports: Mapping[str, UTransport]) -> list[str]:
-        """Prepare transports to start; returns what is wrong. Files are read, which may hang."""
+        """Prepare transports to start; return the problems. This reads files, which may hang."""
         return [problem for name, each in transports.items() if (problem := _tried(name, each.prepare))]
 
     def _unusable(self, problems: list[str]) -> ConfigError:
@@ -127,15 +126,15 @@ class Daemon:
         )
 
     def stop(self) -> None:
-        """Ask the daemon to drain and end. A second time it changes nothing."""
+        """Ask the daemon to drain and end. Another call has no effect."""
         self.router.is_draining = True
         self._stopping.set()
 
     async def run(self) -> int:
-        """Work until asked to stop; the number of messages that could not be delivered before the end is returned.
+        """Run until asked to stop; return the number of messages that could not be delivered before the end.
 
-        Raises `ConfigError` if the transports cannot do what the routes need, `OtelError` if what the push needs is missing,
-        OSError if the admin port is taken, `FileError` for a file of a newer version or of another streamer that runs.
+        Raises `ConfigError` if the transports cannot do what the routes need, `OtelError` if a package for the push is
+        missing, OSError if the admin port is taken, `FileError` for a file of a newer version or another running streamer.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,7 +143,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         logger.info("starting version=%s authority=%s", __version__, self.config.authority)
-        self._say_what_is_given_up()
+        self._warn_memory_only()
         try:
             if self.journal is not None:
                 self.journal.lock()
@@ -158,7 +157,7 @@ class Daemon:
             if not self._stopping.is_set():
                 await self._start_router()
                 self._has_started = True
-            gc.freeze()  # what was restored stays: the collector need not look at thousands of subscriptions
+            gc.freeze()  # the collector need not examine thousands of restored subscriptions, which stay
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
@@ -167,10 +166,10 @@ class Daemon:
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
-                async with self._reload_turn:  # those that were asked for before it come to their end
+                async with self._reload_lock:  # a reload that was asked for before is completed
                     self._is_ending = True
                     reloading.cancel()
-                recovering.cancel()  # what is still only in the journal stays there
+                recovering.cancel()  # messages that are still only in the journal stay there
                 left = await self._drain()
                 for task in (ticking, serving, subscriber):
                     task.cancel()
@@ -196,7 +195,7 @@ class Daemon:
             raise self._unusable([f"listeners: {exc}"]) from exc
 
     async def _open_journal(self, journal: Journal) -> None:
-        """Recover what an earlier process has left. A file that cannot be used now is retried in the background.
+        """Open the journal and recover the messages of an earlier process. A file that cannot be used now is retried later.
 
         Ends early if the daemon is asked to stop.
         """
@@ -206,8 +205,8 @@ class Daemon:
             self.router.start_recovery()
             self._journal_opened.set()
             self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
-            told = {"state": ("journal", "available")}
-            logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=told)
+            state = {"state": ("journal", "available")}
+            logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)
 
         tried = journal.start(on_opened, self.router.redrive.take)
         loop = asyncio.get_running_loop()
@@ -215,7 +214,7 @@ class Daemon:
         while not tried.is_set() and not self._stopping.is_set() and loop.time() < until_s:
             self._start_goes_on("opening the journal")
             await asyncio.to_thread(tried.wait, _EXTENDS_EVERY_S)
-        if journal.is_newer:  # nothing has been accepted yet, and waiting would not help
+        if journal.is_newer:  # waiting would not help
             raise JournalError(journal.problem, is_newer=True)
         if journal.state is JournalState.OK:
             await self._journal_opened.wait()
@@ -232,8 +231,8 @@ class Daemon:
             )
 
     async def _recover(self, tell: Callable[[str], None] = lambda status: None) -> None:
-        """Put messages of an earlier process into lanes, as far as that can be done now, or until the daemon has to stop."""
-        gc.disable()  # nothing of a million messages is garbage
+        """Put messages of an earlier process into lanes, as far as that is possible now, or until the daemon has to stop."""
+        gc.disable()  # up to a million messages, none of which is garbage
         try:
             with contextlib.closing(self.router.recover()) as slices:
                 for _ in slices:
@@ -247,10 +246,10 @@ class Daemon:
                     await asyncio.sleep(0)
         finally:
             gc.enable()
-            gc.freeze()  # what was restored stays: the collector need not look at it
+            gc.freeze()  # the collector need not examine the restored messages
 
     async def _recover_rest(self) -> None:
-        """Recover what could not be recovered before the start."""
+        """Recover messages that could not be recovered before the start."""
         if self.journal is not None:
             await self._journal_opened.wait()
             while self.router.recovery_progress:
@@ -258,14 +257,14 @@ class Daemon:
                 await asyncio.sleep(_RECOVER_AGAIN_S)
 
     def _start_goes_on(self, status: str) -> None:
-        """Give systemd the status, and have it wait longer for the start; now and then."""
+        """Notify systemd of the status, and have it wait longer for the start, at most every `_EXTENDS_EVERY_S`."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._extends_s:
             self._extends_s = now_s + _EXTENDS_EVERY_S
             systemd.notify(f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={_EXTENSION_US}")
 
     async def _close_journal(self, journal: Journal) -> None:
-        """Write what has no outcome, and close the file."""
+        """Write the messages that have no outcome, and close the file."""
         if journal.state is not JournalState.OPENING:
             await self._until_written()
         if not await asyncio.to_thread(journal.stop, _CLOSE_JOURNAL_S):
@@ -276,7 +275,7 @@ class Daemon:
             async with asyncio.timeout(_CLOSE_JOURNAL_S):
                 await self.router.custody.until_written()
 
-    def _say_what_is_given_up(self) -> None:
+    def _warn_memory_only(self) -> None:
         if self.config.journal is None:
             waits = "what waits to be delivered is acknowledged to its source and kept in memory"
             kill = "a kill of the process loses it, and dead letters cannot be listed or redriven"
@@ -288,14 +287,14 @@ class Daemon:
         watchdog_s = ticked_s = loop.time()
         while True:
             rest_s = self.router.rest_s()
-            if not rest_s or await self.router.custody.until_turned(min(rest_s, interval_s or rest_s)):
+            if not rest_s or await self.router.custody.until_flushed(min(rest_s, interval_s or rest_s)):
                 asked_s = loop.time()
                 await asyncio.sleep(TICK_S)
                 self._exposition.observe_lag(max(0.0, loop.time() - asked_s - TICK_S))
             now_s = loop.time()
-            if (late_s := now_s - ticked_s) > _STALLED_S:
-                logger.warning("stalled seconds=%.1f", late_s)
-                self.router.stood_still(late_s)
+            if (late_s := now_s - ticked_s) > _DELAYED_S:
+                logger.warning("tick_delayed seconds=%.1f", late_s)
+                self.router.extend_waits(late_s)
             ticked_s = now_s
             self.router.tick()
             self._admin.tick(now_s)
@@ -313,8 +312,11 @@ class Daemon:
             await self.reload("SIGHUP", "process")
 
     async def reload(self, who: str, where: str) -> list[str]:
-        """Use the file as it is now, unless something is wrong; returns what is. ``who``, ``where``: for the audit log."""
-        async with self._reload_turn:
+        """Use the configuration file as it is now; return the problems, with which nothing changes.
+
+        ``who`` and ``where`` are for the audit log.
+        """
+        async with self._reload_lock:
             try:
                 problems = await self._reload()
             except Exception as exc:  # a bug: the daemon goes on
@@ -348,7 +350,7 @@ class Daemon:
             systemd.notify("READY=1")
 
     async def _use(self, config: Config) -> list[str]:
-        """Use another configuration, which needs no restart; returns what is wrong with it, and nothing has changed then."""
+        """Use another configuration, which needs no restart; return its problems, with which nothing changes."""
         before = self.config
         transports, problems = self._built(config, rebuilt_endpoints(before, config))
         try:
@@ -379,7 +381,7 @@ class Daemon:
         return {name: self.transports[name].state is LinkState.UP for name in self.config.endpoints}
 
     def _files_of(self, config: Config, transports: Mapping[str, UTransport]) -> "tuple[_ReloadFiles, list[str]]":
-        """Read and open the files of a reload, which may hang; and what is wrong with them."""
+        """Read and open the files of a reload, which may hang; return them, and the problems."""
         problems = self._unprepared(transports)
         port, wrong = self._admin.prepare(config)
         audit_file: AuditThread | None = None
@@ -390,7 +392,7 @@ class Daemon:
         return _ReloadFiles(port, audit_file), problems + wrong
 
     def _allow(self, config: Config, files: "_ReloadFiles") -> None:
-        """Apply who may do what here, and what is noted of it: at once, however long a reload takes."""
+        """Apply the settings of services, administration and logs at once, however long the rest of the reload takes."""
         self.service_host.use(config)
         self._admin.use(config, files.port)
         if config.log == self.config.log:
@@ -401,7 +403,7 @@ class Daemon:
             self.journal.use(LetterBounds(*config.dead_letter.store.bounds(self.journal.max_bytes)))
 
     async def _use_traces(self, before: TraceConfig | None, config: Config) -> None:
-        """Write the traces with other bounds, or somewhere else. Nothing is left out in between."""
+        """Write the traces with other bounds, or to another path, without a gap."""
         old = self.tracing
         if old is not None:
             old.configured(cohort(config))
@@ -422,7 +424,7 @@ class Daemon:
         systemd.notify("STOPPING=1", "STATUS=draining")
         left = await self.router.drain(self.config.shutdown.drain_s)
         if self.journal is not None and self.journal.state is JournalState.OK:
-            await self._until_written()  # before the links are closed: sources are acknowledged, receipts are given
+            await self._until_written()  # before the links are closed, so that acknowledgements and receipts go out
         if self.journal is not None and (lost := await self.router.give_up_unwritten()):
             left -= lost
             logger.error("not_in_journal messages=%d reason=%s", lost, self.journal.problem or "it is full")
@@ -438,21 +440,21 @@ class Daemon:
 
 
 class _EndpointEvents(Arrivals):
-    """Passes what happens at one endpoint on to the router, and counts and logs it."""
+    """Passes the events of one endpoint's transport to the router, and counts and logs them."""
 
     def __init__(self, daemon: Daemon, name: str) -> None:
-        # The daemon's router comes after its transports.
+        # The daemon builds its router after its transports.
         super().__init__(name, lambda name: daemon.router.ingresses.get(name), lambda: daemon.router.settler.log)
         self._daemon = daemon
 
     def state_changed(self, state: LinkState, reason: str = "") -> None:
         router = self._daemon.router
-        told = (f"endpoint {self._name}", state)
-        logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra={"state": told})
+        extra = {"state": (f"endpoint {self._name}", state)}
+        logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra=extra)
         router.link_changed(self._name, state)
         if self._daemon.tracing is not None and self._name != LOCAL_ENDPOINT:
             self._daemon.tracing.link_changed(self._name, state is LinkState.UP, reason)
-        self._daemon.service_host.status.look_again()
+        self._daemon.service_host.status.health_changed()
         systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
 
     def node_changed(self, is_there: bool) -> None:
@@ -461,19 +463,19 @@ class _EndpointEvents(Arrivals):
 
 @dataclass(frozen=True, slots=True)
 class _ReloadFiles:
-    """What a reload has read and opened before it was accepted."""
+    """The files that a reload has read and opened before it was accepted."""
 
     port: PortFiles
     audit: AuditThread | None
 
     def close(self) -> None:
-        """Nothing is to be written to what was opened."""
+        """Close the files that were opened, which are not needed."""
         if self.audit is not None:
             self.audit.close()
 
 
 def _tried(name: str, work: Callable[[], None]) -> str:
-    """Do something with the transport of an endpoint; returns what is wrong, empty if nothing is."""
+    """Call ``work`` on the transport of an endpoint; return its problem, empty if there is none."""
     try:
         work()
     except ConfigurationError as exc:
@@ -494,13 +496,13 @@ def _journal(config: Config) -> Journal | None:
 def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":
     if config.trace is None:
         return None
-    from streamer.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: only who asks for it
+    from streamer.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: load it only if needed
 
     return Tracing(config.trace, config.authority, kinds, cohort(config))
 
 
 def _served(config: Config, endpoint: str) -> tuple[str, ...]:
-    """The authorities that are reached through us from an endpoint."""
+    """Return the authorities that are reached through this streamer from an endpoint."""
     targets = dict.fromkeys(route.to for route in config.routes if route.from_ == endpoint)
     found = (authority for target in targets for authority in config.endpoints[target].authorities)
     return tuple(dict.fromkeys(authority for authority in found if authority != ANY_AUTHORITY))

@@ -1,7 +1,7 @@
-"""pydantic models whose keys are described by the text below them, for the JSON Schema that editors use.
+"""The base of pydantic models whose keys are described by the text below them, for the JSON Schema that editors use.
 
-pydantic can do that itself (``use_attribute_docstrings``), but then reads the source of every model that is imported, which
-is a fifth of the time that the daemon takes to start. Here it is read when the schema is asked for.
+pydantic can do that itself (``use_attribute_docstrings``), but then reads the source of every imported model, which takes a
+fifth of the daemon's start. Here the source is read when the schema is made.
 """
 
 import ast
@@ -32,7 +32,7 @@ class Described(BaseModel):
 
 
 def _texts(model: type) -> dict[str, str]:
-    """The texts in the source of a class, by the name of the attribute above each. Nothing if there is no source."""
+    """Return the texts in the source of a class, by the name of the attribute above each; empty without a source."""
     try:
         source = inspect.getsource(model)
     except (OSError, TypeError):  # TypeError: its module has no file

@@ -1,9 +1,9 @@
-"""Opens and reads the files that a configuration names, so that none of them can stop the daemon.
+"""Opens and reads the files that a configuration names, so that none of them can block the daemon.
 
 The law of this file:
-- A file is a regular one. Pipes and devices are refused with an OSError, without waiting for anybody at their other end.
-- Reading may still hang, for instance on a network mount that does not answer. So the daemon does it on threads that nobody
-  has to wait for (`in_thread`), one at a time for each purpose, and for so long only (`Files`).
+- Only regular files are opened. Pipes and devices are refused with an OSError, without waiting for their other end.
+- Reading may still hang, for instance on a network mount that does not answer. So the daemon reads on threads that nobody
+  has to join (`in_thread`), one at a time for each purpose, with a time limit (`Files`).
 """
 
 import asyncio
@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 MOST_BYTES = 16 << 20
 PATIENCE_S = 10.0
-"""How long a file may take, unless said otherwise."""
+"""The default time limit for reading or writing a file."""
 
 
 def open_regular(path: Path | str, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file; returns its descriptor. Raises OSError, also if it is another kind of file."""
+    """Open a regular file, and return its descriptor. Raises OSError, also for another kind of file."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
     except OSError as exc:
-        if exc.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+        if exc.errno == errno.ENXIO:  # a pipe without a reader, or a socket
             raise OSError(errno.EINVAL, "not a regular file", str(path)) from None
         raise
     kind = os.fstat(descriptor).st_mode
@@ -41,7 +41,7 @@ def open_regular(path: Path | str, flags: int, mode: int = 0o600) -> int:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The content of a regular file of at most ``most`` bytes. Raises OSError."""
+    """Return the content of a regular file of at most ``most`` bytes. Raises OSError."""
     with open(open_regular(path, os.O_RDONLY), "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -50,7 +50,7 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def digest(path: Path) -> bytes:
-    """The digest of a file's content; empty if it cannot be read, which is reported when it is needed."""
+    """Return the digest of a file's content; empty if the file cannot be read, which is reported when it is needed."""
     try:
         return blake2b(read_file(path), digest_size=16).digest()
     except OSError:
@@ -58,16 +58,16 @@ def digest(path: Path) -> bytes:
 
 
 class Files:
-    """Runs what reads or writes files on a thread, one call at a time; so a file system that hangs costs one thread."""
+    """Runs file operations on a thread, one at a time, so that a file system that hangs blocks only one thread."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._running: asyncio.Future[Any] | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The result of ``work``, after that of an earlier call. What it raises is raised here.
+        """Run ``work`` after earlier calls, and return its result. Raises what it raises.
 
-        Raises OSError (ETIMEDOUT) if there is none in time; the thread goes on alone then.
+        Raises OSError (ETIMEDOUT) if there is no result in time; then the thread continues alone.
         """
         try:
             async with asyncio.timeout(self._patience_s) as limit:
@@ -85,15 +85,15 @@ class Files:
 
 
 def _retrieve(future: "asyncio.Future[T]") -> None:
-    """What nobody waits for any more may fail."""
+    """Retrieve the exception of a call whose caller has timed out, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()
 
 
 async def in_thread(work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
-    """The result of what may block. ``discard`` gets a result that comes when nobody waits any more.
+    """Run ``work``, which may block, on a thread, and return its result.
 
-    Nobody has to wait for the thread, not even the end of the process.
+    ``discard`` gets a result that comes after this coroutine was cancelled. The thread does not delay the process's end.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -5,14 +5,14 @@ from typing import Any
 
 
 def available(group: str) -> list[str]:
-    """The names of all classes that are installed in an entry point group."""
+    """Return the names of all classes that are installed in an entry point group."""
     return sorted(entry.name for entry in entry_points(group=group))
 
 
 def load(group: str, name: str, what: str) -> Any:
-    """The class of that name. Raises LookupError if it is not installed, ImportError if it cannot be loaded.
+    """Return the class of a name. Raises LookupError if it is not installed, ImportError if it cannot be loaded.
 
-    ``what`` it is, for the text of the error.
+    ``what``: the kind of class, for the text of the error.
     """
     for entry in entry_points(group=group, name=name):
         return entry.load()

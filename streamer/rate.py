@@ -4,14 +4,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-# So that ten times a tenth are a token.
+# Ten times a tenth has to count as a token.
 _ROUNDING = 1e-6
 
 
 class TokenBucket:
-    """``per_s`` tokens come per second, up to ``burst`` of them are kept; it is full at first.
+    """A bucket that gains ``per_s`` tokens per second, up to ``burst``. It is full at first.
 
-    What is larger than the burst passes once the bucket is full, and leaves a debt: else it would never pass.
+    An amount above the burst is allowed once the bucket is full, and leaves a debt.
     """
 
     __slots__ = ("_burst", "_per_s", "_since_s", "_tokens")
@@ -23,7 +23,7 @@ class TokenBucket:
         self._since_s: float | None = None
 
     def left(self, now_s: float) -> float:
-        """The tokens that are there now; negative while a debt is left."""
+        """Return the number of tokens now; negative while there is a debt."""
         if self._since_s is None:
             self._since_s = now_s
         elif now_s > self._since_s:
@@ -32,30 +32,30 @@ class TokenBucket:
         return self._tokens
 
     def spend(self, amount: float) -> None:
-        """Take tokens, whether they are there or not: ask `left` first."""
+        """Take tokens without a check: call `left` first."""
         self._tokens -= amount
 
     def take(self, now_s: float, amount: float = 1) -> bool:
-        """Take so many tokens if they are there; whether they were."""
+        """Take tokens if there are enough. Return whether there were."""
         if self.ready_in(now_s, amount):
             return False
         self._tokens -= amount
         return True
 
     def ready_in(self, now_s: float, amount: float = 1) -> float:
-        """The seconds until `take` will succeed; 0 if it would now."""
+        """Return the seconds until `take` will succeed; 0 if it would now."""
         missing = min(amount, self._burst) - self.left(now_s)
         return missing / self._per_s if missing > _ROUNDING else 0.0
 
     def is_full(self, now_s: float) -> bool:
-        """Whether it is as if nobody had ever taken anything."""
+        """Return whether the bucket is full."""
         return self.left(now_s) >= self._burst - _ROUNDING
 
 
 class Pace:
-    """How fast messages may go: so many and so many bytes per second (None: any number), with a burst of ``burst_s``.
+    """A limit in messages and in bytes per second (None: no limit), with a burst of ``burst_s`` seconds.
 
-    A message goes while there is something left of both; what it takes too much of is paid for by those after it.
+    A message is allowed while both buckets have tokens. If it takes more than there are, later messages wait longer.
     """
 
     __slots__ = ("_bytes", "_messages")
@@ -65,19 +65,19 @@ class Pace:
         self._bytes = None if size is None else TokenBucket(size, max(1.0, size * burst_s))
 
     def ready_in(self, now_s: float) -> float:
-        """The seconds until a message may go; 0 if one may now."""
+        """Return the seconds until a message is allowed; 0 if one is allowed now."""
         wait_s = 0.0 if self._messages is None else self._messages.ready_in(now_s, 1)
         return wait_s if self._bytes is None else max(wait_s, self._bytes.ready_in(now_s, 1))
 
     def spend(self, messages: int, size: int) -> None:
-        """Messages have gone."""
+        """Count messages that were sent, with their size in bytes."""
         if self._messages is not None:
             self._messages.spend(messages)
         if self._bytes is not None:
             self._bytes.spend(size)
 
     def is_full(self, now_s: float) -> bool:
-        """Whether it is as if nothing had ever gone."""
+        """Return whether both buckets are full."""
         return all(bucket is None or bucket.is_full(now_s) for bucket in (self._messages, self._bytes))
 
 
@@ -89,22 +89,22 @@ B = TypeVar("B", bound=_Fills)
 
 
 class ByKey(Generic[B]):
-    """A bucket or pace for each key. Beyond ``most`` keys in use at a time, further ones share one.
+    """A bucket or pace for each key. Beyond ``most`` keys in use at a time, further keys share one.
 
-    So that whoever invents keys has no more than ``most`` + 1, and pushes nobody else's out.
+    So a sender that invents keys gets ``most`` + 1 buckets at most, and evicts no bucket that is in use.
     """
 
     def __init__(self, make: Callable[[], B], most: int) -> None:
         self._make = make
         self._most = most
-        self._by_key: OrderedDict[Hashable, B] = OrderedDict()  # the one that was used last at the end
+        self._by_key: OrderedDict[Hashable, B] = OrderedDict()  # the most recently used at the end
         self._shared = make()
 
     def __len__(self) -> int:
         return len(self._by_key)
 
     def of(self, key: Hashable, now_s: float) -> B:
-        """The bucket of a key. Do not keep it: a full one may be forgotten."""
+        """Return the bucket of a key. The caller must not store it, because a full bucket may be forgotten."""
         by_key = self._by_key
         found = by_key.get(key)
         if found is not None:

@@ -1,13 +1,13 @@
-"""Tells systemd the service's state (sd_notify(3)): a datagram to $NOTIFY_SOCKET, or nothing if that is not set."""
+"""Reports the service's state to systemd (sd_notify(3)), by a datagram to $NOTIFY_SOCKET, if that is set."""
 
 import os
 import socket
 
 
 def notify(*assignments: str) -> None:
-    """Send ``KEY=value`` lines such as ``READY=1``. Errors are ignored: they are no reason to stop working.
+    """Send ``KEY=value`` lines such as ``READY=1``. Errors are ignored.
 
-    What the socket has no room for is dropped: a systemd that does not read must not hold up the event loop.
+    A datagram for which the socket has no room is dropped: a systemd that does not read must not block the event loop.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -23,7 +23,7 @@ def notify(*assignments: str) -> None:
 
 
 def watchdog_interval_s() -> float | None:
-    """How often to send ``WATCHDOG=1``: at half of systemd's limit. None if systemd does not watch this process."""
+    """Return the seconds between two ``WATCHDOG=1``: half of systemd's limit. None: systemd does not watch this process."""
     limit_us = os.environ.get("WATCHDOG_USEC", "")
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()) or not limit_us.isdecimal():
         return None

@@ -200,8 +200,9 @@ def _has_state(extra: ast.Dict) -> bool:
     return any(isinstance(key, ast.Constant) and key.value == "state" for key in extra.keys)
 
 
-def test_no_log_line_has_a_name_that_the_changelog_calls_an_earlier_one() -> None:
-    table = re.search(r"^\| log events .*?\n(?=\| \w)", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL | re.MULTILINE)
+def test_no_log_line_has_an_earlier_name() -> None:
+    record = (DOCS / "adr" / "0033-renames-without-aliases.md").read_text()
+    table = re.search(r"^\| log events .*?\n(?=\| \w)", record, re.DOTALL | re.MULTILINE)
     assert table is not None
     earlier = {name for row in table[0].splitlines() for name in INLINE.findall(row.split("|")[2])}
     source = "".join(path.read_text() for path in (ROOT / "streamer").rglob("*.py"))
@@ -233,6 +234,63 @@ def test_every_table_is_listed_with_its_question() -> None:
     assert listed == [(table.name, table.question) for table in TABLES.values()]
 
 
+# the glossary
+
+GLOSSARY = DOCS / "glossary.md"
+
+
+def words(text: str) -> list[tuple[str, str]]:
+    """Each word with the cell that names its modules."""
+    return re.findall(r"^\| \*\*(.+?)\*\* \| .* \| ([^|]+) \|$", text, re.MULTILINE)
+
+
+def test_the_glossary_is_short_and_begins_with_the_path() -> None:
+    first, *others = GLOSSARY.read_text().split("\n## ")[1:-1]
+    assert first.startswith("The path of a message\n")
+    assert len(words(first)) == 10
+    assert 0 < sum(len(words(each)) for each in others) <= 70
+
+
+def test_every_module_that_the_glossary_names_is_there() -> None:
+    names = {(word, name) for word, cell in words(GLOSSARY.read_text()) for name in INLINE.findall(cell) if "/" in name}
+    assert len(names) > 50
+    assert sorted(name for name in names if not _is_module(ROOT / "streamer" / name[1])) == []
+
+
+def _is_module(path: Path) -> bool:
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+# the decisions
+
+ADR = DOCS / "adr"
+
+
+def records() -> dict[int, Path]:
+    return {int(path.name[:4]): path for path in ADR.glob("[0-9]*.md")}
+
+
+def test_every_decision_is_in_the_index_once_under_its_title() -> None:
+    found = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\) \| (.+?) \|", (ADR / "README.md").read_text(), re.MULTILINE)
+    titles = {number: path.read_text().partition("\n")[0] for number, path in records().items()}
+    assert [number for number, title in titles.items() if not title.startswith(f"# {number}. ")] == []
+    expected = [(f"{number:04}", path.name, titles[number].partition(". ")[2]) for number, path in records().items()]
+    assert sorted(found) == sorted(expected)
+
+
+def test_every_number_without_a_decision_is_explained() -> None:
+    told = (ADR / "README.md").read_text().partition("**Numbers that are missing**")[2].partition(": ")[2].partition(". ")[0]
+    ranges = [tuple(map(int, each.split(" to "))) for each in re.split(r", | and ", told.replace("\n", " "))]
+    missing = {number for each in ranges for number in range(each[0], each[-1] + 1)}
+    assert missing == set(range(1, max(records()) + 1)) - set(records())
+
+
+def test_the_pages_that_say_how_it_is_today_are_short() -> None:
+    today = [path for path in ADR.glob("[a-z]*.md") if path.name != "README.md"]
+    assert len(today) > 5
+    assert [path.name for path in today if len(path.read_text().splitlines()) >= 60] == []
+
+
 # the code
 
 
@@ -261,8 +319,9 @@ def packages() -> list[str]:
     return [path.name for path in (ROOT / "streamer").iterdir() if (path / "__init__.py").is_file()]
 
 
-def test_every_function_that_the_architecture_names_is_there() -> None:
-    text = (DOCS / "architecture.md").read_text()
+@pytest.mark.parametrize("page", ["architecture.md", "bounds.md"])
+def test_every_function_that_the_architecture_names_is_there(page: str) -> None:
+    text = (DOCS / page).read_text()
     schema = json_schema()
     keys = {path for path, _, _ in leaves(schema, schema["$defs"])}  # of the configuration: some are named as packages are
     found = [name for name in INLINE.findall(text) if re.fullmatch(rf"({'|'.join(packages())})\.[\w.]+", name)]

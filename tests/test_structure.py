@@ -1,6 +1,7 @@
 """How the package is built: the bounds that `tests.structure` measures, and that it would notice; names of classes."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -92,3 +93,14 @@ def test_a_name_that_is_defined_twice_is_found(tmp_path: Path) -> None:
     (tmp_path / "inner/b.py").write_text("class Outer:\n    class Lane: ...\nclass _Own: ...\n")
     (tmp_path / "inner/c_pb2.py").write_text("class Queue: ...\n")
     assert shared_names(tmp_path) == {"Lane": ["a.py", "inner/b.py"]}
+
+
+def test_no_test_file_imports_from_another_one() -> None:
+    """What several of them use lives in a module that says so: a test file may be split, renamed or deleted."""
+    pattern = re.compile(r"^(?:from|import) tests\.(?:\w+\.)*test_\w+ ", re.MULTILINE)
+    found = [
+        str(path.relative_to(ROOT))
+        for path in ROOT.glob("tests/**/*.py")
+        if any(f".{path.stem} " not in line for line in pattern.findall(path.read_text()))
+    ]
+    assert found == []

@@ -7,10 +7,7 @@ the `page` and the `verdict` are made from that dict alone.
 import datetime
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import quote
 
 from pyspark.sql import SparkSession
@@ -73,22 +70,6 @@ _NAME_BYTES = 200
 
 
 def put_text(spark: SparkSession, path: str, text: str) -> str:
-    """Write a file that appears complete or not at all, and return its path. Raises OSError."""
-    storage = Storage(spark)
-    if path.startswith("file:") or storage.local(path) is None:
-        storage.write_text(path, text)
-        return path
-    folder, name = os.path.split(path)
-    Path(folder or ".").mkdir(parents=True, exist_ok=True)
-    handle, fresh = tempfile.mkstemp(prefix=f".{name}-", dir=folder or ".")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(fresh).chmod(0o644)  # with mkstemp's 0600, a web server could not read the report
-        Path(fresh).replace(path)
-    except BaseException:
-        Path(fresh).unlink(missing_ok=True)
-        raise
+    """Write a file that appears complete or not at all, and return its path. Raises StorageError."""
+    Storage(spark).write_text(path, text, 0o644)  # a web server shall be able to read it
     return path

@@ -1,13 +1,13 @@
-"""Who may use the HTTP port, and who may change something or see payloads over it.
+"""Access rules of the HTTP port: who may use it, who may change something, and who may see payloads.
 
-A page in a browser can have its own host name point to this machine (DNS rebinding), and then read everything here, from
-inside the browser's network. But it cannot choose the Host header, which has that name. So the Host must be an address, or a
-name that the configuration lists. Pages of other origins get nothing at all, but a link to a page of ours may be followed.
+A web page can have its own host name resolve to this machine (DNS rebinding), and then read everything here from inside the
+browser's network. But it cannot choose the Host header, which has that name. So the Host must be an address, or a name that
+the configuration lists. Requests of pages of other origins are refused, except for following a link to a page of ours.
 
 To change something (every request that is not a GET), or to see payloads (`shows_payloads`), a client needs the token or a
 certificate. Both are accepted from programs on this machine only, unless the configuration says otherwise (`control.http`).
-The body of a change is JSON, which a page of another origin cannot send without asking first (CORS). Each refusal of these
-is in the audit log.
+The body of a change is JSON, which a page of another origin cannot send without a CORS preflight. The audit log has each
+refusal of a change or of payloads.
 """
 
 import hmac
@@ -32,10 +32,10 @@ from streamer.logs.audit import DENIED, audit
 from streamer.services.access import Caller
 
 USER_HEADER = "Ustreamer-User"
-"""The user of the command line, which says so itself. It counts from this machine only, and only for the audit log."""
+"""The header with the command line's user, unverified: used only for the audit log, and only from this machine."""
 
-PROVEN: web.AppKey[Callable[[web.Request], Awaitable[bool]]] = web.AppKey("proven")
-"""Says of a request whether it has the token that counts now, or a certificate."""
+AUTHENTICATED: web.AppKey[Callable[[web.Request], Awaitable[bool]]] = web.AppKey("proven")
+"""Returns whether a request has the present token, or a client's certificate."""
 
 _READING = ("GET", "HEAD")
 _PORTS = {"http": ":80", "https": ":443"}
@@ -51,22 +51,22 @@ _Page = TypeVar("_Page", bound=Callable[..., Any])
 
 
 def shows_payloads(page: _Page) -> _Page:
-    """Mark a page that only those may read who may change something."""
+    """Mark a page that only clients with the token or a certificate may read."""
     page.shows_payloads = True  # type: ignore[attr-defined]  # functions have attributes
     return page
 
 
 def for_this_machine(page: _Page) -> _Page:
-    """Mark a page that is for programs on this machine only, whatever `control.http` says."""
+    """Mark a page that only programs on this machine may use, whatever `control.http` says."""
     page.for_this_machine = True  # type: ignore[attr-defined]  # functions have attributes
     return page
 
 
 def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]], files: Files) -> Middleware:
-    """A middleware that refuses what does not come to a known Host, and changes by those who may not make them.
+    """Return a middleware that refuses requests to an unknown Host, and changes without permission.
 
-    ``options`` returns what holds now. The token is in ``control.http_token_file``, also if the streamer has made it.
-    ``files`` reads it.
+    ``options`` returns the present configuration. ``files`` reads the token from ``control.http_token_file``, which the
+    streamer may have made.
     """
 
     @web.middleware
@@ -91,7 +91,7 @@ def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]], files: Fi
 
 
 def _of_stranger(request: web.Request, metrics: MetricsConfig, is_open: bool) -> str:
-    """Why a request may come from a page that is not ours; empty if it does not."""
+    """Return why a request may come from a page that is not ours; empty if it does not."""
     called = (urlsplit(origin).hostname or "" for origin in metrics.origins)
     names = {name.lower() for name in ("localhost", metrics.host, *metrics.hosts, *called)}
     origins = set(map(_origin, metrics.origins))
@@ -115,7 +115,7 @@ async def _check_permission(
         raise denied(request, "accepted only from this machine")
     if control.http != "any" and not is_near(*_ends(request)):
         raise denied(request, "accepted only from this machine, unless control.http is any")
-    if await is_proven(request, metrics, control, files):
+    if await is_authenticated(request, metrics, control, files):
         return
     if control.http_token_file is None and not _trusts_clients(metrics):
         raise denied(request, _NO_WAY_IN)
@@ -125,8 +125,8 @@ async def _check_permission(
     raise denied(request, text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"})
 
 
-async def is_proven(request: web.Request, metrics: MetricsConfig, control: ControlConfig, files: Files) -> bool:
-    """Whether a request has the token that counts now, or a certificate."""
+async def is_authenticated(request: web.Request, metrics: MetricsConfig, control: ControlConfig, files: Files) -> bool:
+    """Return whether a request has the present token, or a client's certificate."""
     has_certificate = _trusts_clients(metrics) and certificate_of(request) != ""
     return has_certificate or await _has_token(request, control.http_token_file, files)
 
@@ -136,7 +136,7 @@ def _trusts_clients(metrics: MetricsConfig) -> bool:
 
 
 def caller_of(request: web.Request) -> Caller:
-    """Who sent a request that was let in, and from where, for the audit log."""
+    """Return who sent a permitted request, and from where, for the audit log."""
     if certificate := certificate_of(request):
         return Caller(f"certificate {certificate}", client_of(request))
     user = request.headers.get(USER_HEADER, "")
@@ -146,7 +146,7 @@ def caller_of(request: web.Request) -> Caller:
 
 
 def certificate_of(request: web.Request) -> str:
-    """The name in the certificate of a client, which is verified; empty if it has none."""
+    """Return the name in a client's verified certificate; empty if there is none."""
     found = None if request.transport is None else request.transport.get_extra_info("peercert")
     if not found:
         return ""
@@ -155,7 +155,7 @@ def certificate_of(request: web.Request) -> str:
 
 
 def client_of(request: web.Request) -> str:
-    """The address that a request came from."""
+    """Return the address from which a request came."""
     peer, _ = _ends(request)
     return str(peer[0]) if peer else "unknown"
 
@@ -189,13 +189,13 @@ def _is_ip_address(name: str) -> bool:
 
 
 def _origin(text: str) -> str:
-    """An origin as browsers write it: in lower case, without the port that its scheme has anyway."""
+    """Return an origin as browsers write it: in lower case, without the default port of its scheme."""
     text = text.lower()
     return text.removesuffix(_PORTS.get(text.partition("://")[0], "\0"))
 
 
 async def _has_token(request: web.Request, file: Path | None, files: Files) -> bool:
-    """The file is read each time, so that the token can be changed. Without a usable one nobody has it."""
+    """Return whether a request has the token in ``file``, which is read each time so that the token can be changed."""
     if file is None:
         return False
     try:
@@ -214,11 +214,11 @@ def denied(
     kind: type[web.HTTPError] = web.HTTPForbidden,
     headers: dict[str, str] | None = None,
 ) -> web.HTTPError:
-    """A refusal that is in the audit log."""
+    """Write a refusal to the audit log, and return the HTTP error for it."""
     audit(DENIED, who="http", where=client_of(request), reason=text, path=request.path)
     return refused(text, kind, headers)
 
 
 def refused(text: str, kind: type[web.HTTPError], headers: dict[str, str] | None = None) -> web.HTTPError:
-    """A refusal that says why, in JSON."""
+    """Return an HTTP error with the reason as JSON."""
     return kind(text=json.dumps({"error": text}), content_type="application/json", headers=headers)

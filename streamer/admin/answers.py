@@ -13,13 +13,13 @@ from streamer.admin.access import refused
 from streamer.uprotocol.uri import UriError, UUri
 
 API = "/api/v1"
-"""Where its pages are."""
+"""The prefix of the API's paths."""
 
 PROLONG: web.AppKey[Callable[[web.Request, float], None]] = web.AppKey("prolong")
-"""What a page calls whose answer takes more seconds than a connection lasts."""
+"""A page calls this to keep its request's connection open for these seconds more."""
 
 MAX_LIMIT = 1000
-"""The most entries of one answer."""
+"""The most entries in one answer."""
 
 T = TypeVar("T")
 
@@ -27,12 +27,12 @@ logger = logging.getLogger("ustreamer.admin")
 
 
 def bad(text: str) -> web.HTTPError:
-    """The answer to a request that cannot be meant."""
+    """Return the error for an invalid request (400)."""
     return refused(text, web.HTTPBadRequest)
 
 
 class RequestQuery:
-    """The query of a request, with no names but ``known``. Methods raise an HTTP error that says what was expected."""
+    """The parameters in a request's URL, none but ``known``. Methods raise an HTTP error that names what was expected."""
 
     def __init__(self, request: web.Request, known: Collection[str]) -> None:
         self._given: dict[str, str] = {}
@@ -44,7 +44,7 @@ class RequestQuery:
             self._given[name] = value
 
     def read(self, name: str, read: Callable[[str], T]) -> T | None:
-        """What ``read`` makes of the value; None if it is not given. It may raise ValueError with what it expected."""
+        """Return the value as ``read`` converts it; None if it is absent. ``read`` may raise ValueError."""
         if name not in self._given:
             return None
         try:
@@ -56,12 +56,12 @@ class RequestQuery:
         return self._given.get(name)
 
     def limit(self) -> int:
-        """How many entries the answer may have."""
+        """Return the most entries that the answer may have."""
         return self.read("limit", lambda text: whole(text, 1, MAX_LIMIT)) or 100
 
 
 def whole(text: str, least: int, most: int) -> int:
-    """A number. Raises ValueError."""
+    """Convert a text to a whole number from ``least`` to ``most``. Raises ValueError."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20 and least <= int(text) <= most):
         raise ValueError(f"{text[:40]!r}: expected a whole number from {least} to {most}")
@@ -69,7 +69,7 @@ def whole(text: str, least: int, most: int) -> int:
 
 
 def one_of(names: Collection[str]) -> Callable[[str], str]:
-    """Reads one of these. Raises ValueError."""
+    """Return a function that accepts one of these names. It raises ValueError for others."""
 
     def read(text: str) -> str:
         if text not in names:
@@ -80,7 +80,7 @@ def one_of(names: Collection[str]) -> Callable[[str], str]:
 
 
 def pattern(text: str) -> UUri:
-    """A UUri, maybe with wildcards. Raises ValueError."""
+    """Convert a text to a UUri, which may have wildcards. Raises ValueError."""
     try:
         return UUri.parse(text)
     except UriError as exc:
@@ -88,11 +88,11 @@ def pattern(text: str) -> UUri:
 
 
 async def body_of(request: web.Request, known: Collection[str]) -> dict[str, Any]:
-    """The JSON object that is a request's body, with no other keys than these. Raises an HTTP error if there is none."""
+    """Return the JSON object in a request's body, which has no other keys than these. Raises an HTTP error."""
     try:
         body = json.loads(await request.read(), parse_constant=_no_constant)
-        json.dumps(body, ensure_ascii=False).encode()  # a half of a character cannot be stored, or looked for
-    except (ValueError, RecursionError, web.RequestPayloadError) as exc:  # the last: it is not compressed as it says
+        json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate cannot be stored, or searched for
+    except (ValueError, RecursionError, web.RequestPayloadError) as exc:  # the last: not compressed as declared
         raise bad("body: not JSON; expected an object") from exc
     if not isinstance(body, dict):
         raise bad("body: expected a JSON object")
@@ -111,7 +111,7 @@ def _names(names: Collection[str]) -> str:
 
 @web.middleware
 async def errors_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error of the API is an object with `error`. A fault of ours is logged and is a 500."""
+    """A middleware that turns every error into a JSON object with `error`. Our own faults are logged and become a 500."""
     if not request.path.startswith("/api/"):
         return await handler(request)
     try:
@@ -122,7 +122,7 @@ async def errors_in_json(request: web.Request, handler: Handler) -> web.StreamRe
         kept = {name: value for name, value in exc.headers.items() if name in ("Allow", "Retry-After")}
         text = f"no such page in version {__version__}" if exc.status == 404 else f"{exc.status}: {exc.reason}"
         return web.json_response({"error": text}, status=exc.status, headers=kept)
-    except ConnectionError:  # the client is gone, in the middle of its body: nobody gets the answer
+    except ConnectionError:  # the client closed the connection before the end of its body
         return web.Response()
     except Exception:
         logger.exception("admin_page_failed path=%s", request.path)

@@ -1,8 +1,7 @@
-"""The certificate of the HTTP port: read again when its files have changed, so that it shows what commands trust.
+"""The certificate of the HTTP port: loaded again when its files have changed, as the command line trusts the files.
 
-The command line trusts the certificate in the file (`cli.running`). So what is renewed there is in use from the next
-connection on, as other secrets are; a reload is not needed for it. Files that cannot be used change nothing: the earlier
-ones stay in use.
+The command line trusts the certificate in the file (`cli.running`). So a renewed certificate is in use from the next
+connection on, without a reload, as other secrets are. If the files cannot be used, the earlier certificate stays in use.
 """
 
 import logging
@@ -15,13 +14,13 @@ from streamer.files import Files
 logger = logging.getLogger("ustreamer.admin")
 
 _LOOK_S = 2.0
-"""How long a connection waits for the look at the files, if their file system hangs."""
+"""How long a connection waits for the check of the files if their file system hangs."""
 
 _Seen = tuple[tuple[int, ...], ...]
 
 
 class PortCertificate:
-    """What the section ``metrics.tls`` names. The constructor reads it, which may hang, and raises `TlsError`."""
+    """The files that ``metrics.tls`` names. The constructor reads them, which may hang, and raises `TlsError`."""
 
     def __init__(self, options: TlsConfig) -> None:
         self._options = options
@@ -30,7 +29,7 @@ class PortCertificate:
         self._context = server_context(options)
 
     async def context(self) -> SSLContext:
-        """What the next connection needs."""
+        """Return the TLS context for the next connection, after a check of the files."""
         try:
             await self._files.run(self._read_again)
         except OSError as exc:
@@ -41,7 +40,7 @@ class PortCertificate:
         found = self._look()
         if found == self._seen:
             return
-        self._seen = found  # of before they are read: what changes meanwhile is seen the next time
+        self._seen = found  # from before the read: a change during the read is noticed next time
         try:
             self._context = server_context(self._options)
         except TlsError as exc:
@@ -53,7 +52,7 @@ class PortCertificate:
     def _complain(self, problem: str) -> None:
         text = "http_certificate_unusable file=%s problem=%s consequence=%s"
         state = ("certificate of the HTTP port", problem)
-        consequence = "the earlier one is shown, and commands that trust the file get no answer"
+        consequence = "the earlier one stays in use, and commands that trust the file cannot connect"
         logger.error(text, self._options.cert_file, problem, consequence, extra={"state": state})
 
     def _look(self) -> _Seen:
@@ -61,7 +60,7 @@ class PortCertificate:
 
 
 def _identity(path: os.PathLike[str]) -> tuple[int, ...]:
-    """What differs once a file was changed or replaced; empty if it is not there."""
+    """Return a key that differs once a file was changed or replaced; empty if there is no file."""
     try:
         found = os.stat(path)
     except OSError:

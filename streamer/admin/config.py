@@ -7,17 +7,17 @@ from streamer.admin.answers import API, PROLONG, body_of
 from streamer.admin.running import RunningStreamer
 from streamer.config.shown import cohort, fingerprint, shown
 
-_RELOAD_S = 3600.0  # it waits for deliveries; who asks is trusted
+_RELOAD_S = 3600.0  # a reload waits for deliveries; clients that may request it are trusted
 
 
 class ConfigPages:
-    """What a `RunningStreamer` streamer is configured to do."""
+    """The configuration of a `RunningStreamer`."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get(f"{API}/config", self._show), web.post(f"{API}/reload", self._reload)]
 
     async def _show(self, request: web.Request) -> web.Response:

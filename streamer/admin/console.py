@@ -1,7 +1,7 @@
 """The web console: serves its static files. The page gets its data from the administration API.
 
-A page that changes things must not be run, framed or fed by anything else: the content security policy allows its own
-script, style and requests, and nothing more.
+No other page may frame the console or inject a script: the content security policy allows its own scripts, styles and
+requests only.
 """
 
 from collections.abc import Callable
@@ -29,16 +29,16 @@ _OFF = "the console is off here: metrics.console turns it on"
 
 
 class ConsolePages:
-    """`/console/` with its files, and `/`, which leads there."""
+    """`/console/` with its files, and `/`, which redirects to it."""
 
     def __init__(self, is_on: Callable[[], bool]) -> None:
-        """``is_on`` is asked at every request: a reload may change it."""
+        """``is_on`` is called for every request, because a reload may change its result."""
         self._is_on = is_on
         found = (files("streamer.admin") / "console").iterdir()
         self._files = {file.name: file.read_bytes() for file in found if Path(file.name).suffix in _TYPES}
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get("/", self._lead), web.get("/console", self._lead), web.get("/console/{name:[a-z.]*}", self._file)]
 
     async def _lead(self, request: web.Request) -> web.Response:

@@ -1,10 +1,10 @@
 """The page `GET /api/v1/events`: a stream of server-sent events about states, rates and failures, without any payload.
 
 The law of this file:
-- Nothing is computed while nobody listens. While somebody does, everything that cannot report a change by itself is compared
-  once a second, and changes become events.
-- An event is encoded once, for all listeners. Each of them has a queue, bounded in number and bytes; events that do not fit
-  are counted, and the count is sent once there is room.
+- Without readers, nothing is computed. With readers, every state without a callback for changes is compared once a second,
+  and a change becomes an event.
+- An event is encoded once for all readers. Each reader has a queue, bounded in events and bytes; events that do not fit are
+  counted, and the count is sent once there is room.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ KINDS = ("state", "dead_letter", "rates", "config", "paused")
 LETTERS_PER_S = 50
 MAX_EVENTS = 256
 MAX_BYTES = 512 * 1024
-"""How much may wait for one reader."""
+"""The most bytes that wait for one reader."""
 
 _INTERVAL_S = 1.0
-_TEXT = 500  # characters of a reason: it may contain what others wrote
+_TEXT = 500  # most characters of a reason, which may contain texts of others
 
 _Key = tuple[str, str]
 _State = tuple[str, tuple[str, ...]]
 
 
 class Listener:
-    """The queue of one reader, who wants to hear of some kinds of events."""
+    """The queue of one reader, for events of the kinds that it requested."""
 
     pace_s = 0.25
 
@@ -48,8 +48,8 @@ class Listener:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
 
-    def tell(self, kind: str, data: bytes) -> None:
-        """Add an event, if it fits."""
+    def offer(self, kind: str, data: bytes) -> None:
+        """Add an event if it fits; else count it."""
         if kind not in self.kinds:
             return
         if len(self._waiting) >= MAX_EVENTS or self._bytes + len(data) > MAX_BYTES:
@@ -59,7 +59,7 @@ class Listener:
         self._bytes += len(data)
 
     def take(self) -> bytes:
-        """Everything that waits."""
+        """Return and remove everything that waits, encoded."""
         data = b"".join(self._waiting)
         self._waiting.clear()
         self._bytes = 0
@@ -70,7 +70,7 @@ class Listener:
 
 
 class Events:
-    """Finds out what has happened, and tells who listens."""
+    """Detects changes, and offers them to all readers as events."""
 
     def __init__(self, router: Router, config: Callable[[], Config], streams: Streams) -> None:
         """``config`` returns the configuration in use."""
@@ -85,28 +85,28 @@ class Events:
         self._config = config()
         self._rules = router.pause_rules.rules
         self._states: dict[_Key, _State] = {}
-        self._letters = 0  # told in this second
+        self._letters = 0  # sent as events in this second
         self._letters_left_out = 0
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get("/api/v1/events", self._stream, allow_head=False)]
 
     def tick(self, now_s: float) -> None:
-        """The clock's work: look at everything, if somebody listens and it is time."""
+        """Compare all states if there are readers and a second has passed. The daemon's clock calls this."""
         if self._listeners and now_s >= self._due_s:
             late_s = now_s - self._due_s
             self._due_s = now_s + _INTERVAL_S - (late_s if late_s < _INTERVAL_S else 0.0)
-            self._tell_left_out()
-            self._tell_states()
-            self._tell_changes()
+            self._send_left_out()
+            self._send_states()
+            self._send_changes()
             if not self._is_wanted("rates"):
                 self._rates.forget()
             elif self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._tell_rates(now_s), name="rates")
+                self._reading = asyncio.create_task(self._send_rates(now_s), name="rates")
 
     def letter(self, failed: FailedMessage, number: int | None) -> None:
-        """A dead letter was made; ``number`` is that in the journal."""
+        """Send an event for a new dead letter; ``number``: its number in the journal."""
         if not self._listeners:
             return
         if self._letters >= LETTERS_PER_S:
@@ -116,7 +116,7 @@ class Events:
         message, failure = failed.message, failed.failure
         attributes = message.attributes
         size = len(message.payload or b"") if failure.payload_bytes is None else failure.payload_bytes
-        self._tell(
+        self._send(
             "dead_letter",
             {
                 "number": number,
@@ -141,7 +141,7 @@ class Events:
         if not self._listeners:
             self._begin()
         for key, state in self._states.items():
-            listener.tell("state", event("state", _as_json(key, state)))
+            listener.offer("state", event("state", _as_json(key, state)))
         self._listeners.append(listener)
         try:
             return await self._streams.serve(request, listener)
@@ -151,7 +151,7 @@ class Events:
                 self._router.notices.watch(None)
 
     def _begin(self) -> None:
-        """Somebody listens again: what was may be long ago."""
+        """Take the present states as the base of comparison: there is a first reader."""
         self._rates.forget()
         self._states = self._now()
         self._config, self._rules = self._config_in_use(), self._router.pause_rules.rules
@@ -159,44 +159,44 @@ class Events:
         self._due_s = self._clock.monotonic_s()
         self._router.notices.watch(self.letter)
 
-    async def _tell_rates(self, now_s: float) -> None:
+    async def _send_rates(self, now_s: float) -> None:
         rates = await self._rates.read(now_s)
-        self._tell("rates", {"t": moment(self._clock.wall_ms()), **rates})
+        self._send("rates", {"t": moment(self._clock.wall_ms()), **rates})
 
     def _is_wanted(self, kind: str) -> bool:
         return any(kind in listener.kinds for listener in self._listeners)
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+    def _send(self, kind: str, data: dict[str, Any]) -> None:
         if self._is_wanted(kind):
             encoded = event(kind, data)
             for listener in self._listeners:
-                listener.tell(kind, encoded)
+                listener.offer(kind, encoded)
 
-    def _tell_left_out(self) -> None:
+    def _send_left_out(self) -> None:
         if self._letters_left_out:
-            self._tell("dead_letter", {"left_out": self._letters_left_out})
+            self._send("dead_letter", {"left_out": self._letters_left_out})
         self._letters = self._letters_left_out = 0
 
-    def _tell_states(self) -> None:
+    def _send_states(self) -> None:
         now, before = self._now(), self._states
         self._states = now
         for key, state in now.items():
             if before.get(key) != state:
-                self._tell("state", _as_json(key, state))
+                self._send("state", _as_json(key, state))
         for key in before.keys() - now.keys():
-            self._tell("state", _as_json(key, ("removed", ())))
+            self._send("state", _as_json(key, ("removed", ())))
 
-    def _tell_changes(self) -> None:
+    def _send_changes(self) -> None:
         config, rules = self._config_in_use(), self._router.pause_rules.rules
         if config is not self._config:
             self._config = config
-            self._tell("config", {"fingerprint": fingerprint(config)})
+            self._send("config", {"fingerprint": fingerprint(config)})
         if rules != self._rules:
             self._rules = rules
-            self._tell("paused", {})
+            self._send("paused", {})
 
     def _now(self) -> dict[_Key, _State]:
-        """The state of everything that has one."""
+        """Return the present states of endpoints, routes and everything else that is compared."""
         found: dict[_Key, _State] = {
             ("endpoint", account.name): (account.state.value, tuple(account.problems))
             for account in self._router.endpoint_accounts()

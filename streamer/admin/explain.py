@@ -10,13 +10,13 @@ _MOST_LEVEL = 0xFFFF_FFFF
 
 
 class ExplainPages:
-    """What a `RunningStreamer` would do."""
+    """Explains what a `RunningStreamer` would do with a message."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get(f"{API}/explain", self._explain)]
 
     async def _explain(self, request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """The page for flows: the lanes that match a filter, in the order of their names, one page at a time.
 
-There may be a hundred thousand of them. All are counted for the total, but only some in each turn of the event loop, and no
-more are kept than one answer has.
+There may be a hundred thousand lanes. All are counted for the total, but only some in each iteration of the event loop, and
+memory holds no more than one answer has.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from aiohttp import web
 
 from streamer.admin.answers import API, RequestQuery, one_of, pattern
 from streamer.admin.paging import EntryPage, cursors
+from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.status import lanes_of
-from streamer.admin.turns import in_turn
 from streamer.delivery.lane import HOLDS, QUEUED, Hold, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.uprotocol.uri import UUri
@@ -57,8 +57,8 @@ class FlowPages:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [web.get(f"{API}/flows", in_turn(self._list))]
+        """Return the HTTP routes of these pages."""
+        return [web.get(f"{API}/flows", one_at_a_time(self._list))]
 
     async def _list(self, request: web.Request) -> web.Response:
         query = RequestQuery(request, ("route", "endpoint", "source", "sink", "state", "limit", "after"))
@@ -95,5 +95,5 @@ def _flow(lane: Lane, now_s: float) -> dict[str, Any]:
         "in_flight": lane.in_flight,
         "held": [str(hold.name).lower() for hold in HOLDS if lane.hold & hold],
         "oldest_age_s": 0.0 if head is None else round(max(0.0, now_s - head.entered_s), 3),
-        "priority": f"CS{lane.top}" if lane.top >= 0 else None,
+        "priority": f"CS{lane.highest_class}" if lane.highest_class >= 0 else None,
     }

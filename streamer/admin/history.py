@@ -1,4 +1,4 @@
-"""The last hour of every route: `GET /api/v1/history`. It is recorded whether anybody reads it or not; bounded."""
+"""The history of every route over the last hour: `GET /api/v1/history`. Recorded always; bounded."""
 
 import asyncio
 import json
@@ -8,25 +8,25 @@ from typing import Any
 
 from aiohttp import web
 
-from streamer.admin.rates import books, outcomes
-from streamer.admin.turns import in_turn
+from streamer.admin.rates import outcomes, route_counters
+from streamer.admin.request_queue import one_at_a_time
 from streamer.delivery.router import Router
 
 INTERVAL_S = 10
 SAMPLES = 360
 MAX_ROUTES = 200
-"""The routes that moved first have a history; of the others their number is told."""
+"""The most routes with a history: those that had messages first. The answer has the number of the others."""
 
 _MOST = 0xFFFF_FFFF
 
 
 class _Track:
-    """One route's samples, as many as there are of the others."""
+    """One route's samples. All tracks have the same number of samples."""
 
     __slots__ = ("accepted", "delivered", "last", "queued")
 
     def __init__(self, samples: int, last: tuple[int, int]) -> None:
-        """``last``: what was accepted and delivered before the next sample."""
+        """``last``: the counters of accepted and delivered messages at the last sample."""
         nothing = bytes(samples * array("I").itemsize)
         self.accepted, self.delivered, self.queued = (array("I", nothing) for _ in range(3))
         self.last = last
@@ -41,7 +41,7 @@ class _Track:
 
 
 class History:
-    """Samples what routes have accepted and delivered, and what they hold."""
+    """Samples how many messages each route has accepted, has delivered, and holds."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -53,11 +53,11 @@ class History:
         self._last_ms = self._clock.wall_ms()
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [web.get("/api/v1/history", in_turn(self._show))]
+        """Return the HTTP routes of these pages."""
+        return [web.get("/api/v1/history", one_at_a_time(self._show))]
 
     def tick(self, now_s: float) -> None:
-        """Take a sample if it is time. After a long pause (suspend) the samples in between are missing."""
+        """Take a sample if one is due. After a long pause (suspend) the samples in between are missing."""
         if now_s >= self._due_s:
             late_s = now_s - self._due_s
             self._due_s = now_s + INTERVAL_S - (late_s if late_s < INTERVAL_S else 0.0)
@@ -66,11 +66,11 @@ class History:
     def _sample(self) -> None:
         there: dict[str, tuple[int, int, int]] = {}
         left_out = 0
-        for name, stats, queued, _ in books(self._router):
+        for name, stats, queued, _ in route_counters(self._router):
             if name not in self._tracks and len(self._tracks) >= MAX_ROUTES:
                 left_out += 1
                 continue
-            if name not in self._tracks:  # it has just begun to move, unless there was no room for it until now
+            if name not in self._tracks:  # this is its first message, or there was no room for it before
                 before = (stats.accepted, outcomes(stats)[0]) if self._left_out else (0, 0)
                 self._tracks[name] = _Track(self._samples, before)
             other = there.get(name, (0, 0, 0))  # a removed route of that name may still deliver what it held

@@ -1,7 +1,7 @@
 """The pages for dead letters: list, show, redrive, purge.
 
 The journal's file is read and changed on a thread, over a connection of its own, as by the command line without a daemon.
-The threads are for these pages only, and each page works for one request at a time: nothing else waits for them.
+Only these pages use the threads, and each page handles one request at a time, so nothing else waits for a thread.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from aiohttp import web
 
 from streamer.admin.access import caller_of, refused, shows_payloads
 from streamer.admin.answers import API, MAX_LIMIT, PROLONG, RequestQuery, bad, body_of, one_of, pattern, whole
+from streamer.admin.request_queue import RequestQueue, one_at_a_time
 from streamer.admin.running import RunningStreamer
-from streamer.admin.turns import Turns, in_turn
 from streamer.journal.entries import JournalError
 from streamer.journal.letter_acts import MAX_TTL_MS, Redriven, UnreadableLetterError, message_of, purge, redrive
-from streamer.journal.letter_facts import content, facts
+from streamer.journal.letter_json import content_json, summary_json
 from streamer.journal.letters import LetterFile, LetterFilter, open_letters
 from streamer.journal.moments import milliseconds
 from streamer.journal.sqlite import CorruptFileError
@@ -30,13 +30,13 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import format_id
 
 ORDERS = ("oldest", "newest")
-"""Which dead letters are listed first."""
+"""The orders of a list: which dead letters come first."""
 
 FILTERS = ("id", "route", "reason", "source", "sink", "older_than", "newer_than")
 
-_LAST = (1 << 63) - 1  # and below 0 are those that were there before the file was set aside and numbered anew
+_LAST = (1 << 63) - 1  # below 0: letters from before the file was set aside and renumbered
 
-_ACT_S = 3600.0  # a hundred thousand letters take a while; who asks is trusted
+_ACT_S = 3600.0  # a hundred thousand letters take minutes; clients that may change are trusted
 
 _THREADS = 3  # one for the list, one for a single letter, one for changes
 
@@ -44,18 +44,18 @@ T = TypeVar("T")
 
 
 class LetterPages:
-    """The dead letters in the journal of a `RunningStreamer` streamer."""
+    """The dead letters in the journal of a `RunningStreamer`."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
-        self._acts = Turns()
+        self._changes = RequestQueue()
         self._threads = ThreadPoolExecutor(_THREADS, "dead-letters")
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [
-            web.get(f"{API}/dead-letters", in_turn(self._list)),
-            web.get(f"{API}/dead-letters/{{number}}", in_turn(self._show)),
+            web.get(f"{API}/dead-letters", one_at_a_time(self._list)),
+            web.get(f"{API}/dead-letters/{{number}}", one_at_a_time(self._show)),
             web.post(f"{API}/dead-letters/redrive", self._redrive),
             web.post(f"{API}/dead-letters/purge", self._purge),
         ]
@@ -73,13 +73,13 @@ class LetterPages:
             found = file.find(selected, after, limit, newest_first=newest_first)
             total, total_bytes = file.count(selected)
             more = len(found) == limit and bool(file.find(selected, found[-1].number, 1, newest_first=newest_first))
-            told = {
-                "dead_letters": [facts(letter, now_ms) for letter in found],
+            page = {
+                "dead_letters": [summary_json(letter, now_ms) for letter in found],
                 "next": found[-1].number if more else None,
                 "total": total,
                 "total_bytes": total_bytes,
             }
-            return json.dumps(told)  # a thousand take 20 ms
+            return json.dumps(page)  # a thousand take 20 ms
 
         return web.json_response(text=await self._on_thread(find))
 
@@ -95,9 +95,13 @@ class LetterPages:
         def show(file: LetterFile) -> dict[str, Any] | None:
             for letter in file.find(LetterFilter(numbers=(number,))):
                 try:
-                    return {**facts(letter, now_ms), "content": content(message_of(letter, file)), "problem": None}
+                    return {
+                        **summary_json(letter, now_ms),
+                        "content": content_json(message_of(letter, file)),
+                        "problem": None,
+                    }
                 except UnreadableLetterError as exc:
-                    return {**facts(letter, now_ms), "content": None, "problem": str(exc)}
+                    return {**summary_json(letter, now_ms), "content": None, "problem": str(exc)}
             return None
 
         shown = await self._on_thread(show)
@@ -117,11 +121,11 @@ class LetterPages:
 
         def act(file: LetterFile) -> Redriven:
             done = redrive(file, selected, now_ms, ttl_ms, go_on)
-            if done.going:  # also if nobody waits for the page any more
+            if done.going:  # also if the client has closed the connection
                 audit("redriven", **by._asdict(), letters=done.going)
             return done
 
-        async with self._act_turn(request) as go_on:
+        async with self._change(request) as go_on:
             done = await self._on_thread(act)
         return web.json_response(
             {
@@ -150,16 +154,16 @@ class LetterPages:
                 audit("purged", **by._asdict(), letters=purged)
             return purged
 
-        async with self._act_turn(request) as go_on:
+        async with self._change(request) as go_on:
             purged = await self._on_thread(act)
         return web.json_response({"purged": purged})
 
     @asynccontextmanager
-    async def _act_turn(self, request: web.Request) -> AsyncIterator[Callable[[], bool]]:
-        """The turn of a change, with time for many letters. What is given says whether anybody still waits for the page."""
+    async def _change(self, request: web.Request) -> AsyncIterator[Callable[[], bool]]:
+        """Wait until no other change runs. Yields a function that returns whether the client still waits for this one."""
         request.app[PROLONG](request, _ACT_S)
         is_over = Event()
-        async with self._acts.of(request):
+        async with self._changes.admit(request):
             try:
                 yield lambda: not is_over.is_set()
             finally:
@@ -182,7 +186,7 @@ class LetterPages:
 
 
 def _selected(body: dict[str, Any], now_ms: int) -> LetterFilter:
-    """The letters that a body means: a filter, all, or some numbers. Raises an HTTP error."""
+    """Return the selection in a body: a filter, all, or numbers. Raises an HTTP error."""
     given = [name for name in ("filter", "all", "numbers") if name in body]
     if len(given) != 1:
         raise bad("body: expected one of filter, all, numbers")
@@ -218,7 +222,7 @@ def _is_number(value: object) -> bool:
 
 
 def letter_filter(read: Callable[[str, Callable[[str], Any]], Any], now_ms: int) -> LetterFilter:
-    """The filter in the values that ``read`` gives: by their name, as a function makes something of each."""
+    """Return the filter from values. ``read(name, convert)`` returns a value as ``convert`` makes it from the text."""
     older_ms, newer_ms = (read(name, milliseconds) for name in ("older_than", "newer_than"))
     return LetterFilter(
         id=read("id", _id),

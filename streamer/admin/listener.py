@@ -1,8 +1,8 @@
-"""The TCP listener of the admin pages: accepts a few connections at a time, each for a short while.
+"""The TCP listener of the admin pages: serves few connections at a time, each for a short time.
 
-A client that holds connections open therefore blocks neither the port nor the process's file descriptors: the oldest
-connection is closed, and the oldest TLS handshake. The event loop's own server is not used, because uvloop closes it for
-good when it cannot accept.
+A client that holds connections open therefore exhausts neither the port nor the process's file descriptors: the oldest
+connection, or TLS handshake, is closed. The event loop's own server is not used, because uvloop closes it for good when it
+cannot accept.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from streamer.logs.audit import DENIED, audit
 
 MAX_CONNECTIONS = 32
 CONNECTION_TIMEOUT_S = 10.0
-"""The longest time that a connection may stay open, unless it is prolonged. Most answers take milliseconds."""
+"""How long a connection may stay open, unless `AdminListener.prolong` extends that. Most answers take milliseconds."""
 
 MOST_BYTES = 128 * 1024
-"""The most that is read from a connection: a request with the longest body that is taken, and as much for headers."""
+"""The most bytes that are read from a connection: the longest body of a request, and as much for headers."""
 
 _BACKLOG = 128
-_AT_ONCE = 4  # connections accepted per turn of the event loop
+_ACCEPTS_PER_ITERATION = 4  # connections accepted per iteration of the event loop
 _RETRY_S = 0.5
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """Errors of a machine without IPv6 for the second address of ``localhost``."""
@@ -35,7 +35,7 @@ logger = logging.getLogger("ustreamer.admin")
 
 
 class AdminListener:
-    """Creates a protocol with ``factory`` for every connection that it accepts. ``tls``: None: without."""
+    """Creates a protocol with ``factory`` for every accepted connection. ``tls`` None: without TLS."""
 
     def __init__(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: PortCertificate | None = None
@@ -45,13 +45,13 @@ class AdminListener:
         self._host = host
         self._port = port
         self._sockets: list[socket.socket] = []
-        self._opening: dict[asyncio.Task[None], None] = {}  # oldest first, as the connections
+        self._opening: dict[asyncio.Task[None], None] = {}  # TLS handshakes, oldest first
         self._connections: dict[asyncio.Transport, asyncio.TimerHandle] = {}
         self._prolonged: set[asyncio.Transport] = set()
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
 
     async def open(self) -> None:
-        """Listen on every address of the host that this machine has. Raises OSError with the address in its text."""
+        """Listen on every address of the configured host. Raises OSError with the address in its text."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -89,8 +89,8 @@ class AdminListener:
             self._abort(transport)
 
     def prolong(self, transport: asyncio.BaseTransport | None, by_s: float) -> None:
-        """Let a connection stay open for longer, because its answer takes longer."""
-        for each in self._connections:  # those of uvloop are no `asyncio.Transport`
+        """Let a connection stay open for ``by_s`` seconds more, because its answer takes longer."""
+        for each in self._connections:  # uvloop's transports are no `asyncio.Transport`
             if each is transport:
                 self._connections[each].cancel()
                 self._connections[each] = asyncio.get_running_loop().call_later(by_s, self._abort, each)
@@ -102,7 +102,7 @@ class AdminListener:
 
     def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(_AT_ONCE):
+        for _ in range(_ACCEPTS_PER_ITERATION):
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -136,14 +136,14 @@ class AdminListener:
                 raise
             if isinstance(exc, ssl.SSLCertVerificationError):
                 audit(DENIED, who="http", where=address, reason=f"certificate of a client: {exc.verify_message}")
-            logger.debug("admin_connection_failed reason=%s", exc)  # it is gone already, or does not speak TLS as we do
+            logger.debug("admin_connection_failed reason=%s", exc)  # the client has left, or the TLS handshake failed
             return
         if len(self._connections) >= MAX_CONNECTIONS:
             self._abort(self._least())
         self._connections[transport] = loop.call_later(CONNECTION_TIMEOUT_S, self._abort, transport)
 
     def _least(self) -> asyncio.Transport:
-        """The connection to give up for a new one: one that has its answer, else the oldest that is not prolonged."""
+        """Return the connection to close for a new one: one that has its answer, else the oldest that is not prolonged."""
         for each in self._connections:
             if each.is_closing():
                 return each
@@ -161,7 +161,7 @@ class AdminListener:
 class _Bounded(asyncio.Protocol):
     """Passes the first `MOST_BYTES` of a connection to its protocol, and reads nothing after them.
 
-    A parser keeps what follows a mistake with the error, or works through chunks of single bytes for seconds.
+    Otherwise, a parser would keep all bytes after a syntax error, or parse chunks of single bytes for seconds.
     """
 
     def __init__(self, protocol: asyncio.BaseProtocol) -> None:

@@ -13,7 +13,7 @@ from streamer.delivery.router import Router
 
 
 class LivePages:
-    """Everything that goes on while the daemon runs. ``tick`` is its clock."""
+    """The pages with live data. The daemon's clock calls ``tick``."""
 
     def __init__(self, router: Router, config: Callable[[], Config]) -> None:
         """``config`` returns the configuration in use."""
@@ -24,11 +24,11 @@ class LivePages:
         self._tap = TapPages(router, self._taps)
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [*self._history.routes(), *self._events.routes(), *self._tap.routes()]
 
     def tick(self, now_s: float) -> None:
-        """The clock's work, at ``now_s`` on the monotonic clock: a comparison or two, unless something is due."""
+        """Do the due periodic work; ``now_s`` is monotonic. Costs a comparison or two if nothing is due."""
         self._history.tick(now_s)
         self._events.tick(now_s)
 

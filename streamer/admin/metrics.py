@@ -1,12 +1,11 @@
-"""Prometheus metrics: collected from the router's counters at each scrape, so that counting costs next to nothing.
+"""Prometheus metrics: converted from the router's counters at each scrape, so that counting costs next to nothing.
 
-Every route balances at every scrape:
-``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``. So does every endpoint:
-``ustreamer_received_packets_total = ustreamer_received_messages_total + sum(ustreamer_malformed_packets_total) +
-sum(ustreamer_unwanted_packets_total)``.
+The counters of every route balance at every scrape: ``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) +
+ustreamer_queue_messages``. So do those of every endpoint: ``ustreamer_received_packets_total =
+ustreamer_received_messages_total + sum(ustreamer_malformed_packets_total) + sum(ustreamer_unwanted_packets_total)``.
 
-A scrape has two parts. On the event loop the counters are copied, some routes at a time. The text is made of the copies on
-a thread, because that takes 30 µs a line. Series that never changed are left out, except for these two of each route.
+A scrape has two parts. The event loop copies the counters, some routes per iteration. A thread formats the text from the
+copies, which takes 30 µs a line. Series that never changed are left out, except for these two of each route.
 """
 
 import asyncio
@@ -36,17 +35,17 @@ _ROUTE = ("route", "ingress", "egress")
 
 ReloadResult = Literal["ok", "refused"]
 
-_AT_ONCE = 50
-"""Routes whose counters are copied in one turn of the event loop."""
+_ROUTES_PER_ITERATION = 50
+"""The most routes whose counters are copied in one iteration of the event loop."""
 
 
 class RouterCollector:
-    """Turns the router's accounts into metric families. `Exposition` updates what is public."""
+    """Turns the router's accounts into metric families. `Exposition` updates the public attributes."""
 
     def __init__(
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
     ) -> None:
-        """``services``: returns the gauges of the streamer's own services, by name."""
+        """``services`` returns the gauges of the streamer's own services, by name."""
         self._router = router
         self.tracing = tracing
         self.push: Push | None = None
@@ -58,12 +57,12 @@ class RouterCollector:
         self.config_fingerprint = 0
 
     def snapshot(self) -> Iterator[RouteAccount]:
-        """Copies of the accounts of all routes, one after the other. Each balances in itself."""
+        """Yield copies of the accounts of all routes. The counters of each copy balance."""
         for account in self._router.accounts():
             yield replace(account, stats=account.stats.copy())
 
     def families(self, routes: list[RouteAccount]) -> Iterable[Metric]:
-        """All families, those of routes from these accounts, lazily; the others as they are now."""
+        """Yield all families lazily: those of routes from these copies, the others with the present values."""
         return chain(list(self._others(routes)), self._routes(routes), self._latencies(routes))
 
     def _others(self, routes: list[RouteAccount]) -> Iterable[Metric]:
@@ -118,7 +117,7 @@ class RouterCollector:
     def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         accepted = CounterMetricFamily(
             "ustreamer_accepted_messages",
-            "Messages that came onto the route; route none: onto no route.",
+            "Messages that the route has accepted; route none: messages without a route.",
             labels=_ROUTE,
         )
         outcomes = CounterMetricFamily(
@@ -129,14 +128,14 @@ class RouterCollector:
         )
         unconfirmed = GaugeMetricFamily(
             "ustreamer_unconfirmed_messages",
-            "Of these: sent to a network that does not confirm (Zenoh).",
+            "Queued messages that were sent to a network that does not confirm (Zenoh).",
             labels=_ROUTE,
         )
         size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that the queued messages take.", labels=_ROUTE)
         age = GaugeMetricFamily(
             "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
         )
-        retries = CounterMetricFamily("ustreamer_retries", "Refused sends that were tried again.", labels=_ROUTE)
+        retries = CounterMetricFamily("ustreamer_retries", "Refused sends that were repeated.", labels=_ROUTE)
         limited = CounterMetricFamily(
             "ustreamer_rate_limited",
             "Times that a route, or a source authority on it, had to wait for its rate.",
@@ -163,7 +162,7 @@ class RouterCollector:
         letters = CounterMetricFamily(
             "ustreamer_dead_letters", "Failures that became dead letters, reported or not.", labels=("route", "code")
         )
-        made: Counter[tuple[str, str]] = Counter()  # several ways may have a name: that of what no route takes, for one
+        made: Counter[tuple[str, str]] = Counter()  # several routes can have one name, such as ``none``
         for account in routes:
             made.update({(account.name, code.name): number for code, number in account.stats.dead_letters.items()})
         for labels, number in made.items():
@@ -171,7 +170,7 @@ class RouterCollector:
         yield letters
         suppressed = CounterMetricFamily(
             "ustreamer_reports_suppressed",
-            "Failures of messages that no route took, reported to nobody because there were too many.",
+            "Failures of messages without a route that were not reported because there were too many.",
             labels=("endpoint",),
         )
         for endpoint, number in router.reports_suppressed.items():
@@ -180,7 +179,7 @@ class RouterCollector:
 
     def _subscriptions(self, router: RouterAccount) -> Iterable[Metric]:
         yield GaugeMetricFamily(
-            "ustreamer_interest_topics", "Topics that somebody has subscribed to.", router.interest_topics
+            "ustreamer_interest_topics", "Topics with at least one interested authority.", router.interest_topics
         )
         yield GaugeMetricFamily(
             "ustreamer_refused_topics",
@@ -210,7 +209,7 @@ class RouterCollector:
                 "1 while what is handed to the journal gets onto the disk.",
                 int(journal.state is JournalState.OK),
             ),
-            ("ustreamer_journal_bytes", "What the journal holds: messages and dead letters.", journal.bytes),
+            ("ustreamer_journal_bytes", "Bytes of messages and dead letters in the journal.", journal.bytes),
             ("ustreamer_journal_max_bytes", "Bound of the journal.", journal.max_bytes),
             ("ustreamer_journal_wal_bytes", "Size of the journal's write-ahead log.", journal.wal_bytes),
             ("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s),
@@ -259,7 +258,7 @@ class RouterCollector:
             ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", compacted.torn),
             ("ustreamer_trace_bad_files", "Spool files that could not be compacted and were set aside.", compacted.bad),
             ("ustreamer_trace_deleted_files", "Files that were deleted because traces are bounded.", deleted.files),
-            ("ustreamer_trace_deleted_bytes", "What those files took.", deleted.bytes),
+            ("ustreamer_trace_deleted_bytes", "Size of those files.", deleted.bytes),
             ("ustreamer_trace_compaction_failures", "Compactions that failed and are repeated.", tracing.failures),
         ):
             yield CounterMetricFamily(name, text, value)
@@ -290,7 +289,9 @@ class RouterCollector:
             "ustreamer_malformed_packets", "Packets that were not uProtocol messages.", labels=(*labels, "reason")
         )
         unwanted = CounterMetricFamily(
-            "ustreamer_unwanted_packets", "Packets that nobody took, and nothing was wrong with.", labels=(*labels, "reason")
+            "ustreamer_unwanted_packets",
+            "Intact packets that the streamer does not want.",
+            labels=(*labels, "reason"),
         )
         backlog = GaugeMetricFamily(
             "ustreamer_backlog_messages",
@@ -301,7 +302,7 @@ class RouterCollector:
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
         problems = GaugeMetricFamily(
             "ustreamer_endpoint_problems",
-            "What keeps the endpoint from working, other than a lost link, such as refused subscriptions.",
+            "Problems of the endpoint other than a lost link, such as refused subscriptions.",
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
@@ -360,7 +361,7 @@ def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Hist
 
 
 class _Fixed(Collector):
-    """Families that are there already."""
+    """A collector of given families."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -380,7 +381,7 @@ class Exposition:
         self._scrape: asyncio.Task[bytes] | None = None
 
     async def scrape(self) -> bytes:
-        """All metrics in the Prometheus text format. Who asks while the text is being made gets the same one."""
+        """Return all metrics in the Prometheus text format. Concurrent callers share one text."""
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._render(), name="scrape")
             self._scrape.add_done_callback(self._scraped)
@@ -390,7 +391,7 @@ class Exposition:
         self._scrape = None
 
     async def families(self) -> Iterable[Metric]:
-        """All metrics, copied without holding up the event loop for long. To be read once, on any thread."""
+        """Return all metrics, copied in several iterations of the event loop. Iterate once, on any thread."""
         return self._all(await self._copied())
 
     async def _render(self) -> bytes:
@@ -399,13 +400,13 @@ class Exposition:
     async def _copied(self) -> list[RouteAccount]:
         accounts: list[RouteAccount] = []
         each = self._collector.snapshot()
-        while some := list(islice(each, _AT_ONCE)):
+        while some := list(islice(each, _ROUTES_PER_ITERATION)):
             accounts += some
             await asyncio.sleep(0)
         return accounts
 
     def text(self) -> bytes:
-        """The same at once, for whoever has no event loop to hold up."""
+        """Return all metrics in the Prometheus text format. Blocks: for callers that are not on a busy event loop."""
         return self._text_of(self._all(list(self._collector.snapshot())))
 
     def _all(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
@@ -418,11 +419,11 @@ class Exposition:
         return generate_latest(registry)
 
     def observe_lag(self, lag_s: float) -> None:
-        """A tick of the event loop was late by so many seconds."""
+        """Count a tick of the event loop that was late by ``lag_s`` seconds."""
         self._collector.lag.observe(lag_s)
 
     def use_tracing(self, tracing: "Tracing | None") -> None:
-        """The traces go somewhere else from now on, or nowhere."""
+        """Expose the numbers of this writer of traces from now on; None: there are no traces."""
         self._collector.tracing = tracing
 
     def use_push(self, push: "Push | None") -> None:
@@ -430,11 +431,11 @@ class Exposition:
         self._collector.push = push
 
     def count_reload(self, result: ReloadResult) -> None:
-        """The configuration file was reloaded, or refused."""
+        """Count a reload of the configuration file with its result."""
         self._collector.reloads[result] += 1
         self._collector.last_reload = result
 
     def config_used(self, fingerprint: str, now_s: float) -> None:
-        """A configuration with this fingerprint (hexadecimal) is in use from now on, in seconds since 1970."""
+        """Expose the fingerprint (hexadecimal) of the configuration in use since ``now_s`` (Unix seconds)."""
         self._collector.config_fingerprint = int(fingerprint, 16)
         self._collector.config_since_s = now_s

@@ -8,18 +8,18 @@ import yaml
 from aiohttp import web
 
 from streamer.admin.answers import API
-from streamer.admin.turns import in_turn
+from streamer.admin.request_queue import one_at_a_time
 
 
 class OpenApiPages:
-    """The description, read when somebody asks for it for the first time."""
+    """The description, which is read from its file at the first request."""
 
     def __init__(self) -> None:
         self._text = ""
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [web.get(f"{API}/openapi.json", in_turn(self._show))]
+        """Return the HTTP routes of these pages."""
+        return [web.get(f"{API}/openapi.json", one_at_a_time(self._show))]
 
     async def _show(self, request: web.Request) -> web.Response:
         self._text = self._text or await asyncio.to_thread(_read)

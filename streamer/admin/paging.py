@@ -1,7 +1,7 @@
 """Pages of a list, in the order of the names of its entries, while entries are added and removed.
 
-A cursor is the name of the last entry of an answer. A client that pages through the list sees each entry once that exists
-throughout.
+A cursor is the name of the last entry of an answer. A client that reads all pages sees each entry exactly once if the entry
+exists all the time.
 """
 
 import base64
@@ -13,13 +13,13 @@ from typing import Any, Generic, TypeVar
 from streamer.uprotocol.uri import UUri
 
 Key = tuple[Any, ...]
-"""The name of an entry: texts, addresses, and () for an address that it does not have."""
+"""The name of an entry: texts and UUris, with () for an absent UUri."""
 
 T = TypeVar("T")
 
 
 class _Kept(Generic[T]):
-    """An entry of the page. The highest is the first to go, as `heapq` needs it."""
+    """An entry of the page, ordered for `heapq` so that the highest name is removed first."""
 
     __slots__ = ("entry", "key")
 
@@ -42,7 +42,7 @@ class EntryPage(Generic[T]):
         self._kept: list[_Kept[T]] = []
 
     def offer(self, key: Key, entry: T) -> None:
-        """One entry, in any order."""
+        """Count an entry, and keep it if it belongs to the page. Entries may come in any order."""
         self.total += 1
         if self._after is not None and key <= self._after:
             return
@@ -53,22 +53,22 @@ class EntryPage(Generic[T]):
             heapq.heappushpop(self._kept, _Kept(key, entry))
 
     def entries(self) -> list[T]:
-        """The entries of the page, in order."""
+        """Return the entries of the page in the order of their names."""
         return [kept.entry for kept in sorted(self._kept, reverse=True)]
 
     @property
     def next(self) -> str | None:
-        """The cursor for the next page; None: there is none."""
+        """Return the cursor for the next page; None: this page is the last."""
         return cursor_of(self._kept[0].key) if self._has_more else None
 
 
 def cursor_of(key: Key) -> str:
-    """A name as a text that can stand in a query."""
+    """Encode a name as a text for a URL's query."""
     return base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def cursors(*shape: type) -> Callable[[str], Key]:
-    """Reads cursors for names of this shape: `str`, or `UUri`, which may be (). Raises ValueError."""
+    """Return a function that decodes cursors of names with parts of these types. It raises ValueError."""
 
     def read(cursor: str) -> Key:
         try:
@@ -77,7 +77,7 @@ def cursors(*shape: type) -> Callable[[str], Key]:
                 raise TypeError
             return tuple(_part(part, kind) for part, kind in zip(parts, shape, strict=True))
         except (ValueError, TypeError, RecursionError) as exc:
-            raise ValueError("expected what `next` of the answer before was") from exc
+            raise ValueError("expected the value of `next` in the previous answer") from exc
 
     return read
 

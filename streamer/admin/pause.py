@@ -24,7 +24,7 @@ class PausePages:
         self._service = service
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [
             web.get(f"{API}/paused", self._list),
             web.post(f"{API}/pause", self._pause),
@@ -60,7 +60,7 @@ def _as_json(paused: PausedRule) -> dict[str, Any]:
 
 
 async def _rule(request: web.Request) -> PauseRule:
-    """The rule in a request's body. Raises an HTTP error if there is none."""
+    """Return the rule in a request's body. Raises an HTTP error if there is none."""
     body = await body_of(request, ("topic", "sink"))
     if not isinstance(body.get("topic"), str):
         raise bad("body: topic: expected a text such as //veh1/A8000/2/8A50")

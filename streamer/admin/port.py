@@ -33,14 +33,14 @@ logger = logging.getLogger("ustreamer.admin")
 
 @dataclass(frozen=True, slots=True)
 class PortFiles:
-    """What the port needs of the files that a configuration names. ``certificate``: None: no TLS."""
+    """What the port needs from the files that a configuration names. ``certificate`` None: no TLS."""
 
     certificate: PortCertificate | None
     control: ControlConfig
 
 
 class AdminPort:
-    """The port, if the configuration has one. The constructor raises `TlsError` for files that cannot be used."""
+    """The HTTP port, if the configuration has one. The constructor raises `TlsError` for files that cannot be used."""
 
     def __init__(self, running: RunningStreamer, exposition: Exposition) -> None:
         config = running.config
@@ -66,11 +66,11 @@ class AdminPort:
                 raise OSError(exc.errno, f"metrics.listen: {exc.strerror or exc}") from exc
 
     def tick(self, now_s: float) -> None:
-        """The clock's work, at ``now_s`` on the monotonic clock."""
+        """Do the due periodic work of the pages; ``now_s`` is monotonic."""
         self._live.tick(now_s)
 
     def prepare(self, config: Config) -> tuple[PortFiles, list[str]]:
-        """Read what another configuration needs, for `use`; and what is wrong with it. It may hang: on a thread."""
+        """Read the files of another configuration for `use`. Return them and their problems. May hang: use a thread."""
         tls = None if config.metrics is None else config.metrics.tls
         try:
             return PortFiles(None if tls is None else PortCertificate(tls), _control(config)), []
@@ -78,12 +78,12 @@ class AdminPort:
             return PortFiles(None, config.control), [str(exc)]
 
     def use(self, config: Config, files: PortFiles) -> None:
-        """Others may ask from now on, with or without TLS. The port stays the same."""
+        """Apply other access rules and TLS files from now on. Address and port stay the same."""
         if self._server is not None and config.metrics is not None:
             self._server.use(config.metrics, files.control, files.certificate)
 
     async def provide_token(self, config: Config) -> None:
-        """Make the file with the token beside the journal if it is to be there and is not. The folder has to be there."""
+        """Create the file with the token beside the journal if it is needed and missing. The folder has to exist."""
         if self._server is not None:
             try:
                 self._server.permit(await self._files.run(lambda: _control(config)))
@@ -91,7 +91,7 @@ class AdminPort:
                 logger.error("http_token_not_made reason=%s", exc.strerror)
 
     def close(self) -> None:
-        """End every stream: nothing happens any more."""
+        """End every stream: no events follow."""
         self._live.close()
 
     async def stop(self) -> None:
@@ -105,7 +105,7 @@ def _has_console(config: Config) -> bool:
 
 
 def pages(running: RunningStreamer) -> list[web.RouteDef]:
-    """The routes of all pages that answer at once."""
+    """Return the HTTP routes of all pages except the streams."""
     kinds = (
         StatusPages(running),
         FlowPages(running),
@@ -120,14 +120,14 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
 
 
 def _control(config: Config) -> ControlConfig:
-    """The section `control` with the token that counts: a file that was made, if it is one that only we can have made."""
+    """Return the section `control` with the token file in use: the configured one, or a safe file that the streamer made."""
     path = made_token_file(config)
     if path is not None:
         try:
             if make_token(path):
                 logger.info("http_token_made file=%s", path)
         except OSError as exc:
-            consequence = "nobody can change anything over HTTP, but for whoever has a certificate"
+            consequence = "only clients with a certificate can change anything over HTTP"
             logger.error("http_token_not_made file=%s reason=%s consequence=%s", path, exc.strerror or exc, consequence)
             return config.control
     return with_token_file(config)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Pushing:
-    """At most one push at a time. Spans that wait survive a reload that leaves their sampling as it is."""
+    """At most one push at a time. Waiting spans survive a reload that does not change their sampling."""
 
     def __init__(self, options: OtelConfig | None, authority: str, wall_ms: Callable[[], int]) -> None:
         self._options = options
@@ -28,20 +28,20 @@ class Pushing:
         self._push: Push | None = None
 
     def tracer(self, tracing: "Tracing | None") -> Tracer | None:
-        """The tracer for the router: the routing traces, the spans, or both."""
+        """Return the tracer for the router: the routing traces, the spans, or both."""
         recorder = None if tracing is None else tracing.recorder
         if recorder is None or self._spans is None:
             return recorder or self._spans
         return TracerPair(recorder, self._spans)
 
     def start(self, exposition: Exposition) -> None:
-        """Begin, if the configuration says so. Raises `OtelError`."""
+        """Start the push if the configuration has one. Raises `OtelError`."""
         self._exposition = exposition
         if self._options is not None:
             self._begin(self._new_push(self._options))
 
     async def prepare(self, options: OtelConfig | None) -> list[str]:
-        """Load what `use` needs for these options; returns what is wrong with it."""
+        """Load the modules that `use` needs for these options. Returns the problems."""
         try:
             if options is not None:
                 await asyncio.to_thread(_push)
@@ -50,7 +50,7 @@ class Pushing:
         return []
 
     async def use(self, options: OtelConfig | None) -> bool:
-        """Push as these options say from now on. Returns whether `tracer` has to be asked again."""
+        """Push by these options from now on. Returns whether the caller has to set the router's `tracer` again."""
         before, self._options = self._options, options
         if options == before or self._exposition is None:
             return False
@@ -66,7 +66,7 @@ class Pushing:
         return spans is not self._spans
 
     async def stop(self) -> None:
-        """Send what there is, and end."""
+        """Send what waits, and end the push."""
         push, self._push = self._push, None
         if push is not None:
             await asyncio.to_thread(push.stop)
@@ -88,7 +88,7 @@ class Pushing:
 
 
 def _push() -> "type[Push]":
-    """Load the SDK, which takes time and memory: only for who asks for it. Raises `OtelError`."""
+    """Load the SDK, only if the configuration needs it: it takes time and memory. Raises `OtelError`."""
     try:
         from streamer.admin.otel.push import Push  # noqa: PLC0415  # see above
     except ImportError as exc:

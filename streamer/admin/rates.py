@@ -1,6 +1,6 @@
 """Rates of routes and endpoints: how much their counters have grown since they were last read.
 
-Reading an idle route costs a look at a few integers.
+Reading an idle route costs a comparison of a few integers.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Outcome
 
 _LANES = 2000
-"""Flows that are looked at for the oldest message, in one reading of all routes. It is not told of the routes beyond."""
+"""The most flows whose oldest message is determined in one reading. Routes beyond that are reported without it."""
 
 
-_DELIVERED, _EXPIRED = Outcome.DELIVERED, Outcome.EXPIRED  # to look them up in their class takes longer than all else
+_DELIVERED, _EXPIRED = Outcome.DELIVERED, Outcome.EXPIRED  # attribute look-ups would take longer than the rest
 _REJECTED, _DEAD_LETTERED = Outcome.REJECTED, Outcome.DEAD_LETTERED
 
 
-ROUTES_AT_ONCE = 100
-"""Between two turns of the event loop."""
+ROUTES_PER_ITERATION = 100
+"""The most routes that are read in one iteration of the event loop."""
 
 
 class Counters(NamedTuple):
@@ -34,8 +34,8 @@ class Counters(NamedTuple):
     queue: RouteQueue | None
 
 
-class Read(NamedTuple):
-    """What was read of a route."""
+class RouteReading(NamedTuple):
+    """The last counters of a route, and what is derived from them."""
 
     accepted: int
     delivered: int
@@ -43,8 +43,8 @@ class Read(NamedTuple):
     queued: int
 
 
-def books(router: Router) -> Iterator[Counters]:
-    """The counters of every active route, of the failure notices, and of messages that no route took (``none/ENDPOINT``)."""
+def route_counters(router: Router) -> Iterator[Counters]:
+    """Yield the counters of every active route, of failure notices, and of messages without a route (``none/ENDPOINT``)."""
     for queue in router.queues():
         if queue.stats.accepted:
             yield Counters(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)
@@ -54,7 +54,7 @@ def books(router: Router) -> Iterator[Counters]:
 
 
 def outcomes(stats: RouteStats) -> tuple[int, int]:
-    """How many messages of a route were delivered, and how many have failed."""
+    """Return the numbers of delivered and of failed messages of a route."""
     delivered = failed = 0
     for (outcome, _), count in stats.outcomes.items():  # few, and faster than to hash their names
         if outcome is _DELIVERED:
@@ -64,26 +64,26 @@ def outcomes(stats: RouteStats) -> tuple[int, int]:
     return delivered, failed
 
 
-_NOTHING = Read(0, 0, 0, 0)
+_NOTHING = RouteReading(0, 0, 0, 0)
 
 
 class Rates:
-    """Reads the counters, and says what has changed since it read them before. The first time it says nothing of rates."""
+    """Reads the counters, and reports the changes since the reading before. The first reading has no rates."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._routes: dict[str, Read] = {}
+        self._routes: dict[str, RouteReading] = {}
         self._received: dict[str, int] = {}
         self._read_s: float | None = None
 
     def forget(self) -> None:
-        """Begin anew: nobody has read for a while."""
+        """Forget the earlier counters: the next reading is the first again."""
         self._routes.clear()
         self._received.clear()
         self._read_s = None
 
     async def read(self, now_s: float) -> dict[str, Any]:
-        """Routes that have changed or hold something, every endpoint, the number of dead letters since the start."""
+        """Return changed and non-empty routes, every endpoint, and the number of dead letters since the start."""
         span_s = 0.0 if self._read_s is None else now_s - self._read_s
         self._read_s = now_s
         return {
@@ -96,14 +96,14 @@ class Rates:
         found: dict[str, Any] = {}
         lanes = _LANES
         before, self._routes = self._routes, {}
-        for number, (name, stats, queued, queue) in enumerate(books(self._router), 1):
-            if not number % ROUTES_AT_ONCE:
+        for number, (name, stats, queued, queue) in enumerate(route_counters(self._router), 1):
+            if not number % ROUTES_PER_ITERATION:
                 await asyncio.sleep(0)
             last = before.get(name)
             if last is not None and not queued and not last.queued and stats.accepted == last.accepted:
-                self._routes[name] = last  # nothing has come, so nothing has gone
+                self._routes[name] = last  # nothing was accepted, so nothing was settled
                 continue
-            read = self._routes[name] = Read(stats.accepted, *outcomes(stats), queued)
+            read = self._routes[name] = RouteReading(stats.accepted, *outcomes(stats), queued)
             if is_first and not queued:
                 continue
             oldest_s = None

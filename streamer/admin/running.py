@@ -26,11 +26,11 @@ class RunningStreamer(Protocol):
 
     @property
     def started_ms(self) -> int:
-        """When it began to run, in Unix milliseconds."""
+        """Return the time of the start in Unix milliseconds."""
 
     @property
     def started_s(self) -> float:
-        """The same in seconds of the monotonic clock."""
+        """Return the time of the start in seconds of the monotonic clock."""
 
     async def reload(self, who: str, where: str) -> list[str]:
-        """Use the file as it is now; what is wrong with it, which means that nothing has changed."""
+        """Load and use the configuration file. Returns its problems: with any, the earlier configuration stays in use."""

@@ -7,12 +7,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from streamer.admin.access import PROVEN, access, is_proven
+from streamer.admin.access import AUTHENTICATED, access, is_authenticated
 from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.certificate import PortCertificate
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
-from streamer.admin.turns import is_gone
+from streamer.admin.request_queue import is_gone
 from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.delivery.router import Router
@@ -21,17 +21,17 @@ from streamer.journal.journal import JournalState
 from streamer.transports.base import LinkState
 
 BODY_BYTES = 65_536
-"""The most that a request may bring."""
+"""The most bytes of a request's body."""
 
 _TOKEN_S = 5.0
-"""How long a request waits for its token to be compared, if the file system of the token hangs."""
+"""How long a request waits for the check of its token if the token's file system hangs."""
 
 _PAGES_END_S = 2.0
-"""How long a stop waits for pages that are at work."""
+"""How long a stop waits for requests that are being handled."""
 
 
 def _without_what_was_sent(record: logging.LogRecord) -> bool:
-    """A request that is not HTTP is quoted by what cannot read it, and may contain the token."""
+    """Remove the quoted request from a parser's log record: it may contain the token."""
     if record.exc_info and isinstance(exc := record.exc_info[1], HttpProcessingError | web.RequestPayloadError):
         where = record.args[0] if isinstance(record.args, tuple) and record.args else "unknown"
         record.msg, record.args = "http_not_understood where=%s problem=%s", (where, type(exc).__name__)
@@ -56,7 +56,7 @@ class AdminServer:
         pages: Iterable[web.RouteDef] = (),
         tls: PortCertificate | None = None,
     ) -> None:
-        """``control``: who may change something; its token file may be one that the streamer has made."""
+        """``control`` decides who may change something; its token file may be one that the streamer has made."""
         self._pages = list(pages)
         self._options = options
         self._control = control or ControlConfig()
@@ -68,7 +68,7 @@ class AdminServer:
         self._listener: AdminListener | None = None
 
     def own_pages(self) -> list[web.RouteDef]:
-        """The routes that have no version: other programs look there, whatever is behind them."""
+        """Return the HTTP routes without a version in their path, which other programs expect there."""
         return [
             web.get("/metrics", self._metrics),
             web.get("/healthz", self._healthz),
@@ -76,13 +76,13 @@ class AdminServer:
         ]
 
     def use(self, options: MetricsConfig, control: ControlConfig, tls: PortCertificate | None = None) -> None:
-        """Others may ask from now on, with or without TLS. The port stays the same."""
+        """Apply other access rules and TLS files from now on. Address and port stay the same."""
         self._options, self._control, self._tls = options, control, tls
         if self._listener is not None:
             self._listener.tls = tls
 
     def permit(self, control: ControlConfig) -> None:
-        """Others may change something from now on."""
+        """Apply another section `control` from now on."""
         self._control = control
 
     async def start(self) -> None:
@@ -91,14 +91,14 @@ class AdminServer:
         app = web.Application(middlewares=[_close_connection, errors_in_json, checks], client_max_size=BODY_BYTES)
         app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong
-        app[PROVEN] = lambda request: is_proven(request, self._options, self._control, self._files)
+        app[AUTHENTICATED] = lambda request: is_authenticated(request, self._options, self._control, self._files)
         app.on_response_prepare.append(_set_headers)
         self._runner = web.AppRunner(
             app,
             access_log=None,
             logger=_http_logger,
             shutdown_timeout=_PAGES_END_S,
-            auto_decompress=False,  # else a body is decompressed on the loop as it comes, also one that nobody reads
+            auto_decompress=False,  # otherwise, aiohttp decompresses on the loop even bodies that no page reads
         )
         await self._runner.setup()
         factory = self._runner.server
@@ -149,13 +149,13 @@ async def _close_connection(request: web.Request, handler: Handler) -> web.Strea
 
 
 async def _set_headers(request: web.Request, answer: web.StreamResponse) -> None:
-    """Nothing is kept, and nothing is taken for something else."""
+    """Add the headers that forbid caching and guessing the content type."""
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     answer.headers.setdefault("Cache-Control", "no-store")
 
 
 def unready(router: Router) -> list[str]:
-    """Why the streamer is not ready; empty if it is ready. A Zenoh peer that has no other peer yet is ready."""
+    """Return why the streamer is not ready; empty if it is. A Zenoh peer without another peer is ready."""
     reasons = ["draining"] if router.is_draining else []
     for account in router.endpoint_accounts():
         endpoint = f"endpoint {account.name} ({account.transport})"

@@ -1,6 +1,6 @@
 """The pages with the state of the streamer, its endpoints, its routes and its queues.
 
-Counters are copied, some routes in each turn of the event loop, as for the metrics.
+Counters are copied, some routes in each iteration of the event loop, as for the metrics.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from aiohttp import web
 
 from streamer import __version__
 from streamer.admin.answers import API
+from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.server import unready
-from streamer.admin.turns import in_turn
 from streamer.config.shown import fingerprint
 from streamer.delivery.lane import CLASSES, HOLDS, Lane
 from streamer.delivery.queue import RouteQueue
@@ -27,24 +27,24 @@ from streamer.journal.sqlite import CorruptFileError
 from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.message import UPriority
 
-ROUTES_AT_ONCE = 50
-LANES_AT_ONCE = 500
-"""What is looked at in one turn of the event loop."""
+ROUTES_PER_ITERATION = 50
+LANES_PER_ITERATION = 500
+"""The most lanes that are read in one iteration of the event loop."""
 
 
 class StatusPages:
-    """How a `RunningStreamer` streamer is."""
+    """The state of a `RunningStreamer`."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [
-            web.get(API, in_turn(self._self)),
+            web.get(API, one_at_a_time(self._self)),
             web.get(f"{API}/endpoints", self._endpoints),
-            web.get(f"{API}/routes", in_turn(self._routes)),
-            web.get(f"{API}/queues", in_turn(self._queues)),
+            web.get(f"{API}/routes", one_at_a_time(self._routes)),
+            web.get(f"{API}/queues", one_at_a_time(self._queues)),
         ]
 
     async def _self(self, request: web.Request) -> web.Response:
@@ -104,7 +104,7 @@ class StatusPages:
     async def _routes(self, request: web.Request) -> web.Response:
         found = []
         accounts = self._running.router.accounts()
-        while some := list(islice(accounts, ROUTES_AT_ONCE)):
+        while some := list(islice(accounts, ROUTES_PER_ITERATION)):
             found += [_route(account) for account in some]
             await asyncio.sleep(0)
         return web.json_response({"routes": found})
@@ -120,23 +120,23 @@ class StatusPages:
 
 
 async def lanes_of(queue: RouteQueue) -> AsyncIterator[Lane]:
-    """The lanes that a queue has now and still has when it is their turn, some in each turn of the event loop."""
+    """Yield the present lanes of a queue, some in each iteration of the event loop; those removed meanwhile are left out."""
     for number, lane in enumerate(list(queue.lanes.values()), 1):
         if not lane.retired:
             yield lane
-        if not number % LANES_AT_ONCE:
+        if not number % LANES_PER_ITERATION:
             await asyncio.sleep(0)
 
 
 class Counted:
-    """What waits in lanes: messages by priority class, and lanes by the reason why they are held."""
+    """Counts the waiting messages by priority class, and the lanes by the reason why they are held."""
 
     def __init__(self) -> None:
         self.by_class = [0] * CLASSES
         self.held = dict.fromkeys(HOLDS, 0)
 
     def add(self, lane: Lane) -> None:
-        if lane.live:
+        if lane.queued_messages:
             for level, number in enumerate(lane.by_class):
                 self.by_class[level] += number
         if lane.hold and lane.waiting_messages:
@@ -145,7 +145,7 @@ class Counted:
 
 
 def _letters(journal: Path) -> int | None:
-    """How many dead letters there are; None if the file cannot be read now."""
+    """Return the number of dead letters; None if the file cannot be read now."""
     try:
         with open_letters(journal) as file:
             return file.count(LetterFilter())[0]
@@ -208,7 +208,7 @@ def _latency(histogram: Histogram) -> dict[str, Any]:
 
 
 def quantile(histogram: Histogram, part: float) -> float | None:
-    """The bound below which this part of what was observed lies, or the highest bound; None: nothing was observed."""
+    """Return the bucket bound below which this part of the observations lies, or the highest bound; None: there are none."""
     wanted = part * sum(histogram.counts)
     if not wanted:
         return None

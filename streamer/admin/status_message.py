@@ -14,23 +14,23 @@ ROUTES = 20
 ENDPOINTS = 50
 REASONS = 10
 TEXT = 200
-"""Characters of a name or a reason."""
+"""The most characters of a name or a reason."""
 
 
-class LookedAt(Protocol):
-    """A streamer."""
+class StatusSource(Protocol):
+    """A streamer whose status is reported."""
 
     router: Router
 
     @property
     def config(self) -> Config:
-        """What is in use."""
+        """Return the configuration in use."""
 
 
 class StatusView:
-    """Looks at a streamer, whose router there is already."""
+    """Reads the status of a streamer, which must have its router already."""
 
-    def __init__(self, running: LookedAt) -> None:
+    def __init__(self, running: StatusSource) -> None:
         self._running = running
         self._router = running.router
         self._started_ms = self._router.clock.wall_ms()
@@ -38,11 +38,11 @@ class StatusView:
         self._fingerprint: tuple[Config, str] | None = None
 
     def health(self) -> list[str]:
-        """Why the streamer is not ready; empty if it is."""
+        """Return why the streamer is not ready; empty if it is."""
         return unready(self._router)
 
     def status(self) -> pb.Status:
-        """How the streamer is now."""
+        """Return the present status."""
         router, reasons = self._router, unready(self._router)
         accounts = list(router.accounts())
         waiting = [account for account in accounts if account.queued]

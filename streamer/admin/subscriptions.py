@@ -1,4 +1,4 @@
-"""The page for subscriptions: those of the uSubscription service here, or the known ones of the service that is followed."""
+"""The page for subscriptions: of the streamer's own uSubscription service, or the known ones of a followed service."""
 
 import asyncio
 from typing import Any
@@ -7,30 +7,30 @@ from aiohttp import web
 
 from streamer.admin.answers import API, RequestQuery, pattern
 from streamer.admin.paging import EntryPage, cursors
+from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
-from streamer.admin.turns import in_turn
 from streamer.journal.moments import as_moment
-from streamer.services.usubscription.entries import ToldSubscription
+from streamer.services.usubscription.entries import ListedSubscription
 from streamer.uprotocol.uri import UUri
 
-_AT_ONCE = 1000
-"""Subscriptions that are looked at in one turn of the event loop."""
+_ENTRIES_PER_ITERATION = 1000
+"""The most subscriptions that are read in one iteration of the event loop."""
 
 
 class SubscriptionPages:
-    """What somebody wants of a `RunningStreamer`."""
+    """The subscriptions that a `RunningStreamer` knows."""
 
     def __init__(self, running: RunningStreamer) -> None:
         self._running = running
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [web.get(f"{API}/subscriptions", in_turn(self._list))]
+        """Return the HTTP routes of these pages."""
+        return [web.get(f"{API}/subscriptions", one_at_a_time(self._list))]
 
     async def _list(self, request: web.Request) -> web.Response:
         query = RequestQuery(request, ("topic", "subscriber", "limit", "after"))
         topic, subscriber = query.read("topic", pattern), query.read("subscriber", pattern)
-        page = EntryPage[ToldSubscription](query.limit(), query.read("after", cursors(UUri, UUri)))
+        page = EntryPage[ListedSubscription](query.limit(), query.read("after", cursors(UUri, UUri)))
         service = self._running.service_host.subscriptions
         if service is not None:
             for number, entry in enumerate(service.listed(), 1):
@@ -38,7 +38,7 @@ class SubscriptionPages:
                     subscriber is None or subscriber.matches(entry.subscriber)
                 ):
                     page.offer((entry.topic, entry.subscriber), entry)
-                if not number % _AT_ONCE:
+                if not number % _ENTRIES_PER_ITERATION:
                     await asyncio.sleep(0)
         return web.json_response(
             {
@@ -51,14 +51,14 @@ class SubscriptionPages:
         )
 
     def _service(self) -> str:
-        """Where the service is."""
+        """Return the address of the uSubscription service."""
         options = self._running.config.usubscription
         if options is None:
             return "none"
         return "here" if options.external is None else "external"
 
 
-def _as_json(entry: ToldSubscription) -> dict[str, Any]:
+def _as_json(entry: ListedSubscription) -> dict[str, Any]:
     return {
         "topic": str(entry.topic),
         "subscriber": str(entry.subscriber),

@@ -1,7 +1,7 @@
 """The page `GET /api/v1/tap`: a live stream of messages with their outcomes and the beginning of their payload.
 
 Only programs on this machine may read it, with the token or a certificate, whatever the configuration allows others. The
-audit log has who reads it, and with which filters. `streamer.delivery.tap` decides what is shown and what is left out.
+audit log has each reader with its filters. `streamer.delivery.tap` decides which messages are shown and which are left out.
 """
 
 import json
@@ -24,59 +24,59 @@ MAX_RATE = 1000
 PAYLOADS = ("none", "length", "hex", "json", "text")
 TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
-_TURNS_PER_S = 10
+_WRITES_PER_S = 10
 _NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 _LONGEST_NAME = 256
 _JSON_LEVELS = 100
-"""Deeper JSON is shown as text: what encodes and reads it again may not go as deep as what has read it here."""
+"""Deeper JSON is shown as text: other parsers may support fewer levels."""
 
 
-class Wish(NamedTuple):
-    """What a reader wants to see. ``rate``: messages per second at most."""
+class TapRequest(NamedTuple):
+    """The parameters of a reader's request. ``rate``: the most messages per second."""
 
     filter: TapFilter
     payload: str
     rate: int
-    asked: dict[str, str]
+    given: dict[str, str]
 
     @classmethod
-    def of(cls, query: dict[str, str]) -> "Wish":
-        """Read the parameters of a request. Raises ValueError: one of them cannot be understood."""
+    def of(cls, query: dict[str, str]) -> "TapRequest":
+        """Read the parameters of a request. Raises ValueError if one is invalid."""
         if unknown := [name for name in query if name not in _NAMES]:
             raise ValueError(f"{unknown[0]!r}: expected {', '.join(_NAMES)}")
-        asked = {name: value for name, value in query.items() if value}
+        given = {name: value for name, value in query.items() if value}
         wanted = TapFilter(
-            asked.get("route"),
-            asked.get("endpoint"),
-            _pattern("source", asked),
-            _pattern("sink", asked),
-            _types(asked),
-            _several("outcome", asked, OUTCOMES),
+            given.get("route"),
+            given.get("endpoint"),
+            _pattern("source", given),
+            _pattern("sink", given),
+            _types(given),
+            _several("outcome", given, OUTCOMES),
         )
-        payload = asked.get("payload", "length")
+        payload = given.get("payload", "length")
         if payload not in PAYLOADS:
             raise ValueError(f"payload: {payload!r}: expected {', '.join(PAYLOADS)}")
-        rate = asked.get("rate", "100")
+        rate = given.get("rate", "100")
         if not (rate.isascii() and rate.isdecimal() and len(rate) < 6 and 0 < int(rate) <= MAX_RATE):
             raise ValueError(f"rate: expected 1 to {MAX_RATE} messages per second")
-        return cls(wanted, payload, int(rate), asked)
+        return cls(wanted, payload, int(rate), given)
 
 
 class TapStream:
-    """What one reader sees."""
+    """The source of one reader's stream."""
 
-    def __init__(self, wish: Wish, router: Router) -> None:
-        most = max(1, wish.rate // _TURNS_PER_S)
-        self.pace_s = most / wish.rate
-        self.tap = Tap(wish.filter, most, wish.payload not in ("none", "length"))
+    def __init__(self, tap_request: TapRequest, router: Router) -> None:
+        most = max(1, tap_request.rate // _WRITES_PER_S)
+        self.pace_s = most / tap_request.rate
+        self.tap = Tap(tap_request.filter, most, tap_request.payload not in ("none", "length"))
         self.shown = self.left_out = 0
-        self._payload = wish.payload
+        self._payload = tap_request.payload
         self._clock = router.clock
         self._since_ms = self._clock.wall_ms()
         self._due_s = self._clock.monotonic_s() + 1.0
 
     def take(self) -> bytes:
-        """The messages since the last time, and once a second how many were left out."""
+        """Return the messages since the last call, and once a second how many were left out."""
         kept = self.tap.take()
         self.shown += len(kept)
         events = [event("message", as_json(tapped, self._payload)) for tapped in kept]
@@ -93,7 +93,7 @@ class TapStream:
 
 
 class TapPages:
-    """Lets readers see what the router settles."""
+    """Streams the messages that the router settles."""
 
     def __init__(self, router: Router, streams: Streams) -> None:
         self._router = router
@@ -101,20 +101,20 @@ class TapPages:
         self._open: list[TapStream] = []
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the HTTP routes of these pages."""
         return [web.get("/api/v1/tap", self._stream, allow_head=False)]
 
     @shows_payloads
     @for_this_machine
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         try:
-            wish = Wish.of(dict(request.query))
+            tap_request = TapRequest.of(dict(request.query))
         except ValueError as exc:
             raise refused(str(exc), web.HTTPBadRequest) from exc
         await self._streams.check(request)
-        stream = TapStream(wish, self._router)
+        stream = TapStream(tap_request, self._router)
         who: dict[str, Any] = caller_of(request)._asdict()
-        audit("tap_began", **who, filters=_shown(wish))
+        audit("tap_began", **who, filters=_shown(tap_request))
         self._open.append(stream)
         self._use()
         try:
@@ -123,7 +123,7 @@ class TapPages:
             self._open.remove(stream)
             self._use()
             left_out = stream.left_out + stream.tap.left_out
-            audit("tap_ended", **who, filters=_shown(wish), messages=stream.shown, left_out=left_out)
+            audit("tap_ended", **who, filters=_shown(tap_request), messages=stream.shown, left_out=left_out)
 
     def _use(self) -> None:
         taps = [stream.tap for stream in self._open]
@@ -131,7 +131,7 @@ class TapPages:
 
 
 def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
-    """One message, with its payload in one of the forms of `PAYLOADS`."""
+    """Return a message as JSON, with its payload in one of the forms of `PAYLOADS`."""
     attributes = tapped.attributes
     shown: dict[str, Any] = {
         "t": moment(tapped.when_ms),
@@ -161,7 +161,7 @@ def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
 
 
 def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any]:
-    """The payload as JSON if that is asked for and it is that, else as text if it is asked for or is text, else as hex."""
+    """Return the payload as JSON or text if ``form`` requests that and the payload is such; otherwise in hexadecimal."""
     if form == "json" and not is_cut:
         try:
             found = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite)
@@ -191,7 +191,7 @@ def _finite(text: str) -> float:
 
 
 def _is_within(value: Any, levels: int) -> bool:
-    """Whether lists and objects in each other are no more than so many levels."""
+    """Return whether lists and objects are nested at most this many levels deep."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -199,11 +199,11 @@ def _is_within(value: Any, levels: int) -> bool:
     return levels > 0 and all(_is_within(each, levels - 1) for each in value)
 
 
-def _pattern(name: str, asked: dict[str, str]) -> UUri | None:
-    if name not in asked:
+def _pattern(name: str, given: dict[str, str]) -> UUri | None:
+    if name not in given:
         return None
     try:
-        pattern = UUri.parse(asked[name])
+        pattern = UUri.parse(given[name])
     except UriError as exc:
         raise ValueError(f"{name}: {exc}") from exc
     if not pattern.authority:
@@ -211,20 +211,20 @@ def _pattern(name: str, asked: dict[str, str]) -> UUri | None:
     return pattern
 
 
-def _several(name: str, asked: dict[str, str], known: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The values between commas."""
-    if name not in asked:
+def _several(name: str, given: dict[str, str], known: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the comma-separated values of a parameter; None: it is absent. Raises ValueError."""
+    if name not in given:
         return None
-    found = tuple(asked[name].split(","))
+    found = tuple(given[name].split(","))
     if unknown := [each for each in found if each not in known]:
         raise ValueError(f"{name}: {unknown[0]!r}: expected {', '.join(known)}")
     return found
 
 
-def _types(asked: dict[str, str]) -> tuple[UMessageType, ...] | None:
-    found = _several("type", asked, tuple(TYPES))
+def _types(given: dict[str, str]) -> tuple[UMessageType, ...] | None:
+    found = _several("type", given, tuple(TYPES))
     return None if found is None else tuple(TYPES[each] for each in found)
 
 
-def _shown(wish: Wish) -> str:
-    return " ".join(f"{name}={value[:_LONGEST_NAME]}" for name, value in wish.asked.items()) or "none"
+def _shown(tap_request: TapRequest) -> str:
+    return " ".join(f"{name}={value[:_LONGEST_NAME]}" for name, value in tap_request.given.items()) or "none"

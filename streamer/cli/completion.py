@@ -8,7 +8,7 @@ from streamer.cli.text import complain
 
 SHELLS = ("bash", "zsh", "fish")
 _FILES = {"FILE": "FILE", "DIR": "DIRECTORY"}
-"""By what stands for an option's value: the kind of completion."""
+"""The metavar of an option → the kind of completion."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", pars
 
 def _completion(arguments: argparse.Namespace) -> int:
     try:
-        import shtab  # noqa: PLC0415  # it comes with an extra
+        import shtab  # noqa: PLC0415  # installed with an extra
     except ModuleNotFoundError:
         return complain("completion needs shtab; install with: pip install 'ustreamer[completion]'", 1)
     for action in _actions(arguments.whole):
@@ -33,7 +33,7 @@ def _completion(arguments: argparse.Namespace) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The options and arguments of all commands."""
+    """Yield the options and arguments of all commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

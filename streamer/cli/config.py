@@ -9,7 +9,7 @@ from streamer.cli.running import DaemonRefusedError, add_options, answered, ask,
 from streamer.cli.text import EX_CONFIG, complain, lines_out
 from streamer.config.shown import cohort, fingerprint, shown
 
-_RELOAD_S = 60.0  # beside what it waits for deliveries
+_RELOAD_S = 60.0  # besides the wait for deliveries
 _DRAIN_S = 1800.0  # of a daemon elsewhere, whose configuration is not known
 
 
@@ -37,7 +37,7 @@ def _config(arguments: argparse.Namespace) -> int:
 
 
 def _in_use(answer: Any) -> tuple[dict[str, Any], str, str]:
-    """The configuration that the daemon uses, its fingerprint and its cohort."""
+    """Return the configuration that the daemon uses, its fingerprint and its cohort."""
     if not isinstance(answer["config"], dict):
         raise TypeError
     return answer["config"], str(answer["fingerprint"]), str(answer["cohort"])
@@ -45,7 +45,7 @@ def _in_use(answer: Any) -> tuple[dict[str, Any], str, str]:
 
 def _reload(arguments: argparse.Namespace) -> int:
     config = loaded(arguments)
-    # Endpoints that change are drained, then those that go.
+    # Changed endpoints are drained, then removed ones.
     within_s = _RELOAD_S + 2 * (_DRAIN_S if config is None else config.shutdown.drain_s)
     try:
         digits = ask(daemon_of(arguments, config), "/reload", lambda answer: str(answer["fingerprint"]), {}, within_s)

@@ -1,4 +1,4 @@
-"""``streamer dead-letters list | show | redrive | purge``: asks the running daemon, or works on the file if there is none.
+"""``streamer dead-letters list | show | redrive | purge``: uses the running daemon, or the journal's file without one.
 
 Nothing here prints an access token.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from uuid import UUID
 
-from streamer.cli.letters import Facts, Letters, Wanted, letters_of, letters_of_daemon
+from streamer.cli.letters import LetterFields, Letters, Wanted, letters_of, letters_of_daemon
 from streamer.cli.running import add_options, answered, daemon_of, loaded
 from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, reason_of, uri
 from streamer.config.checks import nearest
@@ -53,7 +53,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="30s",
         help="a new TTL, from now on; 0: no TTL. Default: the rest of their own TTL",
     )
-    _add_filters(redrive, "all of them; the same as no filter")
+    _add_filters(redrive, "all dead letters; the same as no filter")
     purge = action("purge", _purge, "Delete dead letters for good, without asking. Needs a filter or --all.")
     _add_filters(purge, "all of them")
 
@@ -61,7 +61,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
     group = parser.add_argument_group("filters", "Filters can be combined.")
     group.add_argument("--id", type=_id, metavar="ID", help="the message's id")
-    group.add_argument("--route", metavar="NAME", help="the route that they were on")
+    group.add_argument("--route", metavar="NAME", help="the route of the messages")
     group.add_argument("--reason", type=_code, metavar="UCODE", help="the code of the failure, such as DEADLINE_EXCEEDED")
     group.add_argument("--source", type=uri, metavar="PATTERN", help="the source, such as //veh1/FFFFFFFF/FF/FFFF")
     group.add_argument("--sink", type=uri, metavar="PATTERN", help="the sink; a Publish has none")
@@ -81,7 +81,7 @@ def _ttl(text: str) -> int:
         return 0
     ttl_ms = milliseconds(text)
     if not 1 <= ttl_ms <= MAX_TTL_MS:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 1ms to 49d, or 0 for no end")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1ms to 49d, or 0 for no TTL")
     return ttl_ms
 
 
@@ -128,7 +128,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
         return complain(f"{arguments.config}: journal: null: dead letters are kept in the journal only", EX_CONFIG)
     try:
         if action in (_redrive, _purge):
-            audit_log(config.log.audit)  # what cannot be recorded is not done
+            audit_log(config.log.audit)  # no act without its record
     except OSError as exc:
         return complain(f"{arguments.config}: log.audit: {reason_of(exc)}", EX_IOERR)
     try:
@@ -143,7 +143,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
 def _list(arguments: argparse.Namespace, letters: Letters) -> int:
     found = list(letters.find(_wanted(arguments), newest_first=arguments.newest))
     if arguments.json:
-        lines_out(json.dumps(letter) for letter in found)  # in ASCII: nothing that a terminal would obey
+        lines_out(json.dumps(letter) for letter in found)  # ASCII: no control characters
         return 0 if found else 1
     if not found:
         return _nothing()
@@ -159,11 +159,11 @@ def _show(arguments: argparse.Namespace, letters: Letters) -> int:
     index = -1
     for index, letter in enumerate(letters.shown(Wanted(id=arguments.id))):
         lines_out([""] if index else [])
-        lines_out(as_table(list(_facts(letter))))
+        lines_out(as_table(list(_summary_rows(letter))))
         if letter["content"] is None:
             lines_out([f"the message cannot be shown: {letter['problem']}"])
         else:
-            lines_out(as_table(list(_content(letter["content"], _now_ms()))))
+            lines_out(as_table(list(_content_rows(letter["content"], _now_ms()))))
             lines_out(_preview(letter["content"]["payload"]))
     return _nothing() if index < 0 else 0
 
@@ -195,7 +195,7 @@ def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
 # output
 
 
-def _as_line(letter: Facts) -> tuple[str, ...]:
+def _as_line(letter: LetterFields) -> tuple[str, ...]:
     return (
         letter["when"],
         letter["reason"],
@@ -209,7 +209,7 @@ def _as_line(letter: Facts) -> tuple[str, ...]:
     )
 
 
-def _facts(letter: Facts) -> Iterator[tuple[str, str]]:
+def _summary_rows(letter: LetterFields) -> Iterator[tuple[str, str]]:
     yield "id", letter["id"]
     yield "type", letter["type"].capitalize()
     yield "source", letter["source"]
@@ -224,49 +224,49 @@ def _facts(letter: Facts) -> Iterator[tuple[str, str]]:
     if letter["redrive"] is not None:
         ttl_ms = letter["redrive_ttl_ms"]
         ttl = "" if ttl_ms is None else f", TTL {as_span(ttl_ms)}" if ttl_ms else ", without end"
-        yield "redrive", f"asked for at {letter['redrive']}{ttl}"
+        yield "redrive", f"requested at {letter['redrive']}{ttl}"
 
 
-def _content(told: Facts, now_ms: int) -> Iterator[tuple[str, str]]:
-    yield "created", told["created"]
-    yield "ttl", _ttl_left(told, now_ms)
-    yield "priority", told["priority"]
+def _content_rows(fields: LetterFields, now_ms: int) -> Iterator[tuple[str, str]]:
+    yield "created", fields["created"]
+    yield "ttl", _ttl_left(fields, now_ms)
+    yield "priority", fields["priority"]
     for name, label in (
         ("permission_level", "permission level"),
         ("commstatus", "commstatus"),
         ("reqid", "reqid"),
     ):
-        if told[name] is not None:
-            yield label, str(told[name])
-    yield "traceparent", told["traceparent"] or "-"
-    yield "token", told["token"] or "-"
-    yield "payload format", told["payload_format"]
-    yield "payload", "none" if told["payload_bytes"] is None else f"{told['payload_bytes']} bytes"
+        if fields[name] is not None:
+            yield label, str(fields[name])
+    yield "traceparent", fields["traceparent"] or "-"
+    yield "token", fields["token"] or "-"
+    yield "payload format", fields["payload_format"]
+    yield "payload", "none" if fields["payload_bytes"] is None else f"{fields['payload_bytes']} bytes"
 
 
-def _ttl_left(told: Facts, now_ms: int) -> str:
-    if told["deadline"] is None:
+def _ttl_left(fields: LetterFields, now_ms: int) -> str:
+    if fields["deadline"] is None:
         return "none"
     try:
-        left_ms = round(datetime.fromisoformat(told["deadline"]).timestamp() * 1000) - now_ms
+        left_ms = round(datetime.fromisoformat(fields["deadline"]).timestamp() * 1000) - now_ms
     except ValueError:  # an id may contain anything
-        return f"{told['ttl_ms']} ms"
+        return f"{fields['ttl_ms']} ms"
     state = f"{as_span(left_ms)} left" if left_ms >= 0 else f"expired {as_span(-left_ms)} ago"
-    return f"{told['ttl_ms']} ms, {state}"
+    return f"{fields['ttl_ms']} ms, {state}"
 
 
-def _preview(told: Facts | None) -> Iterator[str]:
-    """The beginning of a payload: as text if it is text, otherwise in hex."""
-    if told is None:
+def _preview(payload: LetterFields | None) -> Iterator[str]:
+    """Yield lines with the beginning of a payload: as text if it is text, otherwise in hexadecimal."""
+    if payload is None:
         return
-    left_out_bytes = told["left_out_bytes"]
-    if "text" in told:
-        head = told["text"].encode(errors="replace")
+    left_out_bytes = payload["left_out_bytes"]
+    if "text" in payload:
+        head = payload["text"].encode(errors="replace")
         text = head[:_PREVIEW_BYTES].decode(errors="ignore")
         left_out_bytes += len(head) - len(text.encode())
         yield from (f"  {line}" for line in text.splitlines())
     else:
-        data = bytes.fromhex(told["hex"])
+        data = bytes.fromhex(payload["hex"])
         left_out_bytes += max(0, len(data) - _PREVIEW_BYTES)
         for at in range(0, min(len(data), _PREVIEW_BYTES), 16):
             piece = data[at : min(at + 16, _PREVIEW_BYTES)]

@@ -1,4 +1,4 @@
-"""``streamer explain``: the route that a message would take, and why. Connects to nothing, except with ``--running``.
+"""``streamer explain``: shows the route that a message would take, and why. Connects to nothing without ``--running``.
 
 The daemon's subscriptions and pause rules are read from its state file; or with ``--running`` the daemon answers, which may
 use another configuration than the file has by now.
@@ -36,8 +36,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sub.set_defaults(command=answered(_explain))
     add_options(sub)
     sub.add_argument("--running", action="store_true", help="let the running daemon answer")
-    sub.add_argument("--source", type=uri, required=True, metavar="URI", help="its source, such as //veh1/A8000/2/8A50")
-    sub.add_argument("--sink", type=uri, metavar="URI", help="its sink; a Publish has none")
+    sub.add_argument("--source", type=uri, required=True, metavar="URI", help="the source, such as //veh1/A8000/2/8A50")
+    sub.add_argument("--sink", type=uri, metavar="URI", help="the sink; a Publish has none")
     sub.add_argument("--type", choices=sorted(TYPES), required=True, help="its type")
     sub.add_argument("--identity", metavar="NAME", help="the sender's identity, as proven by the network; default: none")
     sub.add_argument("--permission-level", type=int, metavar="N", help="the permission level in a Request; default: none")
@@ -46,7 +46,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 class Remembered:
-    """The interest and the pause rules that a daemon remembers; stands in for its router."""
+    """The interest and the pause rules from a daemon's state file; takes the place of the router for the services."""
 
     def __init__(self) -> None:
         self.interest = Interest()
@@ -56,7 +56,7 @@ class Remembered:
         self.interest.change(topic, interested, owner)
 
     def apply_pause_rules(self) -> None:
-        """Nothing to do: no lane exists."""
+        """Do nothing: there are no lanes."""
 
     def paused_flows(self) -> Iterable[tuple[FlowKey, int]]:
         return ()
@@ -76,7 +76,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     table, service_host = _table(config, remembered)
     logger = logging.getLogger("ustreamer")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # without what a start would log about the file
+    logger.setLevel(logging.ERROR)  # suppresses the start's warnings about the file
     try:
         service_host.look()
     except StateError as exc:
@@ -92,7 +92,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _ask(daemon: DaemonAddress, question: RoutingQuestion) -> int:
-    """What the running daemon says."""
+    """Print the running daemon's explanation; return the exit status."""
     asked = {
         "type": question.kind.name.lower(),
         "source": str(question.source),
@@ -108,13 +108,13 @@ def _ask(daemon: DaemonAddress, question: RoutingQuestion) -> int:
         return complain(str(exc), 2 if exc.code == _UNCLEAR else exc.status)
 
 
-def _print(told: dict[str, Any]) -> int:
-    """Print an explanation; the exit status."""
-    message, failure = told["message"], told["failure"]
+def _print(explanation: dict[str, Any]) -> int:
+    """Print an explanation; return the exit status."""
+    message, failure = explanation["message"], explanation["failure"]
     sink = "" if message["sink"] is None else f" → {message['sink']}"
-    lines = [f"{message['type']} {message['source']}{sink} from {told['from']}"]
-    lines += [f"  {reason}" for reason in told["why"]]
-    for hop in told["hops"]:
+    lines = [f"{message['type']} {message['source']}{sink} from {explanation['from']}"]
+    lines += [f"  {reason}" for reason in explanation["why"]]
+    for hop in explanation["hops"]:
         sink = "" if hop["sink"] is None else f", sink {hop['sink']}"
         period = f", at most one in {hop['period_ms']} ms" if hop["period_ms"] else ""
         lines.append(f"goes over route {hop['route']} to endpoint {hop['endpoint']}{sink}{period}")
@@ -124,11 +124,11 @@ def _print(told: dict[str, Any]) -> int:
     if failure is not None:
         lines.append(f"goes nowhere: {failure['outcome']} ({failure['code']}), {failure['text']}")
     lines_out(lines)
-    return 0 if told["goes"] else 1
+    return 0 if explanation["goes"] else 1
 
 
 def _table(config: Config, remembered: Remembered) -> tuple[RoutingTable, ServiceHost]:
-    """The routing table and the services as the daemon would have them, without connecting anything."""
+    """Return the routing table and the services that a daemon would have, without connections."""
     local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
     service_host = ServiceHost(config, local_transport, remembered, SystemClock())
     return RoutingTable.from_config(config, config.addressed, entities(config), config.catalogue.topics), service_host

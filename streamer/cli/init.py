@@ -1,7 +1,7 @@
 """``streamer init``: asks for role, authorities and addresses, and writes a configuration that ``streamer check`` passes.
 
-Each answer is checked with `streamer.config.load` as part of the file that it would result in; after a mistake, which is
-reported in its words, the question is asked again. Passwords are never asked for, only the files that contain them.
+Each answer is checked by `streamer.config.load` in a file with all answers so far. After an invalid answer, the error is
+printed and the question repeated. `init` never asks for a password, only for the file that contains it.
 """
 
 import argparse
@@ -22,29 +22,29 @@ _MODE = 0o640
 _DEVICE = f"AUTHORITY=ADDRESS, such as veh1=mqtts://broker:8883, veh1=tcp/10.0.0.1:7447 or veh1={LISTEN}tcp/0.0.0.0:7447"
 _CLOUD = "AUTHORITY=mqtts://HOST:PORT"
 _STAND_IN = Device("stand-in.invalid", (f"{LISTEN}tcp/127.0.0.1:0",))
-"""While no device is known."""
+"""Used while no device is known."""
 
 
 class _EndedError(Exception):
-    """Nobody answers any more."""
+    """Standard input has ended before all questions were answered."""
 
 
 class Question(NamedTuple):
-    """One thing to know."""
+    """A question, and the option that answers it."""
 
     flag: str
     text: str
-    """What is asked; also the help of the flag."""
+    """The question; also the help of the option."""
     answered: Callable[[Answers, str], Answers]
-    """The answers with this one. Raises ValueError with what was expected."""
+    """Returns the answers with this one added. Raises ValueError with what was expected."""
     wanted: Callable[[Answers], bool] = lambda answers: True
     default: Callable[[Answers], str | None] = lambda answers: ""
-    """None: an answer is needed."""
+    """Returns the default; None: an answer is required."""
     metavar: str = "FILE"
     repeats: bool = False
-    """Asked until the answer is empty."""
+    """The question is repeated until the answer is empty."""
     trial: Callable[[Answers], str] = lambda answers: ""
-    """What to take for a needed answer, to try things out on one machine."""
+    """Returns the stand-in for a required answer, for a trial on one machine."""
 
     @property
     def key(self) -> str:
@@ -75,7 +75,7 @@ def _network(answers: Answers, text: str, what: str) -> Device:
     if len(device.addresses) > 1 and any(each.startswith(("mqtt:", "mqtts:")) for each in device.addresses):
         raise ValueError("expected one broker, or endpoints of Zenoh")
     if device in answers.networks:
-        raise ValueError("expected another one: this is there already")
+        raise ValueError("expected another authority: this one was given already")
     return device
 
 
@@ -192,7 +192,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the command to the command line."""
     text = "Ask for role, authorities and addresses, and write a commented configuration file that passes check."
     more = "Values that are given as options are not asked for."
-    # Without abbreviations: a password after --password must not be taken for the file that holds it.
+    # Without abbreviations: --password must not mean --password-file, whose value would then be a password.
     init = commands.add_parser("init", help=text, description=f"{text} {more}", allow_abbrev=False)
     init.set_defaults(command=_init, wrong_usage=init.error)
     for each in QUESTIONS:
@@ -220,7 +220,7 @@ def _init(arguments: argparse.Namespace) -> int:
         if not is_printed:
             _write(path, text, arguments.force)
     except (_EndedError, KeyboardInterrupt):
-        sys.stderr.write("\n")  # behind the question
+        sys.stderr.write("\n")  # ends the line of the question
         return complain("nothing was written", 1)
     except ConfigError as exc:
         for text in _texts(exc):
@@ -230,7 +230,7 @@ def _init(arguments: argparse.Namespace) -> int:
         return complain(f"{path}: exists; --force replaces it", 1)
     except OSError as exc:
         return complain(f"{path}: cannot be written: {exc.strerror}", 1)
-    # What goes wrong from here on is about standard output, and no longer about the file.
+    # Errors from here on are of standard output, not of the file.
     sys.stdout.write(text if is_printed else f"{path}: written. Try it with: streamer check --probe --config {path}\n")
     for warning in warnings(config):
         complain(f"hint: {warning}", 0)
@@ -238,7 +238,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _settled(question: Question, answers: Answers, arguments: argparse.Namespace, asks: bool) -> Answers:
-    """The answers with those to this question: from the flag, from who is asked, or the default."""
+    """Return the answers with those to this question: from the option, the user, or the default."""
     wrong_usage: Callable[[str], NoReturn] = arguments.wrong_usage
     given: list[str] = getattr(arguments, question.key) or []
     if given and not question.wanted(answers):
@@ -266,7 +266,7 @@ def _settled(question: Question, answers: Answers, arguments: argparse.Namespace
 
 
 def _asked(question: Question, answers: Answers) -> Answers:
-    """The answers with what somebody says, asked again while it is wrong."""
+    """Return the answers with the user's; repeat the question until the answer is valid."""
     if question.flag == "--role":
         for number, (name, role) in enumerate(ROLES.items(), 1):
             complain(f"  {number}  {name:<20} {role.title}", 0)
@@ -294,7 +294,7 @@ def _asked(question: Question, answers: Answers) -> Answers:
 
 
 def _tried(question: Question, answers: Answers, text: str) -> Answers:
-    """The answers with this one. Raises ValueError if no file can have it."""
+    """Return the answers with this one. Raises ValueError if no valid file can have it."""
     after = question.answered(answers, text)
     try:
         whole = after if after.devices else replace(after, devices=(_STAND_IN,))
@@ -309,7 +309,7 @@ def _texts(error: ConfigError) -> list[str]:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """All of it or nothing. A file that is replaced keeps owner and mode, and may be reached through a link."""
+    """Write a file completely or not at all. A replaced file keeps owner and mode, and may be behind a symbolic link."""
     target = Path(os.path.realpath(path)) if force else path
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -326,6 +326,6 @@ def _write(path: Path, text: str, force: bool) -> None:
         if force:
             os.replace(name, target)
         else:
-            os.link(name, target)  # fails if somebody was faster
+            os.link(name, target)  # fails if another program has created the file
     finally:
         Path(name).unlink(missing_ok=True)

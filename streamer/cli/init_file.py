@@ -1,4 +1,4 @@
-"""Makes the file that ``streamer init`` writes: the answers as a configuration with comments."""
+"""Makes the content of the file that ``streamer init`` writes: a configuration with comments, from the answers."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import yaml
 
 LISTEN = "listen:"
-"""Before a Zenoh address: the streamer listens there, instead of connecting."""
+"""The prefix of a Zenoh address at which the streamer listens instead of connecting."""
 
 _TAKEN = {"origin", "core"}
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@~+-]+")
@@ -20,11 +20,11 @@ class Role(NamedTuple):
 
     title: str
     authority: str
-    """The streamer's authority, unless another is given."""
+    """The default of the streamer's authority."""
     minimum: int
-    """How many devices there are at least."""
+    """The least number of devices."""
     cloud: bool
-    """Whether it may have a broker in the cloud."""
+    """Whether the role may have a broker in the cloud."""
 
 
 ROLES = {
@@ -45,13 +45,13 @@ class Device(NamedTuple):
 
     @property
     def is_mqtt(self) -> bool:
-        """Whether a broker is between us."""
+        """Whether the device is reached through a broker."""
         return self.addresses[0].startswith(("mqtt:", "mqtts:"))
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the file has to say. An empty text is what the file leaves out."""
+    """The answers to all questions. The file leaves out those that are empty."""
 
     role: str
     authority: str
@@ -69,16 +69,16 @@ class Answers:
 
     @property
     def networks(self) -> tuple[Device, ...]:
-        """All that become endpoints."""
+        """Return the networks that become endpoints."""
         return self.devices if self.cloud is None else (*self.devices, self.cloud)
 
     def has(self, *schemes: str) -> bool:
-        """Whether an address begins so."""
+        """Whether an address has one of these schemes."""
         return any(each.removeprefix(LISTEN).startswith(schemes) for net in self.networks for each in net.addresses)
 
 
 def lines(answers: Answers) -> Iterator[str]:
-    """The file, line by line."""
+    """Yield the lines of the file."""
     names = _names(answers)
     yield f"# {ROLES[answers.role].title}. Made by `streamer init`;"
     yield f"# config/roles/{answers.role}.yaml explains the role, config/streamer.yaml every key."
@@ -89,7 +89,7 @@ def lines(answers: Answers) -> Iterator[str]:
     yield "# The streamer's own authority: it is the uEntity //AUTHORITY/4/1/0."
     yield f"authority: {_text(answers.authority)}"
     yield ""
-    yield "# The networks, and who is reached through each. Who is not listed can neither send nor be sent anything."
+    yield "# The networks, and the authorities reached through each. Those not listed can neither send nor receive."
     yield "endpoints:"
     for device, name in names.items():
         yield from _endpoint(answers, device, name)
@@ -100,21 +100,21 @@ def lines(answers: Answers) -> Iterator[str]:
     yield ""
     yield from _services(answers)
     yield ""
-    yield "# What is queued survives a kill, and subscriptions are kept beside it. Without a journal both are in memory."
+    yield "# Keeps queued messages across a kill; subscriptions are in a file beside it. Without it, both are in memory."
     yield f"journal: {{path: {_text(answers.journal)}}}"
     yield ""
-    yield "# Bounds. How all of them add up to what the process may use: docs/guarantees.md, Memory."
+    yield "# Bounds. How they add up to the memory of the process: docs/bounds.md, Memory."
     yield "queue_policy:"
     yield "  queue: {messages: 10000, bytes: 16MiB}"
     yield "dead_letter:"
     yield "  queue: {bytes: 8MiB}"
     yield ""
-    yield "# Metrics, health and administration over HTTP. Beyond this machine, say who may ask: docs/operations.md."
+    yield "# Metrics, health and administration over HTTP. For access from other machines: docs/operations.md."
     yield f"metrics: {{listen: {_text(answers.metrics)}}}"
 
 
 def _names(answers: Answers) -> dict[Device, str]:
-    """The name of each endpoint: that of the device, as far as it can be one."""
+    """Return the name of each endpoint: the device's, without characters that names cannot have."""
     found: dict[Device, str] = {}
     if answers.cloud is not None:
         found[answers.cloud] = "cloud"
@@ -149,7 +149,7 @@ def _mqtt(answers: Answers, device: Device, name: str) -> Iterator[str]:
         yield "topics: off-vehicle    # source and sink authority: one broker serves any number of devices"
     else:
         yield "topics: in-vehicle     # one MQTT topic for each uProtocol topic"
-    yield "# The broker keeps messages for this client while the streamer is away."
+    yield "# The broker keeps messages for this client while the streamer is down."
     several = sum(each.is_mqtt for each in answers.networks) > 1
     yield f"client_id: {_text(f'{answers.authority}-{name}' if several else answers.authority)}"
     if answers.user:
@@ -216,7 +216,7 @@ def _services(answers: Answers) -> Iterator[str]:
 
 
 def _text(value: str) -> str:
-    """A text as YAML, in quotes only if it needs them."""
+    """Return a text as YAML, in quotes only if necessary."""
     if _PLAIN.fullmatch(value):
         try:
             if yaml.safe_load(f"[{value}]") == [value]:

@@ -1,4 +1,4 @@
-"""Ctrl-C for commands that go on until somebody presses it."""
+"""Ctrl-C for commands that run until the user presses it."""
 
 import contextlib
 import signal
@@ -12,10 +12,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGALRM)
 
 @contextlib.contextmanager
 def until_interrupted() -> Iterator[None]:
-    """End what is done within this at Ctrl-C, without an error. For the main thread; uses SIGALRM.
+    """End the block at Ctrl-C, without an error. For the main thread; uses SIGALRM.
 
     Python drops a KeyboardInterrupt that is raised in a destructor, or where a library in C clears errors. So it is raised
-    again until one has ended this. Where Ctrl-C is ignored, as in the background of a script, it stays so.
+    again until the block has ended. Where Ctrl-C is ignored, as in the background of a script, it stays ignored.
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     before = {} if is_ignored else {number: signal.signal(number, _interrupt) for number in _SIGNALS}

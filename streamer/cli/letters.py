@@ -1,4 +1,4 @@
-"""Access to dead letters for the commands: over the running daemon, or in the journal's file if no daemon runs."""
+"""Access to dead letters for the commands: through the running daemon, or in the journal's file if no daemon runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from streamer.cli.running import UNFIT, DaemonAddress, NobodyThereError, ask, configured, unfit, user
 from streamer.config.models import Config
 from streamer.journal.letter_acts import UnreadableLetterError, message_of, purge, redrive
-from streamer.journal.letter_facts import content, facts
+from streamer.journal.letter_json import content_json, summary_json
 from streamer.journal.letters import LetterFile, LetterFilter, open_letters
 from streamer.journal.lock import is_in_use
 from streamer.logs.audit import audit
@@ -18,14 +18,14 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
-_AT_ONCE = 500
-_ACT_S = 3600.0  # a hundred thousand letters take a while
+_PAGE_LETTERS = 500
+_ACT_S = 3600.0  # a hundred thousand letters take minutes
 
-Facts = dict[str, Any]
-"""What is said about a letter (`streamer.journal.letter_facts`)."""
+LetterFields = dict[str, Any]
+"""A letter as a JSON object (`streamer.journal.letter_json`)."""
 
 
-class KeptLetter(NamedTuple):
+class StayingLetter(NamedTuple):
     """A letter that is not redriven."""
 
     id: str
@@ -34,11 +34,11 @@ class KeptLetter(NamedTuple):
 
 
 class RedriveAnswer(NamedTuple):
-    """How many letters are to be sent again, when, and which stay; ``staying`` may name fewer than there are."""
+    """How many letters are redriven, when, and which stay; ``staying`` may have fewer than ``staying_total``."""
 
     going: int
     when: str
-    staying: list[KeptLetter]
+    staying: list[StayingLetter]
     staying_total: int
 
 
@@ -55,7 +55,7 @@ class Wanted:
     newer_than_ms: int | None = None
 
     def as_filter(self, now_ms: int) -> LetterFilter:
-        """For the journal's file."""
+        """Return the selection for the journal's file."""
         return LetterFilter(
             id=self.id,
             route=self.route,
@@ -67,7 +67,7 @@ class Wanted:
         )
 
     def as_texts(self) -> dict[str, str]:
-        """For the administration API."""
+        """Return the selection as parameters of the administration API."""
         texts = {
             "id": None if self.id is None else format_id(self.id),
             "route": self.route,
@@ -81,19 +81,19 @@ class Wanted:
 
 
 class Letters(Protocol):
-    """Dead letters, wherever they are asked for. Each act is in the audit log."""
+    """Access to dead letters, in the file or through the daemon. The audit log has each act."""
 
-    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[Facts]:
-        """The letters that match, oldest first or newest."""
+    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[LetterFields]:
+        """Yield the matching letters, oldest or newest first."""
 
-    def shown(self, wanted: Wanted) -> Iterator[Facts]:
-        """The same with their messages: ``content``, or None and a ``problem``."""
+    def shown(self, wanted: Wanted) -> Iterator[LetterFields]:
+        """Yield the matching letters with their messages: ``content``, or None and a ``problem``."""
 
     def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
-        """Have them sent again."""
+        """Have the matching letters sent again."""
 
     def purge(self, wanted: Wanted) -> int:
-        """Delete them; how many."""
+        """Delete the matching letters. Return how many."""
 
 
 class LettersOfFile:
@@ -104,19 +104,19 @@ class LettersOfFile:
         self._path = path
         self._now_ms = now_ms
 
-    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[Facts]:
+    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[LetterFields]:
         selected, after = wanted.as_filter(self._now_ms), None
-        while found := self._file.find(selected, after, _AT_ONCE, newest_first=newest_first):
-            yield from (facts(letter, self._now_ms) for letter in found)
+        while found := self._file.find(selected, after, _PAGE_LETTERS, newest_first=newest_first):
+            yield from (summary_json(letter, self._now_ms) for letter in found)
             after = found[-1].number
 
-    def shown(self, wanted: Wanted) -> Iterator[Facts]:
+    def shown(self, wanted: Wanted) -> Iterator[LetterFields]:
         for letter in self._file.find(wanted.as_filter(self._now_ms)):
-            told = facts(letter, self._now_ms)
+            summary = summary_json(letter, self._now_ms)
             try:
-                yield {**told, "content": content(message_of(letter, self._file)), "problem": None}
+                yield {**summary, "content": content_json(message_of(letter, self._file)), "problem": None}
             except UnreadableLetterError as exc:
-                yield {**told, "content": None, "problem": str(exc)}
+                yield {**summary, "content": None, "problem": str(exc)}
 
     def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
         done = redrive(self._file, wanted.as_filter(self._now_ms), self._now_ms, ttl_ms)
@@ -124,7 +124,7 @@ class LettersOfFile:
             audit("redriven", who=user(), where="command line", letters=done.going)
         is_running = is_in_use(self._path)
         when = "now, by the running daemon" if is_running else "when the daemon starts; it is not running"
-        staying = [KeptLetter(format_id(each.letter.id), each.letter.source, each.why) for each in done.named]
+        staying = [StayingLetter(format_id(each.letter.id), each.letter.source, each.why) for each in done.named]
         return RedriveAnswer(done.going, when, staying, done.staying)
 
     def purge(self, wanted: Wanted) -> int:
@@ -140,8 +140,8 @@ class LettersOfDaemon:
     def __init__(self, daemon: DaemonAddress) -> None:
         self._daemon = daemon
 
-    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[Facts]:
-        query: dict[str, Any] = {**wanted.as_texts(), "limit": _AT_ONCE}
+    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[LetterFields]:
+        query: dict[str, Any] = {**wanted.as_texts(), "limit": _PAGE_LETTERS}
         if newest_first:
             query["order"] = "newest"
         while True:
@@ -151,7 +151,7 @@ class LettersOfDaemon:
                 return
             query["after"] = following
 
-    def shown(self, wanted: Wanted) -> Iterator[Facts]:
+    def shown(self, wanted: Wanted) -> Iterator[LetterFields]:
         for letter in self.find(wanted):
             yield ask(self._daemon, f"/dead-letters/{letter['number']}", _detail, is_secret=True)
 
@@ -160,12 +160,12 @@ class LettersOfDaemon:
         return ask(self._daemon, "/dead-letters/redrive", _redriven, asked, _ACT_S)
 
     def purge(self, wanted: Wanted) -> int:
-        return ask(self._daemon, "/dead-letters/purge", lambda told: int(told["purged"]), _selection(wanted), _ACT_S)
+        return ask(self._daemon, "/dead-letters/purge", lambda answer: int(answer["purged"]), _selection(wanted), _ACT_S)
 
 
 @contextmanager
 def letters_of_daemon(daemon: DaemonAddress) -> Iterator[Letters]:
-    """The letters of a daemon. In this context, to read one that no streamer would tell raises `NotAskedError`."""
+    """Yield the letters of a daemon. Within the context, reading an invalid answer raises `NotAskedError`."""
     try:
         yield LettersOfDaemon(daemon)
     except UNFIT as exc:
@@ -174,16 +174,16 @@ def letters_of_daemon(daemon: DaemonAddress) -> Iterator[Letters]:
 
 @contextmanager
 def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
-    """The letters of the daemon that was started from the file at ``path``. There has to be a journal.
+    """Yield the letters of the daemon that was started from the file at ``path``, which has to name a journal.
 
-    Raises `JournalError` and `CorruptFileError`, and `NotAskedError` if a daemon is there and does not tell.
+    Raises `JournalError` and `CorruptFileError`, and `NotAskedError` if a daemon runs but does not answer.
     """
     assert config.journal is not None
     journal = config.journal.path
     if config.metrics is not None and config.metrics.port and _is_running(journal):
         daemon = configured(path, config)
         try:
-            ask(daemon, "", lambda told: str(told["name"]))
+            ask(daemon, "", lambda answer: str(answer["name"]))
         except NobodyThereError:
             pass
         else:
@@ -197,7 +197,7 @@ def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
 def _is_running(journal: Path) -> bool:
     try:
         return is_in_use(journal)
-    except OSError:  # the lock belongs to somebody else: maybe to a daemon
+    except OSError:  # the lock file belongs to another user: maybe a daemon
         return True
 
 
@@ -206,22 +206,22 @@ def _selection(wanted: Wanted) -> dict[str, Any]:
     return {"filter": texts} if texts else {"all": True}
 
 
-def _page(told: Any) -> tuple[list[Facts], int | None]:
-    return [_checked(each) for each in told["dead_letters"]], told["next"]
+def _page(answer: Any) -> tuple[list[LetterFields], int | None]:
+    return [_checked(each) for each in answer["dead_letters"]], answer["next"]
 
 
-def _checked(told: Any) -> Facts:
-    if not isinstance(told, dict) or not isinstance(told["number"], int):
+def _checked(answer: Any) -> LetterFields:
+    if not isinstance(answer, dict) or not isinstance(answer["number"], int):
         raise TypeError
-    return told
+    return answer
 
 
-def _detail(told: Any) -> Facts:
-    if not isinstance(told["content"], dict | None):
+def _detail(answer: Any) -> LetterFields:
+    if not isinstance(answer["content"], dict | None):
         raise TypeError
-    return _checked(told)
+    return _checked(answer)
 
 
-def _redriven(told: Any) -> RedriveAnswer:
-    staying = [KeptLetter(str(each["id"]), str(each["source"]), str(each["why"])) for each in told["not_redriven"]]
-    return RedriveAnswer(int(told["redriven"]), "now, by the running daemon", staying, int(told["not_redriven_total"]))
+def _redriven(answer: Any) -> RedriveAnswer:
+    staying = [StayingLetter(str(each["id"]), str(each["source"]), str(each["why"])) for each in answer["not_redriven"]]
+    return RedriveAnswer(int(answer["redriven"]), "now, by the running daemon", staying, int(answer["not_redriven_total"]))

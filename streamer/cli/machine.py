@@ -24,7 +24,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def files(config: Config) -> Iterator[Probe]:
-    """Every file that the streamer only reads."""
+    """Yield a probe for every file that the streamer only reads."""
     for location, path in paths(config):
         name = str(location[-1])
         if name.endswith("_file"):
@@ -37,7 +37,7 @@ def files(config: Config) -> Iterator[Probe]:
 
 
 def _readable(path: Path, is_secret: bool) -> Answer:
-    """Nothing but the first bytes is read. A line end alone, as ``echo "$UNSET"`` writes it, is no secret."""
+    """Check that a file can be read, from its first bytes. A line end alone (``echo "$UNSET"``) is no secret."""
     with path.open("rb") as file:
         first = file.read(3)
         is_empty = len(first) < 3 and not first.strip(b"\r\n")
@@ -50,7 +50,7 @@ def _readable(path: Path, is_secret: bool) -> Answer:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         return problem(f"{shown}: others can change it")
     if mode & stat.S_IRWXO:
-        return cannot_tell(f"{shown}: fine if nobody else gets in here, as in a container; else 0600 or 0640")
+        return cannot_tell(f"{shown}: fine if no other user can log in here, as in a container; else 0600 or 0640")
     return ok(f"{shown}, and can be read")
 
 
@@ -67,13 +67,13 @@ def _token(path: Path) -> Answer:
         read_token(path)
     except ValueError as exc:
         return problem(str(exc))
-    return ok("it holds a token")
+    return ok("the file holds a token")
 
 
 def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:
-    """Every file and folder that the streamer writes, and the room that they may need.
+    """Yield a probe for every file and folder that the streamer writes, and for the disk space that they may need.
 
-    ``used``: the files that the streamer of this configuration uses now; None if it cannot be asked.
+    ``used``: the files that the streamer of this configuration uses now; None: it cannot be queried.
     """
     journal, state = config.journal, state_path(config)
     if journal is not None:
@@ -94,7 +94,7 @@ def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterato
 
 
 def _database(path: Path, form: FileForm, used: frozenset[str] | None) -> Answer:
-    """SQLite has files of its own beside this one. The streamer makes the folder if only that is missing."""
+    """Check a database and its folder, where SQLite creates more files. The streamer creates the last folder itself."""
     folder = _folder(path.parent, 1)
     if not path.exists() or folder.verdict is not Verdict.OK:
         return folder
@@ -104,17 +104,17 @@ def _database(path: Path, form: FileForm, used: frozenset[str] | None) -> Answer
     if is_in_use(path):
         if used is None:
             return cannot_tell(
-                f"{path} is in use: fine if that is the streamer of this file; with metrics.listen it is asked"
+                f"{path} is in use: fine if that is the streamer of this file; with metrics.listen the command can find out"
             )
         if str(path) in used:
-            return ok(f"{path} is what the running streamer uses")
+            return ok(f"{path} is in use by the running streamer")
         return problem(f"{path}: a streamer uses it that does not answer at metrics.listen; each needs a file of its own")
     wrong = problem_of(path, form)
     return problem(wrong) if wrong else answer
 
 
 def _log(path: Path) -> Answer:
-    """What exists is appended to, whoever owns its folder. The streamer makes the folder if only that is missing."""
+    """Check a log file: an existing one is appended to; the streamer creates the last folder itself."""
     return _file(path) if path.exists() else _folder(path.parent, 1)
 
 
@@ -127,7 +127,7 @@ def _file(path: Path) -> Answer:
 
 
 def _folder(path: Path, makes: int | None) -> Answer:
-    """``makes``: how many folders the streamer makes itself. None: all."""
+    """Check a folder. ``makes``: how many missing folders the streamer creates itself; None: all."""
     there = _existing(path)
     missing = len(path.absolute().parts) - len(there.parts)
     if makes is not None and missing > makes:
@@ -136,17 +136,17 @@ def _folder(path: Path, makes: int | None) -> Answer:
         return problem(f"{there} is not a folder")
     if not os.access(there, os.W_OK | os.X_OK):
         return problem(f"{there} cannot be written")
-    return ok(f"{path} {'will be made' if missing else 'can be written'}")
+    return ok(f"{path} {'will be created' if missing else 'can be written'}")
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest above it that exists."""
+    """Return the path, or its nearest parent that exists."""
     path = path.absolute()
     return next((each for each in (path, *path.parents) if each.exists()), Path(path.root))
 
 
 def _room(needs: list[tuple[str, Path, int]]) -> Answer:
-    """Whether the disks have room for what the bounds allow beyond what is there already."""
+    """Check that the disks have room for the growth that the bounds allow."""
     wanted: dict[int, int] = {}
     free: dict[int, tuple[Path, int]] = {}
     for _, path, bound in needs:
@@ -164,7 +164,7 @@ def _room(needs: list[tuple[str, Path, int]]) -> Answer:
 
 
 def _size(path: Path) -> int:
-    """The size of a file with its log, or of all files in a folder."""
+    """Return the size of a file with its log, or of all files in a folder."""
     if path.is_dir():
         return sum(_size(each) for each in path.iterdir() if not each.is_symlink())
     found = 0

@@ -1,8 +1,8 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
 tap | top | schema | demo | completion``.
 
-Exit status: 0 fine; 1 the answer is no, or something failed, such as a port or a journal that another streamer uses; 2 wrong
-usage; 74 the journal or the traces cannot be read, or what is printed not written (EX_IOERR); 78 the configuration cannot be
+Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
+usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
 used, or a newer version wrote the files (EX_CONFIG).
 """
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             complain(str(problem), EX_CONFIG)
         count = len(exc.problems)
         return complain(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", EX_CONFIG)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         _discard_output()
         return 1
     except OSError as exc:
@@ -63,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """What is still buffered must not be written either."""
+    """Discard buffered output, which Python would write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
-    """The parser of the daemon, or of all commands: their imports take a megabyte, which the daemon would keep."""
+    """The parser of the daemon, or of all commands: their imports take a megabyte of the daemon's memory."""
     parser = argparse.ArgumentParser(
         prog="streamer", description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them."
     )
@@ -83,7 +83,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
         return sub
 
     def run() -> None:
-        command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the configuration).")
+        command("run", _run, "Route messages until a signal (SIGTERM drains and stops, SIGHUP reloads the configuration).")
 
     if is_daemon:
         run()
@@ -93,7 +93,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
 
     init.add_to(commands)
     run()
-    text = "Report everything that is wrong with a configuration file. Without --probe it connects to nothing."
+    text = "Report every problem of a configuration file. Without --probe, it connects to nothing."
     check = command("check", _check, text)
     text = "also test this machine: files, ports, disks, brokers; exit code 1 if the file is good but a test fails"
     check.add_argument("--probe", action="store_true", help=text)
@@ -115,7 +115,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it would end the process; the daemon obeys it when it can
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it would end the process
     config = load(arguments.config)
     try:
         set_up(config.log.level, config.log.format, config.log.repeat_s, open_audit_log(config.log.audit))
@@ -149,15 +149,15 @@ async def _serve(config: Config, path: Path) -> int:
 
     daemon = Daemon(config, path)
     gc.collect()
-    gc.freeze()  # what stays is never looked at again
-    # The journal's thread needs the interpreter several times per transaction, beside a loop that never rests.
+    gc.freeze()  # collections skip the objects that exist now, which stay
+    # The journal's thread needs the GIL several times per transaction, beside an event loop that is always busy.
     sys.setswitchinterval(0.0005)
     giving_back = asyncio.create_task(keep_giving_back())
     try:
         left = await daemon.run()
     finally:
         giving_back.cancel()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # a late one must not change the exit code
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # a late signal must not change the exit status
         asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
     return left

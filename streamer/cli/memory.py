@@ -1,7 +1,7 @@
-"""Gives memory that is free back to the system.
+"""Returns free memory to the operating system.
 
-What waits during an outage, or while the process is stopped for a moment, is in many small blocks between others that stay.
-glibc keeps their pages when they are free, and gives back by itself only what is free at the end.
+Messages that wait during an outage are in many small blocks among others that stay. When they are freed, glibc keeps their
+pages: by itself it returns only free memory at the end of the heap.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ _LIBC: Final = ctypes.CDLL(None)
 
 
 def give_back() -> None:
-    """Give back every page that is free throughout. Blocks, without the interpreter's lock. Does nothing without glibc."""
+    """Return every entirely free page to the system. Blocks, without the GIL. Does nothing without glibc."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(ctypes.c_size_t(0))
 
 
 async def keep_giving_back() -> None:
-    """Give back what is free now, and every `EVERY_S`; until cancelled."""
+    """Return free memory now and every `EVERY_S` seconds, until cancelled."""
     while True:
         await asyncio.to_thread(give_back)
         await asyncio.sleep(EVERY_S)

@@ -1,6 +1,6 @@
 """``streamer check --probe``: tests this machine, with one line per probe. All run at once, and each is bounded in time.
 
-A streamer that already runs with this file is asked first: the ports that it uses are not a problem.
+A running streamer of this file is queried first: the ports and files that it uses are no problems.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from streamer.transports.probe import (
 ASK_S = 2.0
 PROBE_S = 5.0
 TOTAL_S = 15.0
-"""For all probes together. It is used up only if hundreds of networks do not answer."""
-_AT_ONCE = 100
+"""The time for all probes together, which is enough unless hundreds of networks do not answer."""
+_MAX_CONCURRENT = 100
 _LONGEST = max(len(verdict.value) for verdict in Verdict)
 
 
@@ -60,7 +60,7 @@ def probe(path: Path, config: Config) -> int:
 
 
 async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
-    """Every probe's key and answer, in the order of the file."""
+    """Return every probe's key and answer, in the order of the file."""
     running = await _running(path, config)
     probes = list(_probes(config, running))
     for brought in await asyncio.gather(*(_of_endpoint(config, name, running) for name in config.endpoints)):
@@ -101,7 +101,7 @@ def _probes(config: Config, running: Running | None) -> Iterator[Probe]:
 
 
 def _files_in_use(config: Config, running: Running | None) -> frozenset[str] | None:
-    """The files that the running streamer of this configuration uses; None if it cannot be asked."""
+    """Return the files that this configuration's running streamer uses; None if it cannot be queried."""
     if config.metrics is None:
         return None
     return frozenset() if running is None or running.authority != config.authority else running.files
@@ -116,7 +116,7 @@ def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) ->
 
 
 async def _of_endpoint(config: Config, name: str, running: Running | None) -> list[Probe]:
-    """The probes that the endpoint's transport brings. To find them out may take time and fail, as each of them may."""
+    """Return the probes of an endpoint's transport. Listing them may take time and fail, as each of them may."""
     endpoint = config.endpoints[name]
     held = frozenset() if running is None or running.authority != config.authority else running.texts
 
@@ -141,8 +141,8 @@ async def _already(answer: Answer) -> Answer:
 
 
 async def run_all(probes: Sequence[Probe], total_s: float = TOTAL_S) -> list[Answer]:
-    """All answers, in order. What takes longer than it may is a problem; what had no turn cannot be told."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    """Return all answers in order. A probe over its time limit is a problem; one that never began has no result."""
+    gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def one(each: Probe) -> Answer:
         async with gate:
@@ -172,5 +172,5 @@ async def _bounded(each: Probe, within_s: float = PROBE_S) -> Answer:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # no name for the number
+    except (OSError, KeyError):  # the user id has no name
         return "without a name"

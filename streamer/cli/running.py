@@ -1,6 +1,6 @@
-"""Asks a running daemon over its HTTP port: the one of a configuration file, or the one at ``--url``.
+"""Sends requests to a running daemon's HTTP port: that of a configuration file, or the one at ``--url``.
 
-The file says where the port is, which certificate it has, and where the token is: as the daemon knows it.
+The file has the port's address, its certificate, and the path of the token, as for the daemon.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from streamer.config.token import read_token, token_file, who_may_read
 
 API = "/api/v1"
 
-_ANSWER_BYTES = 32 << 20  # a thousand dead letters with the longest texts take a part of that
+_ANSWER_BYTES = 32 << 20  # more than a thousand dead letters with the longest texts
 
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # how to reach a daemon that listens on all addresses
 _ANOTHER_CERTIFICATE = (
     "it shows another certificate than metrics.tls.cert_file. It uses what is renewed there from the next connection on, "
     "unless it cannot be read or key_file does not belong to it: its log says so (http_certificate_unusable). A streamer "
@@ -39,13 +39,13 @@ _EARLIER = "another authority or journal.path"
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 UNFIT = ValueError, KeyError, TypeError, AttributeError, OverflowError
-"""What it raises to read an answer that no streamer gives: something is missing in it, or is of another kind."""
+"""Errors of reading an answer that is not a streamer's: a part is missing, or has another type."""
 
 T = TypeVar("T")
 
 
 class NotAskedError(Exception):
-    """There is no answer that can be used. The text says why; ``status`` is the command's exit status."""
+    """There is no usable answer. The text gives the reason; ``status`` is the command's exit status."""
 
     def __init__(self, text: str, status: int = 1) -> None:
         super().__init__(text)
@@ -53,13 +53,13 @@ class NotAskedError(Exception):
 
 
 class NobodyThereError(NotAskedError):
-    """No program answers where the daemon would be."""
+    """No program answers at the daemon's address."""
 
 
 class DaemonRefusedError(NotAskedError):
-    """The daemon refused. ``answer`` is all that it says, ``code`` the status of HTTP.
+    """The daemon has refused a request. ``answer``: its body; ``code``: the HTTP status.
 
-    What it says cannot be meant is wrong usage, as what the command itself finds wrong.
+    An invalid request has the exit status of wrong usage, as if the command had found the mistake itself.
     """
 
     def __init__(self, text: str, answer: Any, code: int) -> None:
@@ -70,10 +70,10 @@ class DaemonRefusedError(NotAskedError):
 
 @dataclass(frozen=True, slots=True)
 class DaemonAddress:
-    """Where to ask. ``named``: as messages name the place; ``host``: what it is called to, if not as in the URL.
+    """Where to reach a daemon. ``named``: its name in messages; ``host``: the Host header, if not as in the URL.
 
-    ``token``: returns the token, None if there is none; raises `NotAskedError`. ``token_file``: where it is looked for.
-    ``is_configured``: a configuration file says so, and the daemon may have been started with an earlier one;
+    ``token``: returns the token, None if there is none; raises `NotAskedError`. ``token_file``: where the token is read.
+    ``is_configured``: the address is from a configuration file, and the daemon may have been started with an earlier one;
     ``makes_token``: that file names no token file, so the daemon makes one beside its journal.
     """
 
@@ -92,8 +92,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the configuration file that the daemon was started with"
     )
-    group = parser.add_argument_group("a daemon elsewhere", "Instead of --config, or overriding what it says.")
-    group.add_argument("--url", metavar="URL", help="its HTTP port, such as https://gateway:9464")
+    group = parser.add_argument_group("a daemon elsewhere", "Instead of --config, or overriding its values.")
+    group.add_argument("--url", metavar="URL", help="the daemon's HTTP port, such as https://gateway:9464")
     group.add_argument("--token-file", type=Path, metavar="FILE", help="a file with the token that changes need")
     group.add_argument(
         "--ca-file", type=Path, metavar="FILE", help="CA certificates for its certificate; default: the system's"
@@ -103,14 +103,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def loaded(arguments: argparse.Namespace) -> Config | None:
-    """The configuration, if one is given. Raises `ConfigError`, and `NotAskedError` if neither it nor ``--url`` is."""
+    """Return the configuration, if one is given. Raises `ConfigError`, and `NotAskedError` if ``--url`` is missing, too."""
     if arguments.config is None and arguments.url is None:
         raise NotAskedError("expected --config, or --url for a daemon elsewhere", 2)
     return None if arguments.config is None else load(arguments.config)
 
 
 def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAddress:
-    """Whom the options of a command mean. Raises `NotAskedError`."""
+    """Return the daemon that the options of a command name. Raises `NotAskedError`."""
     given = arguments.token_file
     token = (lambda: _token(given, "--token-file")) if given is not None else None
     if arguments.url is None:
@@ -128,7 +128,7 @@ def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAdd
 
 
 def _base(url: str) -> SplitResult:
-    """The parts of a URL that has nothing behind host and port. Raises `NotAskedError`."""
+    """Return the parts of a URL without path and query. Raises `NotAskedError`."""
     try:
         parts = urlsplit(url)
         is_base = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
@@ -140,10 +140,10 @@ def _base(url: str) -> SplitResult:
 
 
 def configured(path: Path, config: Config) -> DaemonAddress:
-    """The daemon that was started from the file at ``path``, which contains ``config``. Raises `NotAskedError`."""
+    """Return the daemon that was started from the file at ``path``, which contains ``config``. Raises `NotAskedError`."""
     metrics = config.metrics
     if metrics is None:
-        raise NotAskedError(f"{path}: metrics: null: the daemon is told over that port", EX_CONFIG)
+        raise NotAskedError(f"{path}: metrics: null: commands need the daemon's HTTP port", EX_CONFIG)
     if not metrics.port:
         raise NotAskedError(f"{path}: metrics.listen: {metrics.listen}: the port is not known", EX_CONFIG)
     host = _ANY_ADDRESS.get(metrics.host, metrics.host)
@@ -153,7 +153,7 @@ def configured(path: Path, config: Config) -> DaemonAddress:
     named = f"{metrics.listen} (metrics.listen)"
     token = functools.partial(_configured_token, path, config)
     makes_token = config.control.http_token_file is None
-    # It may not know its other names than localhost.
+    # The daemon may not accept other names than localhost.
     return DaemonAddress(
         url, named, token, tls, "localhost", token_file(config), is_configured=True, makes_token=makes_token
     )
@@ -167,9 +167,9 @@ def ask(
     within_s: float = 10.0,
     is_secret: bool = False,
 ) -> T:
-    """What ``read`` makes of the answer of a page: to a GET, or to a POST of ``asked``. Raises `NotAskedError`.
+    """Return a page's answer to a GET, or to a POST of ``asked``, as ``read`` converts it. Raises `NotAskedError`.
 
-    ``is_secret``: the page needs the token also to be read. ``read`` may raise what is `UNFIT`.
+    ``is_secret``: reading the page needs the token, too. ``read`` may raise the errors in `UNFIT`.
     """
     with opened(daemon, page, asked, within_s, is_secret) as answer:
         try:
@@ -186,9 +186,9 @@ def opened(
     is_secret: bool = False,
     below: str = API,
 ) -> HTTPResponse:
-    """The answer of a page, to be read and closed; as for `ask`. ``below``: what its path begins with."""
+    """Return the response of a page, as for `ask`, for the caller to read and close. ``below``: the prefix of its path."""
     headers = {"Content-Type": "application/json"}
-    if (name := user()).isascii() and name.isprintable():  # others no header can hold
+    if (name := user()).isascii() and name.isprintable():  # a header cannot hold others
         headers["Ustreamer-User"] = name
     if daemon.host is not None:
         headers["Host"] = daemon.host
@@ -219,19 +219,19 @@ def opened(
 
 
 def unfit(daemon: DaemonAddress) -> NotAskedError:
-    """For an answer that no streamer gives."""
+    """Return the error for an answer that is not a streamer's."""
     return NotAskedError(f"{daemon.named}: what answers there is not a streamer")
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """The daemon redirects nobody, and the token is for the daemon only."""
+    """Follows no redirects: a daemon sends none, and the token is only for the daemon."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Take it for an error."""
+        """Return None, which makes a redirect an error."""
 
 
 def answered(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """A command that says why there was no answer."""
+    """Wrap a command so that it prints a `NotAskedError` and returns its exit status."""
 
     @functools.wraps(command)
     def run(arguments: argparse.Namespace) -> int:
@@ -244,7 +244,7 @@ def answered(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse
 
 
 def user() -> str:
-    """Who runs the command, and through sudo for whom."""
+    """Return the user who runs the command, and the one behind sudo."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -263,11 +263,11 @@ def _configured_token(path: Path, config: Config) -> str | None:
     except NotAskedError:
         if file.exists() or not _can_tell(file):
             raise
-        return None  # there is none: the daemon says what is missing, or is not there at all
+        return None  # no token: the daemon's refusal names what is missing
 
 
 def _can_tell(file: Path) -> bool:
-    """Whether a file that does not seem to exist does not exist."""
+    """Whether this user can tell that a file does not exist."""
     return os.access(file.parent, os.X_OK) or not file.parent.exists()
 
 
@@ -283,7 +283,7 @@ def _token(file: Path, what: str) -> str:
 
 
 def _trusting(cert_file: Path, what: str) -> ssl.SSLContext:
-    """Trusts the certificate of the port and no other: it is on this machine. So its names do not matter."""
+    """Return a TLS context that trusts only the port's own certificate, whatever names that has."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -297,7 +297,7 @@ def _trusting(cert_file: Path, what: str) -> ssl.SSLContext:
 
 
 def _context(arguments: argparse.Namespace, found: ssl.SSLContext | None) -> ssl.SSLContext:
-    """What the options say about TLS. ``found``: what the configuration says."""
+    """Return the TLS context of the options. ``found``: that of the configuration."""
     try:
         if arguments.ca_file is not None or found is None:
             found = ssl.create_default_context(cafile=arguments.ca_file)
@@ -310,7 +310,7 @@ def _context(arguments: argparse.Namespace, found: ssl.SSLContext | None) -> ssl
 
 
 def _about_token(daemon: DaemonAddress, sent: str | None) -> str:
-    """Why it may have been the wrong token, or none, and what to do."""
+    """Return, for a refusal, why the token was wrong or missing, and what to do."""
     if sent is not None:
         text = f"; the token in {daemon.token_file} is not the one of this streamer"
         return text + _about_restart(daemon.makes_token, _EARLIER)
@@ -321,7 +321,7 @@ def _about_token(daemon: DaemonAddress, sent: str | None) -> str:
 
 
 def _about_restart(may_matter: bool, other: str) -> str:
-    """What to do if the daemon was started with an earlier file, in which other keys told where it is or its token."""
+    """Return what to do if the daemon was started with an earlier file with other values of these keys."""
     return f"; a streamer that was started with {other} has to be restarted to use this file" if may_matter else ""
 
 

@@ -25,7 +25,7 @@ from streamer.cli.running import (
 )
 from streamer.cli.text import complain, lines_out, parsed
 
-_SILENT_S = 40.0  # a daemon says every 15 seconds that it is alive
+_SILENT_S = 40.0  # a daemon sends a comment every 15 seconds
 _AGAIN_S = 0.5
 _LINE_BYTES = 1 << 20
 _BUSY = 503
@@ -34,7 +34,7 @@ _FILTERS = ("route", "endpoint", "source", "sink", "type", "outcome", "payload",
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
-    text = "Print messages of the running daemon live, with their outcomes, until Ctrl-C. Says how many it has left out."
+    text = "Print messages of the running daemon live, with their outcomes, until Ctrl-C, and how many are left out."
     tap = commands.add_parser("tap", help=text, description=text)
     tap.set_defaults(command=answered(_tap))
     add_options(tap)
@@ -63,7 +63,7 @@ def _tap(arguments: argparse.Namespace) -> int:
             try:
                 with opened(daemon, f"/tap?{urlencode(asked)}", None, _SILENT_S, is_secret=True) as answer:
                     if is_lost:
-                        complain("the streamer is there again", 0)
+                        complain("the streamer answers again", 0)
                     elif not has_begun:
                         for line in _watched(arguments, daemon):
                             complain(line, 0)
@@ -78,14 +78,14 @@ def _tap(arguments: argparse.Namespace) -> int:
                 if not has_begun or (isinstance(exc, DaemonRefusedError) and not is_busy):
                     return complain(str(exc), exc.status)
             if not is_lost:
-                complain("the streamer has ended the tap, or is gone; waiting until it is there again", 0)
+                complain("the streamer has ended the tap, or is down; waiting until it answers again", 0)
                 is_lost = True
             time.sleep(_AGAIN_S)
     return 0
 
 
 def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> list[str]:
-    """What is watched, and how that ends: nothing may come for a long time. Also what the daemon does not have."""
+    """Return lines with the selection, how the tap ends, and names in the options that the daemon does not have."""
     asked = [f"{name} {value}" for name in _FILTERS[:6] if (value := getattr(arguments, name)) is not None]
     what = "all messages" if not asked else f"messages of {', '.join(asked)}"
     end = "Ctrl-C ends it" if arguments.count is None else f"ends after --count {arguments.count}, or at Ctrl-C"
@@ -105,7 +105,7 @@ def _names(key: str, answer: Any) -> set[str]:
 
 
 def _events(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The events of a stream, until it ends or breaks off."""
+    """Yield the events of a stream until it ends or breaks."""
     kind = ""
     with suppress(OSError, HTTPException):
         while line := answer.readline(_LINE_BYTES):
@@ -129,7 +129,7 @@ def _line(kind: str, data: dict[str, Any], as_json: bool) -> str:
 
 
 def _cells(shown: dict[str, Any]) -> Iterator[str]:
-    """One message for people. What comes from the daemon may be anything."""
+    """Yield the cells of one message for people. Any text from the daemon may be in them."""
     yield str(shown.get("t"))
     yield str(shown.get("outcome")).ljust(13)
     yield _way(shown)

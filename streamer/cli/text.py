@@ -1,7 +1,6 @@
-"""Input and output of the subcommands: tables, lengths of time, error messages, exit statuses.
+"""Input and output of the commands: tables, durations, error messages, exit statuses.
 
-`lines_out` and `complain` print a line without control characters, which a terminal would obey: whatever it is made of, its
-parts need no care.
+`lines_out` and `complain` remove control characters, which a terminal would obey, so that callers need not.
 """
 
 import argparse
@@ -14,14 +13,14 @@ from streamer.journal import moments
 from streamer.uprotocol.uri import UriError, UUri
 
 EX_IOERR = 74
-"""The journal or the traces cannot be read, or standard output not written (sysexits.h)."""
+"""Exit status: the journal or the traces cannot be read, or standard output not written (sysexits.h)."""
 
 EX_CONFIG = 78
-"""The configuration cannot be used (sysexits.h)."""
+"""Exit status: the configuration cannot be used (sysexits.h)."""
 
 
 def milliseconds(text: str) -> int:
-    """A length of time as people type it, such as 30m. Raises argparse.ArgumentTypeError."""
+    """Parse a duration such as 30m to milliseconds. Raises argparse.ArgumentTypeError."""
     try:
         return moments.milliseconds(text)
     except ValueError as exc:
@@ -29,7 +28,7 @@ def milliseconds(text: str) -> int:
 
 
 def uri(text: str) -> UUri:
-    """A UUri or a pattern. Raises argparse.ArgumentTypeError."""
+    """Parse a UUri or a pattern. Raises argparse.ArgumentTypeError."""
     try:
         return UUri.parse(text)
     except UriError as exc:
@@ -37,21 +36,21 @@ def uri(text: str) -> UUri:
 
 
 def as_table(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Lines of cells, aligned in columns."""
+    """Yield lines of cells, aligned in columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def plain(text: str) -> str:
-    """The text without characters that a terminal would obey."""
+    """Return the text without characters that a terminal would obey."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def parsed(answer: bytes | str) -> Any:
-    """What a JSON text says. Raises ValueError for one that is none, or nested too deeply to be read."""
+    """Parse a JSON text. Raises ValueError if it is invalid, or nested too deeply."""
     try:
         return json.loads(answer)
     except RecursionError as exc:
@@ -59,7 +58,7 @@ def parsed(answer: bytes | str) -> Any:
 
 
 def reason_of(exc: OSError) -> str:
-    """What the operating system says, in words, and the file that it is about."""
+    """Return the operating system's error text, and the file that it is about."""
     reason = exc.strerror or str(exc)
     return reason if exc.filename is None else f"{exc.filename}: {reason}"
 

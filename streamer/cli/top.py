@@ -1,7 +1,7 @@
-"""``streamer top``: endpoints, routes and waiting flows of a running gateway, drawn anew every few seconds.
+"""``streamer top``: shows endpoints, routes and waiting flows of a running gateway, updated every few seconds.
 
-It reads `/metrics`, so that it works with every gateway that can be scraped. If the administration API answers there, it
-also asks which flows wait and what state endpoints are in. It changes nothing, and needs no token.
+The command reads `/metrics`, so it works with every gateway that can be scraped. Waiting flows and the states of endpoints
+are from the administration API, if that answers. The command changes nothing, and needs no token.
 """
 
 import argparse
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from streamer.cli.top_view import Picture, WaitingFlow
 
 _WITHIN_S = 3.0
-_RECENT_S = 15.0  # latencies are those of so many seconds
+_RECENT_S = 15.0  # latencies are those of the last seconds
 _DRAW_S = 1.0
 _PAGE_BYTES = 256 * 1024 * 1024
 _FLOWS = 50
 _KEYS = "q quit  s sort  p pause  ↑↓ routes"
 
 Fetch = Callable[[str], bytes]
-"""The body of a page. Raises `NotAskedError`."""
+"""Returns the body of a page. Raises `NotAskedError`."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -63,7 +63,7 @@ def _top(arguments: argparse.Namespace) -> int:
     name = daemon.named if config is None else f"{config.authority} at {daemon.named}"
     gateway = Gateway(name, partial(_fetch, daemon))
     console = console_of(is_plain=arguments.plain or not sys.stdout.isatty())
-    if is_once or arguments.plain or console.is_dumb_terminal:  # one that draws nothing anew
+    if is_once or arguments.plain or console.is_dumb_terminal:  # cannot redraw
         with until_interrupted():
             return _print(gateway, console, interval_s, is_once)
     else:
@@ -76,12 +76,12 @@ def _fetch(daemon: DaemonAddress, page: str) -> bytes:
     try:
         with opened(daemon, page, within_s=_WITHIN_S, below="") as answer:
             return bytes(answer.read(_PAGE_BYTES))
-    except (OSError, HTTPException) as exc:  # it broke off
+    except (OSError, HTTPException) as exc:  # the connection broke
         raise NotAskedError(f"{daemon.named}: no answer ({exc})") from exc
 
 
 class Gateway:
-    """The gateway, and what was read of it. ``problem``: why the last look failed."""
+    """A gateway, and the samples of its metrics. ``problem``: why the last reading failed."""
 
     def __init__(self, name: str, fetch: Fetch) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class Gateway:
         self._fetch = fetch
 
     def look(self) -> None:
-        """Read everything once. Takes seconds if nobody answers."""
+        """Read everything once. Takes seconds if nothing answers."""
         try:
             sample = read(self._fetch("/metrics").decode(), time.monotonic())
             if not sample.is_streamer:
@@ -107,13 +107,13 @@ class Gateway:
             return
         self.problem = ""
         if self.samples and sample.started_s != self.samples[-1].started_s:
-            self.samples.clear()  # another process, whose counters began anew
+            self.samples.clear()  # another process, whose counters started at 0
         self.samples.append(sample)
         while len(self.samples) > 2 and self.samples[1].at_s < sample.at_s - _RECENT_S:
             self.samples.popleft()
 
     def _read_states(self, sample: Sample) -> None:
-        """Why an endpoint is not up, which the metrics do not tell: a Zenoh peer may just be alone."""
+        """Read the states of endpoints, which the metrics do not have: a Zenoh peer that is not up may just be alone."""
         with contextlib.suppress(NotAskedError, *UNFIT):
             for each in parsed(self._fetch(f"{API}/endpoints"))["endpoints"]:
                 if (endpoint := sample.endpoints.get(each["name"])) is not None:
@@ -128,7 +128,7 @@ class Gateway:
             self.flows, self.flows_in_all = None, 0
 
     def picture(self, now_s: float) -> "Picture":
-        """What is to be shown at ``now_s`` on the monotonic clock."""
+        """Return what to show at ``now_s`` on the monotonic clock."""
         from streamer.cli.top_view import Picture  # noqa: PLC0415  # rich comes with an extra
 
         picture = Picture(f"uStreamer {self.name}", problems=[self.problem] if self.problem else [])
@@ -152,7 +152,7 @@ class Gateway:
 
 
 def _flow(data: dict[str, Any], endpoints: dict[str, EndpointSample]) -> "WaitingFlow":
-    """One flow of the API. Raises what is `UNFIT`."""
+    """Convert a flow of the API. Raises the errors in `UNFIT`."""
     from streamer.cli.top_view import WaitingFlow  # noqa: PLC0415  # rich comes with an extra
 
     oldest = data.get("oldest_age_s")
@@ -161,12 +161,12 @@ def _flow(data: dict[str, Any], endpoints: dict[str, EndpointSample]) -> "Waitin
     if egress is not None and egress.shown() != "up":
         held = (f"{data['endpoint']} is {egress.shown()}", *held)
     age_s = None if oldest is None else float(oldest)
-    waiting = int(float(data["waiting"]))  # no more digits than can be drawn
+    waiting = int(float(data["waiting"]))  # bounds the number of digits
     return WaitingFlow(str(data["route"]), str(data["source"]), str(data.get("sink") or ""), waiting, age_s, held)
 
 
 def _print(gateway: Gateway, console: Any, interval_s: float, is_once: bool) -> int:
-    """Print it, after an interval, which the rates need; once, or again and again."""
+    """Print the gateway's state after an interval, which the rates need; once, or at every interval."""
     from streamer.cli.top_view import draw  # noqa: PLC0415  # rich comes with an extra
 
     gateway.look()
@@ -182,7 +182,7 @@ def _print(gateway: Gateway, console: Any, interval_s: float, is_once: bool) -> 
 
 
 class _Display:
-    """The live display: looks, draws, obeys keys."""
+    """The live display: reads the gateway, draws, handles keys."""
 
     def __init__(self, gateway: Gateway, console: Any, interval_s: float) -> None:
         self._gateway = gateway
@@ -194,7 +194,7 @@ class _Display:
         self._is_over = False
 
     async def run(self) -> int:
-        """Until q or Ctrl-C."""
+        """Run until q or Ctrl-C."""
         from rich.live import Live  # noqa: PLC0415  # comes with an extra
 
         with _keys(self._press), Live(console=self._console, screen=True, auto_refresh=False) as live:
@@ -207,7 +207,7 @@ class _Display:
                         async with asyncio.timeout(_DRAW_S):
                             await self._changed.wait()
                     if looking.done():
-                        looking.result()  # raises what ended it
+                        looking.result()  # raises the exception of the task
             finally:
                 looking.cancel()
         return 0
@@ -242,7 +242,7 @@ class _Display:
 
 @contextlib.contextmanager
 def _keys(press: Callable[[str], None]) -> Iterator[None]:
-    """Call ``press`` with the keys that are pressed, unless the input is not a terminal, or that of another process."""
+    """Call ``press`` with pressed keys, unless the input is not a terminal, or the process is in its background."""
     if not sys.stdin.isatty():
         yield
         return
@@ -269,8 +269,8 @@ def _keys(press: Callable[[str], None]) -> Iterator[None]:
 
 
 def _span(span_s: float) -> str:
-    """How long it has run: the two largest units."""
-    span_s = max(0.0, span_s)  # the clocks of two machines
+    """Format an uptime in its two largest units."""
+    span_s = max(0.0, span_s)  # the clocks of the machines differ
     minutes, hours, days = int(span_s // 60), int(span_s // 3600), int(span_s // 86400)
     if days:
         return f"{days} d {hours % 24} h"

@@ -1,4 +1,4 @@
-"""Parses `/metrics` for `streamer top`: routes and endpoints at one moment, and the changes between two."""
+"""Parses `/metrics` for `streamer top`: samples of routes and endpoints, and figures from several samples."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from math import inf, isfinite
 from prometheus_client.parser import text_string_to_metric_families
 
 RouteKey = tuple[str, str, str]
-"""Name of the route, of its ingress, of its egress."""
+"""The names of a route, its ingress and its egress."""
 
 _OWN = "core"  # the endpoint of the streamer's own services
 _FAILURES = ("expired", "rejected", "dead_lettered")
@@ -54,27 +54,27 @@ class EndpointSample:
     transport: str
     up: float = 0
     state: str = ""
-    """As the administration API tells; empty if it does not."""
+    """The state from the administration API; empty if that does not answer."""
     received: float = 0
     in_flight: float = 0
     backlog: float = 0
     problems: float = 0
 
     def shown(self) -> str:
-        """Its state in a word or two."""
-        return self.state or ("up" if self.up else "not up")  # the metric does not say why
+        """Return the endpoint's state in a word or two."""
+        return self.state or ("up" if self.up else "not up")  # the metric has no reason
 
 
 @dataclass(slots=True)
 class Sample:
-    """All of `/metrics` that is shown, at a moment on the monotonic clock."""
+    """The values from `/metrics` that are shown, read at ``at_s`` on the monotonic clock."""
 
     at_s: float
     routes: dict[RouteKey, RouteSample] = field(default_factory=dict)
     endpoints: dict[str, EndpointSample] = field(default_factory=dict)
     version: str = ""
     started_s: float | None = None
-    """Unix seconds."""
+    """Start of the process in Unix seconds."""
     cpu_s: float = 0.0
     memory_bytes: float = 0.0
     dead_letters: float = 0.0
@@ -82,12 +82,12 @@ class Sample:
 
     @property
     def is_streamer(self) -> bool:
-        """Whether it was a streamer's page."""
+        """Whether the page was a streamer's."""
         return bool(self.endpoints)
 
 
 def read(text: str, at_s: float) -> Sample:
-    """Raises ValueError: that is not the text format."""
+    """Parse `/metrics`. Raises ValueError if the text is not in the Prometheus format."""
     sample = Sample(at_s)
     for family in text_string_to_metric_families(text):
         for name, labels, value in ((each.name, each.labels, each.value) for each in family.samples):
@@ -125,8 +125,8 @@ def _read_route(sample: Sample, name: str, labels: Mapping[str, str], value: flo
 
 @dataclass(frozen=True, slots=True)
 class RouteFigures:
-    """What is shown of a route. Rates per second; latencies in seconds: of the last seconds if anything was delivered in
-    them, else since the start; None if nothing ever was.
+    """The figures of a route. Rates per second. Latencies in seconds: of the last seconds if a message was delivered in
+    them, else since the start; None if none was ever delivered.
     """
 
     name: str
@@ -144,7 +144,7 @@ class RouteFigures:
 
 @dataclass(frozen=True, slots=True)
 class EndpointFigures:
-    """What is shown of an endpoint."""
+    """The figures of an endpoint."""
 
     name: str
     transport: str
@@ -156,9 +156,9 @@ class EndpointFigures:
 
 
 def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:
-    """Every route between two networks, and of the streamer's own those that have moved.
+    """Yield the figures of every route between two networks, and of the streamer's own routes with messages.
 
-    ``samples``: of the last seconds, oldest first; the latest two give the rates.
+    ``samples``: those of the last seconds, oldest first; the latest two give the rates.
     """
     now = samples[-1]
     before = samples[-2] if len(samples) > 1 else now
@@ -184,7 +184,7 @@ def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:
 
 
 def endpoint_figures(samples: Sequence[Sample]) -> Iterator[EndpointFigures]:
-    """Every endpoint."""
+    """Yield the figures of every endpoint."""
     now = samples[-1]
     before = samples[-2] if len(samples) > 1 else now
     for name, endpoint in now.endpoints.items():
@@ -202,14 +202,14 @@ def endpoint_figures(samples: Sequence[Sample]) -> Iterator[EndpointFigures]:
 
 
 def cpu_share(samples: Sequence[Sample]) -> float:
-    """The part of a processor that the daemon takes."""
+    """Return the share of a processor that the daemon uses."""
     return 0.0 if len(samples) < 2 else _rate(samples[-2].cpu_s, samples[-1].cpu_s, samples[-2], samples[-1])
 
 
 def quantile(buckets: Buckets, share: float) -> float | None:
-    """Below what so large a share of the observations was, straight lines assumed inside buckets.
+    """Return the value below which this share of the observations lies, interpolated linearly within a bucket.
 
-    None without any; infinite beyond the last bound.
+    None: no observations; infinite: above the last bound.
     """
     total = buckets.get(inf, 0)
     if total <= 0:
@@ -224,7 +224,7 @@ def quantile(buckets: Buckets, share: float) -> float | None:
 
 
 def _rate(before: float, now: float, then: Sample, current: Sample) -> float:
-    """The rate of a counter, which may have begun anew with the process."""
+    """Return the rate of a counter per second. The counter may have been reset by a restart."""
     span_s = current.at_s - then.at_s
     grown = now - before if now >= before else now
     return grown / span_s if span_s > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Draws `streamer top`, for terminals of any width, light or dark. It computes and requests nothing.
+"""Draws `streamer top`, for terminals of any width, light or dark.
 
 Only the terminal's own colours are used, of these only those that can be read on both backgrounds. No information is in the
 colour alone.
@@ -27,7 +27,7 @@ _NOTHING = "–"
 
 @dataclass(frozen=True, slots=True)
 class WaitingFlow:
-    """A flow in which messages wait, as the administration API tells."""
+    """A flow in which messages wait, from the administration API."""
 
     route: str
     source: str
@@ -39,7 +39,7 @@ class WaitingFlow:
 
 @dataclass(slots=True)
 class Picture:
-    """All that is shown at a moment. ``flows``: None if the gateway does not tell."""
+    """Everything that is shown at a moment. ``flows`` None: the administration API does not answer."""
 
     title: str
     notes: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Picture:
 
 
 def draw(picture: Picture, columns: int, lines: int | None) -> RenderableType:
-    """As much as fits; ``lines``: None: everything."""
+    """Draw as much of a picture as fits; ``lines`` None: everything."""
     head = [Text(plain(picture.title), "bold", no_wrap=True, overflow="ellipsis")]
     head += [Text(plain(note), _QUIET) for note in picture.notes]
     head += [Text(f"! {plain(problem)}", _BAD) for problem in picture.problems]
@@ -80,7 +80,7 @@ def draw(picture: Picture, columns: int, lines: int | None) -> RenderableType:
 
 
 def sort(routes: Iterable[RouteFigures], by: str) -> list[RouteFigures]:
-    """The routes in one of the orders of `SORTS`; those that are alike by name."""
+    """Return the routes in one of the orders of `SORTS`; equal ones by name."""
 
     def key(route: RouteFigures) -> tuple[float, str, str]:
         latest = route.end_to_end_s[1]
@@ -96,7 +96,7 @@ def sort(routes: Iterable[RouteFigures], by: str) -> list[RouteFigures]:
 
 
 def seconds(value: float | None) -> str:
-    """A latency or an age, in at most six characters."""
+    """Format a latency or an age in at most six characters."""
     if value is None:
         return _NOTHING
     if isinf(value):
@@ -111,7 +111,7 @@ def seconds(value: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """A count or a rate, in at most five characters."""
+    """Format a count or a rate in at most five characters."""
     if not value:
         return _NOTHING
     if value < 10:
@@ -124,7 +124,7 @@ def number(value: float) -> str:
 
 
 def _part(title: str, table: Any, rows: Sequence[Any], most: int, columns: int, before: int = 0) -> list[RenderableType]:
-    """A title, a table of as many rows as there is room for, and how many there are beyond."""
+    """Draw a title, a table with as many rows as fit, and the number of the others."""
     found: list[RenderableType] = [Text(""), Text(title, "bold", no_wrap=True, overflow="ellipsis")]
     if not rows:
         found.append(Text("  none", _QUIET))
@@ -138,7 +138,7 @@ def _part(title: str, table: Any, rows: Sequence[Any], most: int, columns: int, 
 
 
 def _shares(wanted: list[int], lines: int) -> list[int]:
-    """How many rows each part gets. A part takes three lines besides, and one more if it cannot show all."""
+    """Return the number of rows for each part. A part needs three more lines, and a fourth if it cannot show all rows."""
     left = lines - 4 * sum(1 for rows in wanted if rows >= 0)
     endpoints, routes, flows = (max(0, rows) for rows in wanted)
     flows = min(flows, max(left // 4, left - endpoints - routes))
@@ -218,7 +218,7 @@ def _flows(rows: Sequence[WaitingFlow], columns: int) -> Table:
         cells: list[Text | str] = [_name(row.route)] if columns >= WIDE else []
         cells += [_name(f"{row.source} → {row.sink}" if row.sink else row.source), Text(number(row.waiting), _NOTE)]
         if columns >= MIDDLE:
-            cells += [seconds(row.oldest_s), _name(", ".join(row.held) or "its turn")]
+            cells += [seconds(row.oldest_s), _name(", ".join(row.held) or "other flows")]
         table.add_row(*cells)
     return table
 
@@ -241,5 +241,5 @@ def _name(text: str) -> Text:
 
 
 def console_of(is_plain: bool) -> Console:
-    """Where it is printed: the terminal, or lines without colours."""
+    """Return the console for the output: the terminal, or one for lines without colours."""
     return Console(highlight=False, width=PLAIN_WIDTH if is_plain else None, color_system=None if is_plain else "auto")

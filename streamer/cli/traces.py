@@ -45,10 +45,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
     tail = action("tail", _tail, "Print the latest outcomes, the newest last.")
     tail.add_argument("-n", type=_count, default=20, metavar="N", help="how many records; default: 20")
-    tail.add_argument("--follow", "-f", action="store_true", help="go on with new records, until Ctrl-C")
+    tail.add_argument("--follow", "-f", action="store_true", help="continue with new records, until Ctrl-C")
     tail.add_argument("--outcome", type=_outcome, metavar="NAME", help="such as delivered, expired, dead_lettered")
-    tail.add_argument("--route", metavar="NAME", help="the route that they were on")
-    summary = action("summary", _summary, "Sum up what became of the messages of a time, per route.")
+    tail.add_argument("--route", metavar="NAME", help="the route of the messages")
+    summary = action("summary", _summary, "Summarize the outcomes of a period, per route.")
     summary.add_argument("--last", type=_window, default=3_600_000, metavar="1h", help="30s, 15m, 1h, 2d; default: 1h")
     find = action("find", _find, "Print everything that the traces know about one message.")
     find.add_argument("id", type=_id, metavar="ID", help="the message's id")
@@ -71,7 +71,7 @@ def _count(text: str) -> int:
 def _window(text: str) -> int:
     length_ms = milliseconds(text)
     if not length_ms:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a length of time above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration above 0")
     return length_ms
 
 
@@ -243,7 +243,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
 
 
 def _condition(arguments: argparse.Namespace) -> Any:
-    """The filters as an expression; None if there are none."""
+    """Return the filters as an expression of pyarrow; None if there are none."""
     import pyarrow.compute as pc  # noqa: PLC0415  # slow
 
     asked = {"outcome": arguments.outcome, "route": arguments.route}

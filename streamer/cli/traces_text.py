@@ -1,4 +1,4 @@
-"""How ``streamer traces`` prints records and their summary: for people, or as JSON.
+"""Formats records and summaries for ``streamer traces``: for people, or as JSON.
 
 A record maps the columns of the trace, and ``streamer``, to their values.
 """
@@ -27,7 +27,7 @@ _SUMMARY_HEAD = (
 
 
 class Printer:
-    """Prints records as they come. Columns only grow, so that later records stay aligned."""
+    """Prints records as they are found. Columns only become wider, so that later records stay aligned."""
 
     def __init__(self, is_json: bool, rows: Sequence[dict[str, Any]]) -> None:
         self._is_json = is_json
@@ -69,22 +69,22 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def message_lines(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | None) -> Iterator[str]:
-    """Every record of a message in full, then those of its Response, and where to look further."""
+    """Yield every record of a message in full, then those of its Response, and where to search further."""
     own = [row for row in rows if row["msg_id"] == id_]
     answers = rows[len(own) :]
     for index, row in enumerate(own):
         yield from [""] if index else []
-        yield from as_table(list(_facts(row)))
+        yield from as_table(list(_record_rows(row)))
     if any(row["outcome"] in FAILURES for row in own):
         yield from ("", f"its dead letter: streamer dead-letters show --config {config or 'FILE'} {format_id(id_)}")
     if any(row["msg_type"] == "request" for row in own) and not answers:
         yield from ("", "no Response to it passed here")
     for row in answers:
         yield from ("", "its Response:")
-        yield from as_table(list(_facts(row)))
+        yield from as_table(list(_record_rows(row)))
 
 
-def _facts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _record_rows(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "id", format_id(row["msg_id"])
     yield "type", row["msg_type"].capitalize()
     yield "source", _uri(row, "src")
@@ -150,7 +150,7 @@ def summary_json(summary: "Summary", window_ms: int, now_ms: int) -> dict[str, o
 
 
 def as_json(row: dict[str, Any]) -> str:
-    """All columns, in ASCII: characters that a terminal would obey are escaped."""
+    """Return a record with all columns as JSON in ASCII: control characters are escaped."""
     return json.dumps({name: _json_value(value) for name, value in row.items()})
 
 
@@ -181,7 +181,7 @@ def _time(moment: datetime) -> str:
 
 
 def _length(us: int | None) -> str:
-    """A length of time with three digits: 870µs, 12.4ms, 1.5s, 60m."""
+    """Format microseconds with three digits: 870µs, 12.4ms, 1.5s, 60m."""
     if us is None:
         return "-"
     if us < 0:

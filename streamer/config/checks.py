@@ -1,4 +1,4 @@
-"""Checks what has to fit between the parts of a configuration.
+"""Checks that the parts of a configuration fit together.
 
 Pure functions on the raw values, so that they work on files whose other parts are wrong. Unusable values are skipped here,
 because their own models report them.
@@ -17,14 +17,14 @@ from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, STATUS
 
 RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
-"""Names that metrics and traces use for messages that take no configured route."""
+"""Route names that metrics and traces use for messages without a configured route."""
 
 ORIGIN = "origin"
 """In ``dead_letter.endpoints``: the endpoint that the message came from."""
 
 
 TRACE_MODULES = ("numpy", "pyarrow")
-"""What the extra ``trace`` brings."""
+"""The modules that the extra ``trace`` installs."""
 
 
 class Finding(NamedTuple):
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 
 def nearest(text: object, valid: Iterable[str]) -> str:
-    """A question that suggests the nearest valid name, with a leading semicolon. Empty if none is near."""
+    """Return a question that suggests the nearest valid name, after a semicolon; empty if none is near."""
     names = sorted(valid)
     close = get_close_matches(str(text), names, n=1, cutoff=0.5)
     close = close or [name for name in names if text and name.startswith(str(text))]
@@ -57,7 +57,7 @@ def check_installed(name: str, load: Callable[[str], Any], names: Callable[[], l
 
 
 def missing_for_traces() -> str:
-    """What has to be installed to write or read traces, as text; empty if nothing has."""
+    """Return what has to be installed to write or read traces, as text; empty: nothing."""
     missing = [name for name in TRACE_MODULES if find_spec(name) is None]
     return f"{' and '.join(missing)} installed (pip install 'ustreamer[trace]')" if missing else ""
 
@@ -70,12 +70,12 @@ def check_can_trace(path: Path) -> Path:
 
 
 def check_options(options: Any, name: str | None, load: Callable[[str], Any]) -> Any:
-    """Return an installed class's own options model, made of what the file says. As it is if the name is wrong."""
+    """Return the options as an instance of the named class's own model; unchanged if there is no such class."""
     return options if name is None else load(name).Options.model_validate({} if options is None else options)
 
 
 def findings(raw: Any) -> Iterator[Finding]:
-    """Every mistake between the parts of the configuration ``raw`` (mappings, or models)."""
+    """Yield every mistake between the parts of the configuration ``raw`` (mappings, or models)."""
     endpoints = _part(raw, "endpoints")
     authorities = {
         name: [text for text in _items(_part(endpoint, "authorities")) if isinstance(text, str)]
@@ -148,7 +148,7 @@ def _routes(routes: list[Any], authorities: Mapping[str, list[str]]) -> Iterator
 
 
 def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, list[str]]) -> Iterator[Finding]:
-    """A topic arrives only where its authority lives; elsewhere its pattern can never match."""
+    """Yield patterns that can never match, because their authority is not reached through the route's start."""
     if not isinstance(start, str) or start not in authorities:
         return
     for index, pattern in enumerate(_items(_part(route, "publish"))):
@@ -166,7 +166,7 @@ def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, l
 
 
 def _permissions(endpoints: Any, authorities: Mapping[str, list[str]]) -> Iterator[Finding]:
-    """Rules and identities are about sources that live behind their endpoint; others never come in there."""
+    """Yield rules and identities whose sources are not reached through their endpoint, so that they never match."""
     for name, section in endpoints.items() if isinstance(endpoints, Mapping) else ():
         here = ("permissions", "endpoints", name)
         if name not in authorities:
@@ -185,7 +185,7 @@ def _permissions(endpoints: Any, authorities: Mapping[str, list[str]]) -> Iterat
 
 
 def is_elsewhere(authority: str, endpoint: str, authorities: Mapping[str, list[str]]) -> bool:
-    """Whether no source of this authority lives behind the endpoint: `RoutingTable.homes`."""
+    """Whether no source of this authority is reached through the endpoint: `RoutingTable.homes`."""
     if authority == ANY_AUTHORITY or authority in authorities[endpoint]:
         return False
     return ANY_AUTHORITY not in authorities[endpoint] or any(authority in listed for listed in authorities.values())
@@ -201,7 +201,7 @@ def _never_comes(authority: str, endpoint: str, authorities: Mapping[str, list[s
 
 
 def _authority_of(pattern: Any) -> str | None:
-    """The authority of a pattern, which may be text; None if it is none."""
+    """Return the authority of a pattern, which may be text; None if the pattern is invalid."""
     try:
         found = UUri.parse(pattern).authority if isinstance(pattern, str) else _part(pattern, "authority")
     except UriError:
@@ -210,7 +210,7 @@ def _authority_of(pattern: Any) -> str | None:
 
 
 def _multicast(broadcasts: Iterable[Any]) -> Iterator[Finding]:
-    """A broadcast is described once, and a topic belongs to one partition of one broadcast."""
+    """Yield broadcasts that are described twice, and topics of several partitions."""
     broadcasts_seen: dict[tuple[UUri, Any], int] = {}
     topics_seen: dict[UUri, str] = {}
     for position, entry in enumerate(broadcasts):
@@ -239,7 +239,7 @@ def _unknown_endpoint(name: str, known: Iterable[str]) -> str:
 
 
 def _part(whole: Any, *keys: str) -> Any:
-    """The value of the first of ``keys`` that ``whole`` (a mapping or a model) has. None if it has none."""
+    """Return the value of the first of ``keys`` that ``whole`` (a mapping or a model) has; None if it has none."""
     for key in keys:
         if isinstance(whole, Mapping):
             if key in whole:

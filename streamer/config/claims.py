@@ -15,30 +15,30 @@ from streamer.config.secrets import dotted
 from streamer.transports.claims import Claim
 
 _DATABASE = ("", "-wal", "-shm", ".lock")
-"""SQLite's files and ours beside it, by what is behind its name."""
+"""Suffixes of a database's files: SQLite's own and our lock file."""
 
 Location = tuple[str | int, ...]
 
 
 def written(location: Location, path: Path) -> Claim:
-    """The claim of who writes to a file or a folder."""
+    """Return the claim of a part that writes to a file or a folder."""
     return Claim(location, f"the path {os.path.abspath(path)}")
 
 
 def database(location: Location, path: Path) -> Iterator[Claim]:
-    """The claims of who has a SQLite file."""
+    """Yield the claims of a part that owns a SQLite file."""
     return (written(location, path.with_name(f"{path.name}{behind}")) for behind in _DATABASE)
 
 
 def read_only(part: Any) -> Iterator[Claim]:
-    """The claims of all who read a file that a part of the configuration names. Many may read one."""
+    """Yield the claims of a part that only reads files. Several parts may read the same file."""
     for location, path in paths(part):
         if str(location[-1]).endswith("_file"):
             yield written(location, path)._replace(is_shared=True)
 
 
 def paths(part: Any, location: Location = ()) -> Iterator[tuple[Location, Path]]:
-    """Every path in a part of the configuration, with its location below that of the part."""
+    """Yield every path in a part of the configuration, with its location relative to the part."""
     if isinstance(part, Path):
         yield location, part
         return
@@ -55,7 +55,7 @@ def paths(part: Any, location: Location = ()) -> Iterator[tuple[Location, Path]]
 
 
 def without_name(part: Any) -> Iterator[Finding]:
-    """A mistake for each path that no file can have, such as that of an empty text, which is the folder where we are."""
+    """Yield a mistake for each path that no file can have, such as an empty text, which is the current folder."""
     for location, path in paths(part):
         if not path.name:
             yield Finding(location, "expected a path that ends in a name; found none")
@@ -64,16 +64,16 @@ def without_name(part: Any) -> Iterator[Finding]:
 
 
 def conflicts(claims: Iterable[Claim]) -> Iterator[Finding]:
-    """A mistake for each key whose claims an earlier one excludes. The keys begin at the top of the file."""
+    """Yield a mistake for each key whose claim conflicts with that of an earlier key, in the order of the file."""
     seen: dict[str, list[Claim]] = {}
-    told: set[tuple[Location, Location]] = set()
+    reported: set[tuple[Location, Location]] = set()
     for claim in claims:
         earlier = seen.setdefault(claim.thing, [])
         taken = next((each for each in earlier if each.excludes(claim) and each.key != claim.key), None)
         if taken is None:
             earlier.append(claim)
-        elif (claim.key, taken.key) not in told:
-            told.add((claim.key, taken.key))
+        elif (claim.key, taken.key) not in reported:
+            reported.add((claim.key, taken.key))
             where = "" if claim.host is None else f" at {claim.host}"
             by = dotted(taken.key) + ("" if taken.host in (None, claim.host) else f" ({taken.host})")
             yield Finding(claim.key, f"{claim.thing}{where} is taken by {by} already; expected another")

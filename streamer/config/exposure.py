@@ -1,7 +1,7 @@
 """Finds what a valid configuration leaves open to attackers: on the network, at the HTTP port, in files with secrets.
 
-The results are hints, not mistakes: each may be intended. Nothing is opened or connected; of files with secrets, only the
-mode is looked at.
+The results are hints, not mistakes: each may be intended. This module opens and connects nothing; of files with secrets, it
+reads only the mode.
 """
 
 import stat
@@ -19,7 +19,7 @@ _NOT_FOR_OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH | stat.S_IWGRP
 
 
 def exposures(config: Config) -> Iterator[str]:
-    """A sentence for each thing that is open."""
+    """Yield a sentence for each exposure."""
     for name, endpoint in config.endpoints.items():
         for text in endpoint.options.exposures():
             yield f"endpoints.{name}.options.{text}"
@@ -43,7 +43,7 @@ def exposures(config: Config) -> Iterator[str]:
 
 
 def _open_services(config: Config) -> Iterator[str]:
-    """Permissions that hold for every authority: whoever reaches an endpoint with ``*`` can invent one."""
+    """Yield permissions for every authority: senders at an endpoint with ``*`` can invent authorities."""
     options = config.usubscription
     permissions: dict[str, list[UUri]] = {"control.allow": config.control.allow}
     if options is not None:
@@ -59,12 +59,12 @@ def _open_services(config: Config) -> Iterator[str]:
 def _open_file(key: str, path: Path) -> Iterator[str]:
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError:  # it may come later, or belong to another user; what needs it says so
+    except OSError:  # absent or of another user: the part that needs the file reports that
         return
     if mode & _NOT_FOR_OTHERS:
         who = "others on this machine" if mode & stat.S_IRWXO else "its group"
         verb = "change" if mode & (stat.S_IWOTH | stat.S_IWGRP) else "read"
         yield (
             f"{key}: {path} has mode {mode:04o}, so {who} can {verb} it; expected 0600 or 0640. (Secrets that a container "
-            "or systemd mounts often are 0444, which is fine as long as nobody else gets in there.)"
+            "or systemd mounts often are 0444, which is fine as long as no other user can log in there.)"
         )

@@ -1,6 +1,6 @@
-"""Reads a configuration file, or reports everything that is wrong with it: file, line, key, and what was expected.
+"""Reads a configuration file, or reports every problem in it: file, line, key, and what was expected.
 
-It never prints a secret; see `streamer.config.secrets`.
+Reports never contain a secret; see `streamer.config.secrets`.
 """
 
 import os
@@ -32,7 +32,7 @@ from streamer.transports.installed import available_transports, loadable_transpo
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
 _EXAMPLE_BYTES = 1024 + 200  # a message of 1 KiB, with its attributes
-_EVIDENCE_S = 3.0  # until links say that a message has arrived, at the most, with the leases that nodes have by default
+_EVIDENCE_S = 3.0  # the longest time until links confirm a message, at the default lease of nodes
 
 
 class Problem(NamedTuple):
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(ValueError):
-    """The file cannot be used. ``problems`` holds every mistake, sorted by line."""
+    """The file cannot be used. ``problems`` has every mistake, sorted by line."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -60,13 +60,13 @@ class ConfigError(ValueError):
 def load(path: Path, environ: Mapping[str, str] = os.environ, may_wait: bool = True) -> Config:
     """Read and check ``path``; ``${NAME}`` comes from ``environ``. Raises `ConfigError`, and nothing else.
 
-    ``may_wait``: a pipe will do, too.
+    ``may_wait``: also read from a pipe, which may block.
     """
     return load_text(_text(path, may_wait), path, environ)
 
 
 def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """The same for a text that is, or will be, in ``path``."""
+    """Check a text that is, or will be, in ``path``, as `load` does. Raises `ConfigError`, and nothing else."""
     try:
         return _loaded(text, path, environ)
     except ConfigError:
@@ -77,7 +77,7 @@ def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ) ->
 
 
 def _raised_at(exc: Exception) -> str:
-    """Where in the code it was raised."""
+    """Return the place in the code where an exception was raised."""
     last = traceback.extract_tb(exc.__traceback__)[-1]
     return f"{Path(last.filename).name}:{last.lineno}"
 
@@ -141,7 +141,7 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
 
 
 class _Reporter:
-    """Collects problems: one for each place that is wrong in itself, and none that contains a secret."""
+    """Collects problems, without secrets. A place inside one that is wrong already is not reported."""
 
     def __init__(self, file: str, document: Document) -> None:
         self.problems: dict[Problem, None] = {}
@@ -171,7 +171,7 @@ class _Reporter:
         self.problems[Problem(self._file, *position, dotted(location), text)] = None
 
     def found(self, location: Location, data: Any) -> str:
-        """The value at ``location``, as far as it may be shown."""
+        """Return the value at ``location`` for a message, without secrets."""
         value = data
         for part in location:
             try:
@@ -187,17 +187,17 @@ class _Reporter:
         return described(value)
 
     def sorted(self) -> list[Problem]:
-        """By line, column and key."""
+        """Return the problems by line, column and key."""
         return sorted(self.problems)
 
 
 def warnings(config: Config) -> list[str]:
-    """What is allowed, but may not be intended."""
+    """Return sentences about settings that are valid, but may not be intended."""
     return list(_warnings(config))
 
 
 def throughputs(config: Config) -> Iterator[str]:
-    """What ``journal.max_bytes`` lets through to each network that does not confirm, for ``streamer check``."""
+    """Yield the throughput that ``journal.max_bytes`` allows to each network that does not confirm."""
     if config.journal is None:
         return
     each_s = {name: endpoint.options.longest_unconfirmed_s for name, endpoint in config.endpoints.items()}
@@ -218,7 +218,7 @@ def _warnings(config: Config) -> Iterator[str]:
             tilde = "; ~ is no more than a name here" if path.parts[:1] and path.parts[0].startswith("~") else ""
             yield f"{dotted(location)}: {path}: relative to the folder in which the streamer is started{tilde}"
     if config.journal is None:
-        yield "journal: null: memory only; what is queued is lost if the process is killed"
+        yield "journal: null: memory only; queued messages are lost if the process is killed"
     if not config.routes:
         yield "routes: empty; nothing is forwarded"
     yield from _everybody(config)
@@ -251,7 +251,7 @@ def _nowhere(config: Config, route: RouteConfig, names: list[str]) -> Iterator[s
     for name in names:
         if not {name, ANY_AUTHORITY} & known:
             hint = nearest(name, known)
-            yield f"route {route.name}: publish_to: {name} lives at no endpoint, so nobody can answer it{hint}"
+            yield f"route {route.name}: publish_to: {name} lives at no endpoint, so no uEntity can answer it{hint}"
 
 
 def _everybody(config: Config) -> Iterator[str]:
@@ -264,7 +264,7 @@ def _everybody(config: Config) -> Iterator[str]:
 
 
 def _divided(config: Config) -> Iterator[str]:
-    """A uSubscription service whose Requests may reach any of several streamers."""
+    """Yield a warning if Requests to the uSubscription service may reach any of several streamers."""
     options = config.usubscription
     if config.divided and options is not None and options.external is None and options.local != []:
         yield (
@@ -275,7 +275,7 @@ def _divided(config: Config) -> Iterator[str]:
 
 
 def _forwards_nothing(config: Config, route: RouteConfig) -> bool:
-    """Whether no Publish can go over a route, because nobody at its end may ask for one."""
+    """Whether no Publish can go over a route, because no authority at its end may subscribe."""
     options = config.usubscription
     if route.publish or options is None or options.external is not None or options.subscribe:
         return False
@@ -289,7 +289,7 @@ def _forwards_nothing(config: Config, route: RouteConfig) -> bool:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors, with the options of every installed transport and token verifier."""
+    """Return the JSON Schema of the file, for editors, with the options of all installed transports and token verifiers."""
     schema = Config.model_json_schema()
     definitions: dict[str, Any] = schema["$defs"]
     route, queue_policy = definitions["RouteConfig"]["properties"], QueuePolicy.model_json_schema()
@@ -305,7 +305,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _add_options(definitions: dict[str, Any], section: str, key: str, models: Mapping[str, type[BaseModel]]) -> None:
-    """Have the ``options`` of a section be those of what its ``key`` names."""
+    """Make the schema of a section's ``options`` depend on the class that its ``key`` names."""
     cases = []
     for kind, model in models.items():
         options = model.model_json_schema(ref_template=f"#/$defs/{kind}.{{model}}")

@@ -1,6 +1,6 @@
 """Turns pydantic's errors into sentences of the form "expected ..., found ...".
 
-It uses the raw values only to say what was found, and which keys would be valid there.
+The raw values are used only for what was found, and for the keys that would be valid there.
 """
 
 import types
@@ -24,7 +24,7 @@ _LONGEST_TEXT = 60
 _FEW_KEYS = 8
 
 RENAMED = {"dispatch": "queue_policy"}
-"""Keys of earlier versions, each with its name of today. They are refused like any other unknown key."""
+"""Keys of earlier versions → their present names. The earlier ones are refused like any other unknown key."""
 
 _WHOLE, _NUMBER, _MAPPING, _TRUTH = "a whole number", "a number", "a mapping of keys", "true or false"
 _EXPECTED = {
@@ -57,7 +57,7 @@ _EXPECTED = {
 
 
 def place(error: ErrorDetails) -> Location:
-    """The location in the file that the error is about."""
+    """Return the location of an error in the file."""
     location = error["loc"]
     if location[:1] == ("routes",) and location[2:3] == ("queue_policy",):  # in the file these keys are in the route itself
         location = location[:2] + location[3:]
@@ -68,12 +68,12 @@ def place(error: ErrorDetails) -> Location:
 
 
 def is_about_key(error: ErrorDetails) -> bool:
-    """Whether the key is wrong, and not its value."""
+    """Whether the error is about a key, not its value."""
     return error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
 
 
 def sentence(error: ErrorDetails, data: Any, found: str) -> str:
-    """What was expected and what was found. ``found`` describes the value, ``data`` is the whole file."""
+    """Return what was expected and what was found. ``found`` describes the value; ``data`` is the whole file."""
     kind, context = error["type"], error.get("ctx") or {}
     location = place(error)
     if kind == "missing":
@@ -108,7 +108,7 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
 
 
 def _mapping(location: Location, data: Any) -> str:
-    """What is expected where a section has to be: its keys if they are few, and null if that is allowed."""
+    """Return what is expected in place of a section: its keys if they are few, and null if that is allowed."""
     kind = _kind_at(location, data)
     valid = valid_keys(location, data)
     expected = f"a mapping with the keys {', '.join(valid)}" if 0 < len(valid) <= _FEW_KEYS else _MAPPING
@@ -116,7 +116,7 @@ def _mapping(location: Location, data: Any) -> str:
 
 
 def _nearest(location: Location, valid: list[str], data: Any) -> str:
-    """The key that an unknown one may stand for: one of that name in a section below, else the nearest one here."""
+    """Return the probable meaning of an unknown key: that name in a section below, else the nearest name here."""
     wrong = location[-1]
     below = [f"{key}.{wrong}" for key in valid if wrong in valid_keys((*location[:-1], key), data)]
     return f"; did you mean {' or '.join(map(repr, below))}?" if below else nearest(wrong, valid)
@@ -126,12 +126,12 @@ _MAPPING_FOUND = "a mapping"
 
 
 def shown_key(key: str | int) -> str:
-    """A key as it was found, as far as it may be shown."""
+    """Return a key for a message, without secrets."""
     return repr(key) if is_plain_key(key) else WITHHELD
 
 
 def described(value: Any) -> str:
-    """What was found, for the end of a sentence."""
+    """Describe a value, for the end of a sentence."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -148,14 +148,14 @@ def described(value: Any) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What kind of thing was found, where its text is not to be shown."""
+    """Describe the type of a value whose text must not be shown."""
     if isinstance(value, str):
         return "text"
     return "a number" if isinstance(value, int | float) and not isinstance(value, bool) else described(value)
 
 
 def valid_keys(location: Location, data: Any) -> list[str]:
-    """The keys that the mapping at ``location`` may have."""
+    """Return the keys that the mapping at ``location`` may have."""
     kind = _plain(_kind_at(location, data))
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return []
@@ -164,7 +164,7 @@ def valid_keys(location: Location, data: Any) -> list[str]:
 
 
 def _kind_at(location: Location, data: Any) -> Any:
-    """The annotation of the value at ``location``; None if no model says what that is."""
+    """Return the annotation of the value at ``location``; None: no model has one."""
     kind: Any = Config
     for depth, part in enumerate(location):
         kind = _plain(kind)
@@ -177,12 +177,12 @@ def _kind_at(location: Location, data: Any) -> Any:
                 fields = {info.alias or name: info for name, info in kind.model_fields.items()}
                 kind = fields[str(part)].annotation if part in fields else None
         else:
-            kind = (typing.get_args(kind) or (None,))[-1]  # of a list the items, of a dict the values
+            kind = (typing.get_args(kind) or (None,))[-1]  # the type of a list's items, or of a dict's values
     return kind
 
 
 def _plain(kind: Any) -> Any:
-    """An annotation without ``| None`` and ``Annotated``."""
+    """Return an annotation without ``| None`` and ``Annotated``."""
     while True:
         if typing.get_origin(kind) is typing.Annotated:
             kind = typing.get_args(kind)[0]
@@ -204,7 +204,7 @@ def _options_model(location: Location, data: Any) -> type[BaseModel] | None:
 
 
 def _keyed(error: ErrorDetails) -> tuple[str, str]:
-    """The key that an error of a transport names, and the rest of its text."""
+    """Return the key that a transport's error names, and the rest of its text."""
     cause = (error.get("ctx") or {}).get("error")
     if error["type"] != "value_error" or cause is None:
         return "", error["msg"]

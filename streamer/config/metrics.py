@@ -40,7 +40,7 @@ class MetricsConfig(Section):
     @field_validator("listen", mode="before")
     @classmethod
     def _host_and_port(cls, value: object) -> object:
-        match = _LISTEN.fullmatch(value) if isinstance(value, str) else None  # a number is a port alone
+        match = _LISTEN.fullmatch(value) if isinstance(value, str) else None  # a number alone is a port without a host
         if not match or int(match[2]) > 0xFFFF:
             raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
         return value
@@ -52,10 +52,10 @@ class MetricsConfig(Section):
 
     @property
     def host(self) -> str:
-        """Without the brackets of an IPv6 address."""
+        """Return the host in ``listen``, without the brackets of an IPv6 address."""
         return self.listen.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """0: any free port."""
+        """Return the port in ``listen``; 0: any free port."""
         return int(self.listen.rpartition(":")[2])

@@ -1,6 +1,6 @@
 """What the configuration file may contain: the models, their defaults and their bounds.
 
-This module does not know files and YAML (see `streamer.config.load`). ``Config.model_validate`` reports all mistakes at
+Reading files and YAML is in `streamer.config.load`. ``Config.model_validate`` reports all mistakes at
 once: those of single values and those between the parts (`streamer.config.checks`). Errors of type ``expected`` say what was
 expected; `streamer.config.messages` adds what was found.
 """
@@ -286,23 +286,23 @@ class Config(Section):
 
     @property
     def divided(self) -> tuple[str, ...]:
-        """The endpoints whose stream several streamers divide."""
+        """Return the endpoints whose messages are divided among several streamers."""
         return tuple(name for name, endpoint in self.endpoints.items() if endpoint.options.is_divided)
 
     @property
     def addressed(self) -> frozenset[str]:
-        """The endpoints on whose network a Publish needs a sink authority."""
+        """Return the endpoints on whose network a Publish needs a sink authority."""
         return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.options.addresses_publishes)
 
     def claims(self) -> Iterator[Claim]:
-        """What only one part can have: ports, files, sessions."""
+        """Yield the claims of all parts to resources that only one may have: ports, files, sessions."""
         if self.metrics is not None:
             yield from tcp(("metrics", "listen"), self.metrics.host, self.metrics.port)
         for name, endpoint in self.endpoints.items():
             for claim in endpoint.options.claims(self.authority):
                 yield claim._replace(key=("endpoints", name, "options", *claim.key))
         journal, state = self.journal, self.state.path
-        if journal is not None:  # first what no key names: a mistake is then told at a key that does
+        if journal is not None:  # unnamed files first: a conflict is then reported at a key that names one
             if state is None:
                 yield from database(("state", "path"), journal.default_state)
             if self.metrics is not None and self.control.http_token_file is None:
@@ -318,7 +318,7 @@ class Config(Section):
 
     @property
     def catalogue(self) -> Catalogue:
-        """The multicast ids and their topics, built at every call."""
+        """Return the multicast ids and their topics, built at every call."""
         return Catalogue(
             {
                 MulticastId(entry.provider, entry.broadcast, split_partition(partition)): resource
@@ -359,7 +359,7 @@ class Config(Section):
 
 
 def _overlaid(base: Any, own: Mapping[str, Any]) -> Any:
-    """``base`` with the keys of ``own`` on top, mapping by mapping."""
+    """Return ``base`` with the keys of ``own`` in place of its own, mapping by mapping."""
     if not isinstance(base, Mapping):
         return base
     merged = dict(base)

@@ -1,4 +1,4 @@
-"""The section ``permissions``: who may send what to whom, in whose name, and what methods require of their callers."""
+"""The section ``permissions``: who may send what to whom, in whose name, and what methods require of callers."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -120,7 +120,7 @@ class TapConfig(Section):
         return check_options(value, info.data.get("verifier"), load_verifier)
 
     def new_verifier(self) -> Any:
-        """A verifier with these options."""
+        """Return a verifier with these options."""
         return load_verifier(self.verifier)(self.options)
 
 
@@ -143,18 +143,18 @@ class PermissionsConfig(Section):
 
 
 def available_verifiers() -> list[str]:
-    """The names of all installed token verifiers."""
+    """Return the names of all installed token verifiers."""
     return plugins.available(VERIFIERS)
 
 
 @cache
 def load_verifier(name: str) -> Any:
-    """The class of that name. Raises LookupError if it is not installed, ImportError if it cannot be loaded."""
+    """Return the verifier class of that name. Raises LookupError (not installed) and ImportError (cannot be loaded)."""
     return plugins.load(VERIFIERS, name, "token verifier")
 
 
 def fits(kind: TypeName, source: UUri, to: UUri) -> bool:
-    """Whether a message of that type can have addresses that match, as far as the resources tell."""
+    """Whether the addresses of a message of that type can match, judged by their resources."""
     sources, sinks = _RESOURCES[kind]
     return _meets(source, sources) and _meets(to, sinks)
 
@@ -173,7 +173,7 @@ def _meets(pattern: UUri, resources: tuple[int, int]) -> bool:
 
 
 def hints(section: PermissionsConfig | None, endpoints: Mapping[str, bool]) -> Iterator[str]:
-    """What is allowed in a file, but may not be intended. ``endpoints``: whether their networks prove identities."""
+    """Yield settings that are valid, but may not be intended. ``endpoints``: whether their networks prove identities."""
     if section is None:
         yield "permissions: null: open; everybody behind an endpoint may send what its routes allow, also to our services"
         return
@@ -191,7 +191,7 @@ def hints(section: PermissionsConfig | None, endpoints: Mapping[str, bool]) -> I
 
 
 def _half_named(named: list[UUri]) -> Iterator[tuple[int, UUri]]:
-    """Patterns for one version of uSubscription whose other version none for that service matches, each with that."""
+    """Yield patterns for one version of uSubscription without one for the other version, each with the other version."""
     of_service = [to for to in named if to.type_id == USUBSCRIPTIONS[0].ue_id]
     for index, to in enumerate(named):
         for entity in USUBSCRIPTIONS if to[1:3] in USUBSCRIPTIONS else ():
@@ -201,7 +201,7 @@ def _half_named(named: list[UUri]) -> Iterator[tuple[int, UUri]]:
 
 
 def _unreachable(rules: list[DenyConfig]) -> Iterator[tuple[int, int]]:
-    """Rules that an earlier one covers, each with the first such one.
+    """Yield rules that an earlier rule covers, each with the first such rule.
 
     A pattern that matches another pattern matches everything that the other does: wildcards match only wildcards there.
     """

@@ -25,7 +25,7 @@ class OtelError(ValueError):
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # not even the package that it is in
+    except (ModuleNotFoundError, ValueError):  # the package is missing, too
         return False
 
 

@@ -23,15 +23,15 @@ _CREDENTIALS = re.compile(r"(?<=://)(.*)(?:@|%40)")
 _PLAIN_KEY = re.compile(r"[\w.*+/ -]{0,64}")
 _LETTERS = re.compile(r"[A-Za-z_-]+")
 _GIVES_SECRET = re.compile(rf"(?:{_NAME})[\w.-]*[=:\s]\s*\S", re.IGNORECASE)
-"""A text that reads as a key with a secret for its value."""
+"""Matches a text that looks like a key with a secret as its value."""
 _PORT = re.compile(r"(?:://|^\w+/)(?:\[[^\]]*\]|[^:/?#;\[]*):([^/?#;]*)")
 _SETTINGS = re.compile(r"[?#;]", re.DOTALL)
-"""Where the settings of an address begin: those of a URL, and of Zenoh's ``tls/host:7447#NAME=VALUE;NAME=VALUE``."""
+"""Matches the start of an address's settings: of a URL, and of Zenoh's ``tls/host:7447#NAME=VALUE;NAME=VALUE``."""
 _SETTING = re.compile(r"[?#;&]\s*([^=?#;&\s]+)=([^;&]*)")
 _NAMES_A_FILE = re.compile(r"private_key$", re.IGNORECASE)
-"""In the settings of an address, where Zenoh's other form of the key ends in ``_base64``."""
+"""Matches a setting of an address that names a file; Zenoh's other form of it ends in ``_base64``."""
 _SHORTEST = 3
-"""Shorter texts are not searched for in messages: they would match by chance."""
+"""Shorter secrets are not searched for in messages: they would match by chance."""
 
 
 def is_secret_name(name: object) -> bool:
@@ -46,16 +46,16 @@ def is_secret_file(name: str) -> bool:
 
 
 def is_secret_location(location: tuple[str | int, ...]) -> bool:
-    """Whether the value there may be a secret. The names of endpoints do not count."""
+    """Whether the value at ``location`` may be a secret. The names of endpoints do not count."""
     if location[:1] == ("endpoints",):
         location = location[2:]
     return any(is_secret_name(part) for part in location)
 
 
 def is_plain_key(key: object) -> bool:
-    """Whether a key may be shown. In ``{password:text}``, where a space is missing, it holds the value, too.
+    """Whether a key may be shown. In ``{password:text}``, where a space is missing, the key contains the value, too.
 
-    Beside a secret's name, only letters are shown.
+    Of a key with a secret's name, only letters may be shown.
     """
     if not isinstance(key, str):
         return True
@@ -63,7 +63,7 @@ def is_plain_key(key: object) -> bool:
 
 
 def dotted(location: tuple[str | int, ...]) -> str:
-    """The location as text: ``routes[0].from``. What is below a secret's name is left out."""
+    """Return the location as text: ``routes[0].from``. Keys below a secret's name are left out."""
     text = ""
     for depth, part in enumerate(location):
         shown = _shown_key(part)
@@ -79,19 +79,19 @@ def is_secret_line(line: str) -> bool:
 
 
 def is_secret_value(text: str) -> bool:
-    """Whether a value reads as a key with a secret behind it: ``password=text``."""
+    """Whether a value looks like a key with a secret as its value: ``password=text``."""
     return bool(_GIVES_SECRET.search(text))
 
 
 def without_secrets(data: Any) -> tuple[Any, list[Finding], list[str]]:
-    """``data`` without its secrets, the mistake that each of them is, and the secrets. No mistake repeats one."""
+    """Return ``data`` without its secrets, a mistake for each secret, and the secrets. No mistake quotes a secret."""
     mistakes: list[Finding] = []
     secrets: list[str] = []
     return _clean(data, (), mistakes, secrets), mistakes, secrets
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with every one of ``secrets`` replaced, also where it stands as Python shows it."""
+    """Return ``text`` with every one of ``secrets`` replaced, also in the form of `repr`."""
     for secret in sorted({form for each in secrets for form in (each, repr(each)[1:-1])}, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, WITHHELD)
@@ -99,7 +99,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def without_settings(address: str) -> str:
-    """An address as far as it may be shown: nothing of one with a user, and of others host and port."""
+    """Return the part of an address that may be shown: host and port; nothing of an address with a user."""
     port = _PORT.search(address)
     if "@" in address or "%40" in address or (port is not None and not port[1].isdecimal()):
         return WITHHELD
@@ -127,14 +127,14 @@ def _clean(data: Any, location: tuple[str | int, ...], mistakes: list[Finding], 
         mistakes.append(
             Finding(location, "expected a URL without user and password: these go to username and password_file")
         )
-        secrets += [match[1], match[1].partition(":")[2]]  # a user is none, and often a word of our messages
+        secrets += [match[1], match[1].partition(":")[2]]  # the user is no secret, and often a word in our messages
         return _CREDENTIALS.sub("", data)
     if isinstance(data, str) and (found := [setting for setting in _SETTING.findall(data) if _is_secret_setting(*setting)]):
         names = ", ".join(str(_shown_key(name)) for name, _ in found)
         text = f"a secret does not belong here ({names}); expected the name of a file that holds it, or a config_file"
         mistakes.append(Finding(location, text))
         secrets += [value for _, value in found]
-        return data[: _SETTING.search(data).start()]  # type: ignore[union-attr]  # there is at least one
+        return data[: _SETTING.search(data).start()]  # type: ignore[union-attr]  # there is at least one match
     return data
 
 

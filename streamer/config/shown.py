@@ -1,4 +1,4 @@
-"""The configuration in use, in the form that is shown: every key with its value, defaults included, without secrets."""
+"""Shows the configuration in use: every key with its value, defaults included, without secrets."""
 
 import hashlib
 import json
@@ -21,8 +21,7 @@ _AUTHORITY = re.compile(r"\[[^\]]*\]|[a-z0-9._~-]+")
 
 
 def shown(config: Config) -> dict[str, Any]:
-    """What a file could contain to mean the same, in JSON's types. A route has the keys in which it differs from
-    ``queue_policy``."""
+    """Return an equivalent of the file, in JSON's types. A route has the keys in which it differs from ``queue_policy``."""
     data: dict[str, Any] = _without_secrets(config.model_dump(mode="json", by_alias=True), ())
     for route in data["routes"]:
         own = route.pop("queue_policy")
@@ -31,12 +30,12 @@ def shown(config: Config) -> dict[str, Any]:
 
 
 def fingerprint(config: Config) -> str:
-    """`DIGITS` hexadecimal digits: the same for configurations that mean the same, and for hardly any others."""
+    """Return `DIGITS` hexadecimal digits: equal for equivalent configurations, and with high probability only for them."""
     return _digest(config.model_dump(mode="json", by_alias=True))
 
 
 def cohort(config: Config) -> str:
-    """The same for all streamers of a fleet that are configured alike: `DIGITS` hexadecimal digits.
+    """Return `DIGITS` hexadecimal digits: equal for all streamers of a fleet that are configured alike.
 
     What tells single streamers apart does not count: the authorities of the streamer and of those who live behind its
     endpoints, by whatever name, client ids, user names and secrets, and where files are. Neither do values that are the
@@ -57,7 +56,7 @@ def _digest(data: Any) -> str:
 
 
 def _without_names(value: Any, own: re.Pattern[str], names: Mapping[str, str]) -> Any:
-    """A part of the configuration in JSON's types, with ``names`` in place of the authorities."""
+    """Return a part of the configuration in JSON's types, with ``names`` in place of the authorities."""
     if isinstance(value, Mapping):
         found = {str(key): _without_names(each, own, names) for key, each in value.items()}
         return {
@@ -78,7 +77,7 @@ def _renamed(text: str, own: re.Pattern[str], names: Mapping[str, str]) -> str:
 
 
 def _without_secrets(value: Any, location: tuple[str | int, ...]) -> Any:
-    """Secrets stand in files, so the paths of these are shown. What an environment variable may have put here is not."""
+    """Return a value without secrets that environment variables may have inserted. Paths of secret files are kept."""
     if isinstance(value, dict):
         return {key: _without_secrets(each, (*location, key)) for key, each in value.items()}
     if isinstance(value, list):

@@ -24,17 +24,17 @@ class JournalConfig(Section):
 
     @property
     def disk_bytes(self) -> int:
-        """The room that the disk needs for it. With less, a full journal leaves none for its log, and stays full."""
+        """Return the disk space that a full journal needs, including its log. With less, a full journal stays full."""
         return 2 * self.max_bytes + 32 * MIB
 
     @property
     def default_state(self) -> Path:
-        """The state file, unless `state.path` names another one."""
+        """Return the path of the state file, unless `state.path` names another one."""
         return self._beside("state.db")
 
     @property
     def default_token(self) -> Path:
-        """The token file that the streamer makes, unless `control.http_token_file` names one."""
+        """Return the path of the token file that the streamer makes, unless `control.http_token_file` names one."""
         return self._beside("token")
 
     def _beside(self, name: str) -> Path:
@@ -61,7 +61,7 @@ class DeadLetterStoreConfig(Section):
     """Bounds for letters of messages that were never accepted, apart from the others because anybody can cause them."""
 
     def bounds(self, journal_bytes: int) -> tuple[int, int, int, int]:
-        """What a journal of so many bytes keeps: messages and bytes, and of those never accepted messages and bytes."""
+        """Return the bounds in a journal of this size: messages and bytes; messages and bytes of never accepted ones."""
         share, rejected = journal_bytes // _LETTERS_SHARE, self.rejected
         return self.messages, min(self.bytes, share), rejected.messages, min(rejected.bytes, share // 4)
 

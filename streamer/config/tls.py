@@ -17,17 +17,17 @@ class TlsConfig(Section):
     """CA certificates, as PEM: clients with a certificate from them need no token. None: no client certificates."""
 
     def files(self) -> list[tuple[str, FilePath]]:
-        """The keys and the files that they name."""
+        """Return the keys with the files that they name."""
         found = [("cert_file", self.cert_file), ("key_file", self.key_file)]
         return found if self.client_ca_file is None else [*found, ("client_ca_file", self.client_ca_file)]
 
 
 class TlsError(ValueError):
-    """The files cannot be used; the text begins with the key of the one that is wrong."""
+    """The files cannot be used; the text begins with the key of the wrong one."""
 
 
 def server_context(options: TlsConfig) -> ssl.SSLContext:
-    """What a TLS server needs, read from the files. Raises `TlsError`."""
+    """Return the TLS context of a server, from the files. Raises `TlsError`."""
     for key, path in options.files():
         try:
             read_file(path)
@@ -49,5 +49,5 @@ def server_context(options: TlsConfig) -> ssl.SSLContext:
 
 
 def _no_passphrase() -> str:
-    """OpenSSL would ask for it on the terminal."""
+    """Raise ValueError instead of OpenSSL's prompt for a passphrase on the terminal."""
     raise ValueError("the key has a passphrase")

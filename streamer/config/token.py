@@ -1,7 +1,7 @@
 """The token that HTTP clients need to change something: where its file is, and how the streamer creates it.
 
-A file that the streamer creates has 32 random bytes in hexadecimal, mode 0600, and is kept once it exists. It appears with
-its content or not at all, and an existing file or link is never followed or overwritten.
+A file that the streamer creates has 32 random bytes in hexadecimal, and mode 0600. It is created together with its content,
+and never replaces an existing file or link.
 """
 
 import contextlib
@@ -21,28 +21,28 @@ _LONGEST_FILE = 4096
 
 
 def token_file(config: Config) -> Path | None:
-    """`control.http_token_file`, else the file beside the journal (``journal.db``: ``journal-token``); None: neither."""
+    """Return `control.http_token_file`, else ``journal-token`` beside ``journal.db``; None: neither is configured."""
     if config.control.http_token_file is not None:
         return config.control.http_token_file
     return made_token_file(config)
 
 
 def with_token_file(config: Config) -> ControlConfig:
-    """The section `control`, with the token file that counts."""
+    """Return the section `control` with the token file in use."""
     return config.control.model_copy(update={"http_token_file": token_file(config)})
 
 
 def made_token_file(config: Config) -> Path | None:
-    """The file that the streamer makes; None: it makes none."""
+    """Return the path of the token file that the streamer makes; None: it makes none."""
     if config.control.http_token_file is not None or config.journal is None or config.metrics is None:
         return None
     return config.journal.default_token
 
 
 def read_token(path: Path, may_wait: bool = True) -> bytes:
-    """The token in a file. Raises OSError, and ValueError if it is too short or no header can hold it.
+    """Return the token in a file. Raises OSError, and ValueError if it is too short or invalid in a header.
 
-    ``may_wait``: a pipe will do, too.
+    ``may_wait``: also read from a pipe, which may block.
     """
     with open(path if may_wait else open_regular(path, os.O_RDONLY), "rb") as file:
         token = file.read(_LONGEST_FILE + 1).strip()
@@ -54,9 +54,9 @@ def read_token(path: Path, may_wait: bool = True) -> bytes:
 
 
 def make_token(path: Path) -> bool:
-    """Make the file with a token of its own; False if it is there already.
+    """Create the file with a new token; False: a valid file exists already.
 
-    Raises OSError, also for what others may have put there: a symbolic link, a file of somebody else, one that is open to
+    Raises OSError, also if other users may have put it there: a symbolic link, another owner, or a mode that is open to
     others.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -73,7 +73,7 @@ def make_token(path: Path) -> bool:
             file.write(f"{secrets.token_hex(_MADE_BYTES)}\n".encode())
             file.flush()
             os.fsync(file.fileno())
-        os.link(fresh, path)  # fails if somebody was faster
+        os.link(fresh, path)  # fails if another process has created the file
     except FileExistsError:
         return False
     finally:
@@ -82,10 +82,10 @@ def make_token(path: Path) -> bool:
 
 
 def who_may_read(path: Path) -> str:
-    """The users who may read a file that has mode 0600: for whoever may not."""
+    """Return the users who may read a file that has mode 0600, for an error message."""
     try:
         owner = path.stat().st_uid
-    except OSError:  # nor look into its folder
+    except OSError:  # its folder cannot be read either
         return "root and the user who runs the daemon"
     try:
         name = pwd.getpwuid(owner).pw_name

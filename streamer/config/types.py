@@ -38,12 +38,12 @@ OWN_NAME = "{identity}"
 
 
 def expected(what: str) -> PydanticCustomError:
-    """The error of a value that is not what was expected. `streamer.config.messages` adds what was found."""
+    """Return the error of an unexpected value. `streamer.config.messages` adds what was found."""
     return PydanticCustomError("expected", "expected {what}", {"what": what})
 
 
 def too_small(key: str, value: int, other: str, bound: int) -> PydanticCustomError:
-    """The error of two keys that do not fit; one of them may be a default."""
+    """Return the error of two keys whose values do not fit; one of them may be a default."""
     return PydanticCustomError("check", "{text}", {"text": f"expected at least {other}: {key} is {value}, {other} {bound}"})
 
 
@@ -107,7 +107,7 @@ def _exact(value: Any, error: PydanticCustomError) -> UUri:
 
 
 def _exactly(what: str, fits: Callable[[UUri], bool]) -> Callable[[Any], UUri]:
-    """A validator for UUris that name an authority and fit. For other values its error says what was expected."""
+    """Return a validator for UUris with an authority that ``fits``. Its error for others says what was expected."""
 
     def check(value: Any) -> UUri:
         uri = _exact(value, expected(what))

@@ -1,6 +1,6 @@
 """Reads YAML into plain values, and remembers the position of each.
 
-It reads only what a configuration needs: mappings, lists and scalars, anchors and merge keys; no tags; one document, bounded
+Supports only what a configuration needs: mappings, lists and scalars, anchors and merge keys; no tags; one document, bounded
 in size and depth (aliases and merge keys count at each use, and nothing may contain itself). Environment variables are
 inserted into scalar values after parsing, so that they cannot change the structure of the file.
 """
@@ -22,7 +22,7 @@ MAX_NODES = 100_000
 _MOST_BITS = 64
 
 _LONG = 8
-"""A value of the environment that is at least so long may be a secret, whatever its variable is called."""
+"""A value from the environment with at least this length may be a secret, whatever its variable's name."""
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
@@ -46,7 +46,7 @@ class Position(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """What is wrong with the YAML itself."""
+    """A mistake in the YAML itself."""
 
     position: Position
     location: Location
@@ -63,11 +63,11 @@ class Document:
     variables: dict[Location, tuple[str, ...]] = field(default_factory=dict)
     """The values that contain environment variables, with the names of these."""
     secrets: list[str] = field(default_factory=list)
-    """Texts that no message may repeat, such as what comes from the environment."""
+    """Texts that no message may quote, such as values from the environment."""
     mistakes: list[Mistake] = field(default_factory=list)
 
     def position(self, location: Location, of_key: bool = False) -> Position:
-        """The position of the value (or its key) at ``location``. What is not in the file has the position of its parent."""
+        """Return the position of the value (or its key) at ``location``. If it is not in the file: of its parent."""
         while location:
             value, key = self.values.get(location), self.keys.get(location)
             if found := (key or value) if of_key else (value or key):
@@ -91,7 +91,7 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
         document.mistakes.append(_syntax(text, exc))
     except _TooMuchError as exc:
         document.mistakes.append(Mistake(exc.position, (), str(exc)))
-    except (ValueError, OverflowError):  # PyYAML looks up neither the character of an escape nor a long number beforehand
+    except (ValueError, OverflowError):  # PyYAML checks neither the character of an escape nor the length of a number
         assert loader is not None
         mark = loader.get_mark()
         message = "not valid YAML: an escape of no character, or a number that is too long"
@@ -127,7 +127,7 @@ def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
         message = "not valid YAML: expected quotes around ${...} inside { } and [ ]"
     elif is_secret_line(line):
         message = "not valid YAML (the text is withheld)"
-    elif problem == "mapping values are not allowed here":  # PyYAML sees it at the next colon, which is often a line late
+    elif problem == "mapping values are not allowed here":  # PyYAML finds it at the next colon, often a line late
         message = (
             "not valid YAML: a colon too many; is a colon or the space behind it missing above, are quotes missing around "
             "text with a colon, or is this line indented further than its neighbours?"
@@ -149,13 +149,13 @@ def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
 
 
 def _of_the_parser(quoted: re.Match[str]) -> str:
-    """A character, or the parser's own name of a token, such as '<scalar>'. Anything else that it quotes may be a secret."""
+    """Return a quoted character, or the parser's name of a token, such as '<scalar>'. Other quotes may be secrets."""
     text = quoted[1] or quoted[2] or ""
     return quoted[0] if len(text) <= 1 or re.fullmatch(r"<[a-z ]+>", text) else WITHHELD
 
 
 class _Composer(yaml.SafeLoader):
-    """Makes nodes of a text, to a bounded depth: it calls itself for each level."""
+    """Makes nodes of a text, to a bounded depth: PyYAML recurses for each level."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -179,7 +179,7 @@ class _Walk:
         self._environ = environ
         self._loader = yaml.SafeLoader("")
         self._nodes = 0
-        self._open: set[int] = set()  # the mappings and lists that it is inside of, aliases and merge keys included
+        self._open: set[int] = set()  # the mappings and lists around the present node, by aliases and merge keys, too
 
     def start(self, node: yaml.Node) -> None:
         try:
@@ -190,7 +190,7 @@ class _Walk:
 
     @contextlib.contextmanager
     def _inside(self, node: yaml.Node) -> Iterator[None]:
-        """Count a node, and look at what is in it."""
+        """Count a node, and check that it does not contain itself, around the reading of its content."""
         self._nodes += 1
         if id(node) in self._open:
             raise _TooMuchError(_position(node), "it contains itself, by an alias (*) or a merge key (<<)")
@@ -248,7 +248,7 @@ class _Walk:
         return merged | data
 
     def _merge(self, node: yaml.Node, location: Location) -> dict[str, Any]:
-        """The value of ``<<``: a mapping, or a list of mappings. If several have a key, the first counts."""
+        """Return the value of ``<<``: a mapping, or a list of mappings, of which the first with a key has precedence."""
         if _is_mapping(node):
             with self._inside(node):
                 return self._mapping(node, location)
@@ -296,7 +296,7 @@ class _Walk:
         return str(self._loader.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]  # no stub
 
     def _substituted(self, text: str, position: Position, location: Location) -> tuple[str, tuple[str, ...]]:
-        """``text`` with its environment variables replaced, and their names."""
+        """Return ``text`` with its environment variables replaced, and their names."""
         names: list[str] = []
 
         def replacement(match: re.Match[str]) -> str:
@@ -328,7 +328,7 @@ class _Walk:
 
 
 def _unusual_number(tag: str, text: str) -> str:
-    """What is wrong with a number that YAML 1.1 reads otherwise than people and YAML 1.2 do. Empty if nothing is."""
+    """Return the mistake in a number that YAML 1.1 reads unlike people and YAML 1.2; empty: none."""
     if tag == _TAG + "int" and _OCTAL.fullmatch(text):
         return "an octal number, because of its leading 0; expected a number without it, or quotes around text"
     if tag in (_TAG + "int", _TAG + "float") and ":" in text:
@@ -341,7 +341,7 @@ def _is_mapping(node: yaml.Node) -> TypeGuard[yaml.MappingNode]:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether text can be written: neither ``"\\ud800"`` nor bytes of the environment in another encoding can."""
+    """Whether UTF-8 can encode a text: not ``"\\ud800"``, nor bytes of the environment in another encoding."""
     try:
         text.encode()
     except UnicodeEncodeError:

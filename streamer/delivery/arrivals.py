@@ -1,7 +1,7 @@
-"""Counts and logs the packets that a transport reports for its endpoint, and settles those that are too large.
+"""Counts and logs the packets that a transport reports for its endpoint, and settles messages that are too large.
 
-The law of this file: at any time, packets that an endpoint has received = messages that it handed over + malformed packets +
-unwanted packets.
+The law of this file: at any time, the packets that an endpoint has received = the messages that it handed over + malformed
+packets + unwanted packets.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from streamer.uprotocol.message import Attributes
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Arrivals(TransportEvents):
-    """The events of the endpoint ``name``. ``ingress`` finds its ingress: None if the endpoint has just been removed."""
+    """The events of the endpoint ``name``. ``ingress`` returns its ingress, or None if the endpoint was just removed."""
 
     def __init__(self, name: str, ingress: Callable[[str], Ingress | None], log: Callable[[], FlowLog]) -> None:
         self._name = name
         self._ingress = ingress
         self._log = log
-        self._stats: EndpointStats | None = None  # of the endpoint: the same for as long as it is there
+        self._stats: EndpointStats | None = None  # the endpoint's account, which never changes
 
     def packets_received(self, number: int) -> None:
         stats = self._stats
@@ -43,7 +43,7 @@ class Arrivals(TransportEvents):
     def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
         if (ingress := self._ingress(self._name)) is not None:
             ingress.stats.count_unwanted(reason, number)
-        if reason not in (Unwanted.COPY, Unwanted.OTHER_TOPIC):  # that is how our own subscriptions are
+        if reason not in (Unwanted.COPY, Unwanted.OTHER_TOPIC):  # the streamer's own subscriptions bring these
             self._log().unwanted(self._name, reason, number, attributes)
 
     def messages_refused(self, batch: Sequence[Refused]) -> None:
@@ -54,7 +54,7 @@ class Arrivals(TransportEvents):
 
     def acknowledgements_awaited(self) -> None:
         if (ingress := self._ingress(self._name)) is not None:
-            ingress.custody.hurry()
+            ingress.custody.expedite()
 
     def reconnected(self) -> None:
         if (ingress := self._ingress(self._name)) is not None:

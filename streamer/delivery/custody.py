@@ -1,12 +1,11 @@
-"""Custody: the streamer keeps a message that cannot be delivered at once, and acknowledges it to its source.
+"""Custody: the streamer takes responsibility for messages that cannot be delivered at once, and acknowledges their sources.
 
 Messages that have no outcome some milliseconds after they arrived are written to the journal in one transaction, and their
 sources are acknowledged once it is committed. Otherwise one flow whose receiver is away would use up its source's window and
-block all others. Messages that are confirmed before that never touch the disk. The wait is `FLUSH_S` for a message that only
-we have, and `PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of
+block all others. Messages that are confirmed before that never touch the disk. The wait is `FLUSH_S` for a message that
+nobody else has, and `LATE_FLUSH_S` for one that its source would retransmit. The same transaction has the batches of
 unconfirmed messages, new dead letters, and the deletion of everything that has its outcome. Changes that are not urgent are
-collected for up to `COMPANY` times `PATIENCE_S`, because a transaction for a few messages costs more than all other work on
-them.
+collected for up to `LAZY_COMMIT_S`, because a transaction for a few messages costs more than all other work on them.
 
 Without a journal, custody is the process's memory. The daemon logs at the start what a kill would lose.
 """
@@ -37,8 +36,8 @@ from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.custody")
 
-PATIENCE_S = 0.05
-COMPANY = 10  # times as long a transaction waits for more, if no source waits for it
+LATE_FLUSH_S = 0.05
+LAZY_COMMIT_S = 0.5  # how long changes are collected for one transaction while no source waits for it
 
 _PURGE_AT = 1000
 
@@ -49,7 +48,7 @@ _Unstored = tuple[UnconfirmedStore, UnconfirmedBatch]
 
 
 class Custody:
-    """Takes received messages that have no outcome yet at the flush after their arrival.
+    """Takes custody of received messages that have no outcome at the flush after their arrival.
 
     ``memory_bytes`` is how much payload of journaled messages stays in memory as well.
     """
@@ -63,60 +62,61 @@ class Custody:
         self.journal = journal
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
         self.payloads = Payloads(journal, memory_bytes)
-        self.patience_s = PATIENCE_S
-        self.is_awaited: Callable[[float], bool] = lambda now_s: True  # may a source be waiting for us? (monotonic time)
+        self.late_flush_s = LATE_FLUSH_S
+        # Whether a source may wait for acknowledgements, at a monotonic time.
+        self.has_waiting_source: Callable[[float], bool] = lambda now_s: True
         self._stores: list[UnconfirmedStore] = []
-        self._removed: set[UnconfirmedStore] = set()  # once nothing in them is unstored
+        self._removed: set[UnconfirmedStore] = set()  # stores of removed endpoints, dropped once nothing in them is unstored
         self._recent: list[Delivery] = []  # for the next transaction
-        self._ours: deque[Delivery] = deque()  # only we have them; oldest first
-        self._kept_at_source: deque[Delivery] = deque()  # oldest first
-        self._in_hand: list[Delivery] = []  # in the transaction that the journal is writing
+        self._only_here: deque[Delivery] = deque()  # their sources do not retransmit; oldest first
+        self._retransmitted: deque[Delivery] = deque()  # their sources do; oldest first
+        self._in_transaction: list[Delivery] = []  # in the transaction that the journal is writing
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
-        self._divided: set[Received] = set()  # those of several deliveries for which there was no room
+        self._divided: set[Received] = set()  # messages with several deliveries that found no room
         self._purge_at = self._purge_recent_at = _PURGE_AT
-        self._room_came = False  # something was deleted from the journal since
+        self._may_have_room = False  # the journal may have room for starved messages now
         self._done: Batch = Batch()
         self._letters = NewLetters()
         self.sources = WaitingSources(seen, journal)
-        self._is_hurried = False
-        self._turned = asyncio.Event()  # set by every flush that found something to do, and at the end of every commit
+        self._is_expedited = False
+        self._flushed = asyncio.Event()  # set by every flush that found something to do, and at the end of every commit
 
     async def until_written(self) -> None:
-        """Wait until everything without an outcome is in the journal, except for what it has no room for."""
-        self.patience_s = 0.0
+        """Wait until the journal has every message without an outcome, except for those that it has no room for."""
+        self.late_flush_s = 0.0
         self._times.soon()
         while (
             self._recent
-            or self._ours
-            or self._kept_at_source
+            or self._only_here
+            or self._retransmitted
             or self._has_to_write
             or self._times.is_soon
             or (self.journal is not None and self.journal.is_busy)
         ):
-            self._turned.clear()
-            await self._turned.wait()
+            self._flushed.clear()
+            await self._flushed.wait()
 
-    async def until_turned(self, within_s: float) -> bool:
-        """Wait until a message is not delivered at once, or changes are written; False: neither has happened yet."""
-        self._turned.clear()
+    async def until_flushed(self, within_s: float) -> bool:
+        """Wait until a flush finds a message without an outcome or changes are committed; False: not within ``within_s``."""
+        self._flushed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._turned.wait()
-        return self._turned.is_set()
+                await self._flushed.wait()
+        return self._flushed.is_set()
 
     def unwritten(self) -> list[Delivery]:
-        """What has no outcome and is not in the journal, also what it has in hand and cannot write."""
-        waiting = (*self._starved, *self._recent, *self._ours, *self._kept_at_source)
-        found = [*self._in_hand, *(each for each in waiting if not each.journaled)]
-        return [each for each in found if each.state is not SETTLED and not each.received.is_kept]
+        """Return the unacknowledged deliveries without an outcome that are not on disk, also those being written."""
+        waiting = (*self._starved, *self._recent, *self._only_here, *self._retransmitted)
+        found = [*self._in_transaction, *(each for each in waiting if not each.journaled)]
+        return [each for each in found if each.state is not SETTLED and not each.received.is_acknowledged]
 
     def add_store(self, store: UnconfirmedStore) -> None:
-        """Store the batches of one more endpoint. In the journal all of them have half of its bytes, in equal parts."""
+        """Store the batches of one more endpoint. All endpoints together have half of the journal, in equal parts."""
         self._stores.append(store)
         self._divide()
 
     def remove_store(self, store: UnconfirmedStore) -> None:
-        """The endpoint is gone, and all that was sent has its outcome. Sources that were not told so yet will be."""
+        """Remove the store of an endpoint that is gone, once its last batches are stored and their sources acknowledged."""
         self._removed.add(store)
         self._drop_removed()
 
@@ -135,64 +135,63 @@ class Custody:
     # -- what happens to messages
 
     def watch(self, delivery: Delivery) -> None:
-        """A message has entered its lane."""
-        if delivery.received.source_keeps:
-            self._kept_at_source.append(delivery)
-            self._times.late(self.patience_s)
+        """Take custody of a delivery that has entered its lane, unless it has an outcome before its flush."""
+        if delivery.received.source_retransmits:
+            self._retransmitted.append(delivery)
+            self._times.late(self.late_flush_s)
         else:
-            self._ours.append(delivery)
+            self._only_here.append(delivery)
             self._times.soon()
 
     def sent(self, is_urgent: bool) -> None:
-        """Unconfirmed messages wait to be stored. ``is_urgent``: they are many, or nobody else has them."""
-        if self._is_hurried:
+        """Schedule the flush that stores unconfirmed messages. ``is_urgent``: they are many, or nobody else has them."""
+        if self._is_expedited:
             self._times.next()
-        elif is_urgent or self.journal is None or self.is_awaited(self._clock.monotonic_s()):
+        elif is_urgent or self.journal is None or self.has_waiting_source(self._clock.monotonic_s()):
             self._times.soon()
         else:
-            self._times.late(self.patience_s)
+            self._times.late(self.late_flush_s)
 
-    def hurry(self) -> None:
-        """A source waits for acknowledgements, or is about to: what it has sent is stored in the next turns of the loop."""
-        self._is_hurried = True
+    def expedite(self) -> None:
+        """Store unconfirmed messages in the next cycles of the event loop, because a source waits for acknowledgements."""
+        self._is_expedited = True
         if self._has_unstored:
             self._times.next()
 
     def redelivered(self, deliveries: Sequence[Delivery]) -> None:
-        """Unconfirmed messages are in their lane again; the batch that held them is given up with the next flush."""
+        """Write rows for unconfirmed messages that are in their lane again. The same flush deletes their batch."""
         if self.journal is not None:
             self._times.soon()
             self._recent += deliveries
 
     def restored(self, delivery: Delivery) -> None:
-        """A message of an earlier process is in its lane: the journal has it."""
+        """Count a message of an earlier process, which the journal has, and which is in its lane again."""
         delivery.journaled = True
         self.payloads.add(delivery)
         self.payloads.spill_beyond(delivery)
 
     def settled(self, delivery: Delivery) -> None:
-        """A message has its outcome, or is in a batch. Called before `Delivery.forget`.
+        """End the custody of a delivery that has its outcome or is in a batch; to be called before `Delivery.forget`.
 
-        If it has a row, that can go. If it is one of several deliveries for which there was no room, there may be some now
-        for the others.
+        Its row is deleted. If it is one of several deliveries of a message that found no room, the others may have room now.
         """
         if delivery.journaled:
             self.payloads.remove(delivery)
-            self._times.late(self.patience_s)
+            self._times.late(self.late_flush_s)
             self._done.rows_done.append(delivery.seq)
         elif delivery.received.holders > 1 and delivery.received in self._divided:
             self._divided.discard(delivery.received)
-            self._room_came = True
+            self._may_have_room = True
             self._times.soon()
 
     def forget_row(self, number: int) -> None:
-        """A row of an earlier process that can go."""
-        self._times.late(self.patience_s)
+        """Delete a row of an earlier process."""
+        self._times.late(self.late_flush_s)
         self._done.rows_done.append(number)
 
     def forget_batch(self, number: int) -> None:
-        """A stored batch of unconfirmed messages of which nothing is left."""
-        self._times.late(self.patience_s)
+        """Delete a stored batch of unconfirmed messages of which nothing is left."""
+        self._times.late(self.late_flush_s)
         self._done.segments_done.append(number)
 
     def batch_body(self, number: int) -> bytes:
@@ -202,7 +201,7 @@ class Custody:
         return self.journal.segment_body(number)
 
     def letter(self, letter: Letter, received: Received) -> None:
-        """Keep the dead letter of ``received``, whose source is acknowledged when it is on disk."""
+        """Write the dead letter of ``received``, and acknowledge its source once the letter is on disk."""
         self._times.soon()
         self._letters.add(letter)
         self.sources.add(received, self._clock.monotonic_s())
@@ -217,35 +216,35 @@ class Custody:
         return self._letters.dropped
 
     def letter_done(self, number: int) -> None:
-        """A dead letter was redriven: delete it."""
+        """Delete a dead letter that was redriven."""
         self._times.soon()
         self._done.letters_done.append(number)
 
     def letter_kept(self, number: int) -> None:
-        """A dead letter cannot be redriven now: it stays, and can be redriven later."""
+        """Keep a dead letter that cannot be redriven now, so that it can be redriven later."""
         self._times.soon()
-        self._done.letters_kept.append(number)
+        self._done.letters_unmarked.append(number)
 
     # -- flush
 
     def flush(self) -> None:
-        """Write what has no outcome yet; without a journal, only acknowledge it."""
+        """Write the messages that have no outcome; without a journal, only acknowledge their sources."""
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
-        take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
-        take_older(self._kept_at_source, now_s - self.patience_s, recent)
+        take_older(self._only_here, now_s - min(FLUSH_S, self.late_flush_s), recent)
+        take_older(self._retransmitted, now_s - self.late_flush_s, recent)
         is_due = bool(recent) or self._is_due(now_s)
-        if is_due or not self.patience_s:  # without patience `until_written` waits, also for this
-            self._turned.set()
+        if is_due or not self.late_flush_s:  # `until_written` waits for every flush
+            self._flushed.set()
         if is_due or not self._has_something:
             self._times.asked_s = None
-        self._look_after(now_s, bool(self._ours))
+        self._schedule_flush(now_s, bool(self._only_here))
         if not is_due:
             return
         if self.journal is None:
             for delivery in recent:
                 if delivery.state is not SETTLED:
-                    delivery.received.keep()
+                    delivery.received.take_custody()
             self._stored(self._take_unstored(now_s), False)
             return
         if self.journal.is_busy:
@@ -253,19 +252,19 @@ class Custody:
                 recent = [delivery for delivery in recent if delivery.state is not SETTLED]
                 self._purge_recent_at = max(_PURGE_AT, 2 * len(recent))
             self._recent = recent
-            return  # `_committed` comes back to it
-        if self._starved and self._room_came:
+            return  # `_committed` schedules the next flush
+        if self._starved and self._may_have_room:
             recent, self._starved = self._starved + recent, []
             self._divided.clear()
-            self._room_came = False
+            self._may_have_room = False
         transaction, self._done = self._done, Batch()
         transaction.letters = self._letters.take()
         self.sources.take()
         batches = self._take_unstored(now_s)
         for _, batch in batches:
-            if batch.shares and batch.body is not None:
+            if batch.lanes and batch.body is not None:
                 transaction.segments.append(Segment(batch.number, batch.target, batch.body))
-        self._in_hand = self._rows(recent, transaction)
+        self._in_transaction = self._rows(recent, transaction)
         if transaction.is_empty:
             self._stored(batches, True)
             return
@@ -275,7 +274,7 @@ class Custody:
     def _take_unstored(self, now_s: float) -> list[_Unstored]:
         batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
         if batches:
-            self._is_hurried = False
+            self._is_expedited = False
         self._drop_removed()
         return batches
 
@@ -290,35 +289,35 @@ class Custody:
 
     @property
     def _has_something(self) -> bool:
-        """Whether anything waits for the next transaction, besides messages without an outcome."""
+        """Whether batches, letters or deletions wait for the next transaction."""
         return self._has_to_write or self._has_unstored
 
-    def _look_after(self, now_s: float, is_soon: bool) -> None:
-        """Have the next flush when it is needed."""
+    def _schedule_flush(self, now_s: float, is_soon: bool) -> None:
+        """Schedule the next flush."""
         if is_soon:
             self._times.soon()
-        elif self._kept_at_source:
-            self._times.late(self._kept_at_source[0].entered_s + self.patience_s - now_s)
+        elif self._retransmitted:
+            self._times.late(self._retransmitted[0].entered_s + self.late_flush_s - now_s)
         elif self._has_something:
-            self._times.late(self.patience_s)
+            self._times.late(self.late_flush_s)
 
     def _is_due(self, now_s: float) -> bool:
-        """Whether something waits for the next transaction, for long or in a hurry."""
+        """Whether the next transaction is due: something in it is urgent, or has waited for `LAZY_COMMIT_S`."""
         if not self._has_something:
-            return bool(self._starved) and self._room_came
+            return bool(self._starved) and self._may_have_room
         asked_s = self._times.asked_s
         return (
             self.journal is None
             or asked_s is None
-            or now_s >= asked_s + COMPANY * self.patience_s - TIMERS_S
+            or now_s >= asked_s + (LAZY_COMMIT_S if self.late_flush_s else 0.0) - TIMERS_S
             or bool(self._starved or self._letters)
             or self._done.is_urgent
             or any(store.is_urgent for store in self._stores)
-            or (self._has_unstored and (self._is_hurried or self.is_awaited(now_s)))
+            or (self._has_unstored and (self._is_expedited or self.has_waiting_source(now_s)))
         )
 
     def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:
-        """Put what has no outcome into the transaction, as far as the journal has room."""
+        """Add rows for the deliveries without an outcome, as far as the journal has room; return those that have a row."""
         journal = self.journal
         assert journal is not None
         room = journal.max_bytes - journal.bytes - transaction.bytes
@@ -327,10 +326,10 @@ class Custody:
         starving = {delivery.lane for delivery in self._starved if delivery.state is not SETTLED}
         for together in to_write(recent):
             deliveries = [each for each in together if each.state is not SETTLED]
-            if not deliveries:  # evicted just now
+            if not deliveries:  # all were evicted by `_no_room` below
                 continue
             received = deliveries[0].received
-            is_due = received.is_kept  # it replaces what is deleted in this transaction: a batch, a letter
+            is_due = received.is_acknowledged  # its row replaces a batch or letter deleted in this transaction
             short = [each for each in deliveries if each.size + ENTRY_BYTES > room or each.lane in starving]
             body = codec.pack(received.message) if is_due or not short else b""
             size = (len(body) + ENTRY_BYTES) * len(deliveries)
@@ -353,9 +352,9 @@ class Custody:
         return written
 
     def _no_room(self, delivery: Delivery) -> None:
-        """The journal is full: the route's policy says what waits and what is given up."""
+        """Treat a delivery for which the journal is full as the policy of its route says: it waits, or one is given up."""
         queue = delivery.lane.queue
-        if queue.is_patient or delivery.state is IN_FLIGHT or delivery.received.is_kept:
+        if queue.applies_backpressure or delivery.state is IN_FLIGHT or delivery.received.is_acknowledged:
             self._starve(delivery)  # not acknowledged until there is room, or it is delivered
             return
         victim = queue.least(delivery.message.attributes.priority_class)
@@ -373,21 +372,21 @@ class Custody:
             self._purge_at = max(_PURGE_AT, 2 * len(starved))
 
     def _committed(self, batches: Sequence[_Unstored], frees: bool) -> None:
-        """The transaction is on disk: acknowledge the sources."""
-        self._turned.set()
-        written, self._in_hand = self._in_hand, []
+        """Acknowledge the sources of what is in a committed transaction."""
+        self._flushed.set()
+        written, self._in_transaction = self._in_transaction, []
         # A message with several destinations is safe once it is written for all of them.
         unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not SETTLED}
         for delivery in written:
             if delivery.state is not SETTLED:
                 if id(delivery.received) not in unwritten:
-                    delivery.received.keep()
+                    delivery.received.take_custody()
                 self.payloads.spill_beyond(delivery)
         self.sources.committed(self._clock.monotonic_s())
         self._stored(batches, True)
-        self._room_came = self._room_came or frees
-        is_urgent = bool(self._recent or self._ours or self._letters) or self._done.is_urgent
-        self._look_after(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._room_came))
+        self._may_have_room = self._may_have_room or frees
+        is_urgent = bool(self._recent or self._only_here or self._letters) or self._done.is_urgent
+        self._schedule_flush(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._may_have_room))
         if self._has_unstored:
             self.sent(any(store.is_urgent for store in self._stores))
 

@@ -33,7 +33,7 @@ _NOT_ALLOWED = "not allowed"
 
 
 class Where(NamedTuple):
-    """Where a message failed: on which route, to which endpoint, and whom it, or this copy of it, was addressed to here."""
+    """Where a message failed: the route, the target endpoint, and the sink that the message, or its copy, had there."""
 
     route: str = ""
     endpoint: str = ""
@@ -48,8 +48,8 @@ NOWHERE = Where()
 class FailedMessage:
     """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds.
 
-    ``is_withheld``: payload and reason are not told, because it was not allowed, or does not come from where its source
-    lives. Then nobody learns how things are here, and a report is hardly larger than what caused it. ``sink``: see `Where`.
+    ``is_withheld``: reports have neither payload nor reason, because the message was not allowed, or did not come from where
+    its source lives. So a report reveals nothing, and is hardly larger than its cause. ``sink``: see `Where`.
     """
 
     message: UMessage
@@ -64,21 +64,21 @@ class FailedMessage:
 
     @property
     def was_accepted(self) -> bool:
-        """Whether it was in our custody. Anybody can send us what is not. `Letter.is_rejected` says the opposite."""
+        """Whether the message was accepted on a route, the opposite of `Letter.is_rejected`. Anybody can send others."""
         outcome = self.failure.outcome
         return outcome is Outcome.DEAD_LETTERED or (outcome is Outcome.EXPIRED and bool(self.route))
 
     @property
-    def told(self) -> str:
-        """The reason, as far as others may know it."""
+    def public_reason(self) -> str:
+        """The reason that reports give."""
         return _NOT_ALLOWED if self.is_withheld else self.failure.text[:_LONGEST_TEXT]
 
 
 def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri | None) -> UMessage:
-    """The dead letter of ``failed``, published by the streamer ``authority``.
+    """Build the dead letter of ``failed``, published by the streamer ``authority``.
 
-    ``sink`` is the authority that it is addressed to where the network needs one. It never has the access token: whoever
-    may read the topic could use it.
+    ``sink`` is the authority that it is addressed to, where the network needs one. The letter never contains the access
+    token, because any reader of the topic could use it.
     """
     original = failed.message
     if failed.is_withheld:
@@ -87,7 +87,7 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
         original = replace(original, attributes=replace(original.attributes, token=None))
     payload = pb.DeadLetter(
         message=message_to_proto(original),
-        status=status_to_proto(failed.failure.code, failed.told),
+        status=status_to_proto(failed.failure.code, failed.public_reason),
         route=failed.route,
         endpoint=failed.endpoint,
         attempts=failed.attempts,
@@ -106,9 +106,9 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
 
 
 def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
-    """What the journal keeps of a dead letter, to be shown and redriven: the whole message, token included.
+    """Build the letter that the journal stores, to be shown and redriven: the whole message, token included.
 
-    A message of which only a part is known cannot be redriven. Its letter names no endpoint where it could enter.
+    A message of which only a part is known cannot be redriven, so its letter names no ingress.
     """
     attributes = failed.message.attributes
     return Letter(
@@ -130,8 +130,8 @@ def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
     )
 
 
-def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
-    """The same message with a TTL of ``ttl_ms`` from now on; 0: none, or the longest that a Request can have."""
+def with_ttl_from_now(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
+    """Return the message with a TTL of ``ttl_ms`` from now on; 0: none, or the longest that a Request can have."""
     attributes = message.attributes
     if ttl_ms:
         ttl = min(max(0, now_ms - created_ms(message.id)) + ttl_ms, _LONGEST_TTL_MS)
@@ -141,9 +141,9 @@ def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
 
 
 def error_response(failed: FailedMessage) -> UMessage | None:
-    """The Response that tells the sender of a Request why it failed; None if there is nobody to tell.
+    """Build the Response that tells the sender of a Request why it failed; None for other messages.
 
-    A Request that is invalid is answered as far as its addresses allow.
+    An invalid Request is answered if its addresses are valid; else None.
     """
     request = failed.message
     if request.attributes.type is not UMessageType.REQUEST:
@@ -151,7 +151,7 @@ def error_response(failed: FailedMessage) -> UMessage | None:
     if request.attributes.priority < UPriority.CS4:
         request = replace(request, attributes=replace(request.attributes, priority=UPriority.CS4))
     code = failed.failure.code
-    payload = status_to_proto(code, failed.told).SerializeToString()
+    payload = status_to_proto(code, failed.public_reason).SerializeToString()
     try:
         return response(failed.last_ms, request, payload, commstatus=code, payload_format=UPayloadFormat.PROTOBUF)
     except InvalidMessageError:

@@ -1,17 +1,17 @@
-"""Finds the queued messages whose TTL has passed, and says what they had waited for. No event loop, no clock.
+"""Finds the queued messages whose TTL has passed, and names what they waited for. No event loop, no clock.
 
 A TTL counts from the creation time in the id, by the wall clock, also if the sender's clock is some hours ahead. If the id
-is more than a day ahead, the message would not expire for long, perhaps for thousands of years. So such a message waits at
-most for its TTL by the monotonic clock. That is right whichever of the two wall clocks is wrong: the message is at least as
-old as it has waited here.
+is more than a day ahead, the message would not expire for a long time, perhaps thousands of years. So such a message waits
+at most for its TTL by the monotonic clock. That is right whichever of the two wall clocks is wrong: the message is at least
+as old as it has waited here.
 
-The TTLs of all waiting messages can pass at the same moment, if their sender wants that. So only so many are settled at once
-as take some hundredths of a second; the others follow in the next ticks.
+A sender can have the TTLs of all waiting messages pass at the same moment. So one tick settles only as many as take some
+hundredths of a second; the others follow in the next ticks.
 """
 
 import heapq
 
-from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, QUEUED, SETTLED, Delivery, Hold, Lane
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, IN_FLIGHT, QUEUED, SETTLED, Delivery, Hold, Lane
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
@@ -21,25 +21,25 @@ _Heap = list[tuple[float, int, Delivery]]
 
 
 class Deadlines:
-    """Append to ``fresh`` what has a TTL; nothing is done for what is settled before the next `take`."""
+    """The deadlines of a queue's deliveries. Append deliveries with a TTL to ``fresh``; the next `take` sorts them in."""
 
     def __init__(self) -> None:
         self.fresh: list[Delivery] = []
         self._by_wall: _Heap = []  # Unix milliseconds
         self._by_wait: _Heap = []  # monotonic seconds
-        self._turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
+        self._sequence = 0  # breaks ties: deliveries cannot be compared, and one may be there twice
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
 
     def take(self, now_ms: int, now_s: float, waiting: int) -> list[Delivery]:
-        """Take out of their lanes, and return, those whose TTL has passed, `EXPIRED_AT_ONCE` at most.
+        """Take deliveries whose TTL has passed out of their lanes, `EXPIRED_MESSAGES_PER_TICK` at most, and return them.
 
-        ``waiting``: how many there are in the queue.
+        The caller settles them. ``waiting`` is the number of messages in the queue.
         """
         for delivery in self.fresh:
             if delivery.state is not SETTLED:
-                self._list(delivery)
+                self._add(delivery)
         self.fresh.clear()
         expired: list[Delivery] = []
         for heap, now in ((self._by_wall, now_ms), (self._by_wait, now_s)):
@@ -50,20 +50,20 @@ class Deadlines:
                 heapq.heapify(heap)
         return expired
 
-    def _list(self, delivery: Delivery) -> None:
+    def _add(self, delivery: Delivery) -> None:
         message = delivery.message
         ttl, created = message.attributes.ttl, created_ms(message.id)
         if ttl:
-            self._turns += 1
-            heapq.heappush(self._by_wall, (created + ttl, self._turns, delivery))
+            self._sequence += 1
+            heapq.heappush(self._by_wall, (created + ttl, self._sequence, delivery))
             if made_ms(message.id, delivery.entered_ms) != created:
-                heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._turns, delivery))
+                heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._sequence, delivery))
 
 
 def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:
-    """The failure of a message whose TTL passed while it waited in a lane for an endpoint, whose link is in that state.
+    """Return the failure of a message whose TTL passed in a lane, given the name and link state of its target endpoint.
 
-    The code is DEADLINE_EXCEEDED, whatever it waited for; the text says what that was.
+    The code is always DEADLINE_EXCEEDED; the text says what the message waited for.
     """
     if lane.hold & Hold.PAUSED:
         why = "while it was paused"
@@ -78,13 +78,13 @@ def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:
 
 def _take(heap: _Heap, now: float, expired: list[Delivery]) -> None:
     in_flight: _Heap = []
-    while heap and heap[0][0] < now and len(expired) < EXPIRED_AT_ONCE:
+    while heap and heap[0][0] < now and len(expired) < EXPIRED_MESSAGES_PER_TICK:
         entry = heapq.heappop(heap)
         delivery = entry[2]
         if delivery.state is QUEUED:
             delivery.lane.drop(delivery)
             expired.append(delivery)
         elif delivery.state is IN_FLIGHT:
-            in_flight.append(entry)  # it may come back to the lane: looked at again at the next tick
+            in_flight.append(entry)  # it may return to the lane: look again at the next tick
     for entry in in_flight:
         heapq.heappush(heap, entry)

@@ -17,35 +17,35 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 _SCOPE: Final = b"\0"
 _PUBLISH: Final = UMessageType.PUBLISH  # an enumeration looks its members up slowly
 _NOBODY: Final[frozenset[str]] = frozenset()
-# How long the original may come after its copy. Two streamers side by side are milliseconds apart.
+# How long after its copy the original may arrive. Two streamers side by side are milliseconds apart.
 GRACE_S = 1.0
-_MAX_STRAYS = 10_000
-_MAX_STRAY_BYTES = 16 * 1024 * 1024
+_MAX_MISROUTED = 10_000
+_MAX_MISROUTED_BYTES = 16 * 1024 * 1024
 
 
 class SeenIds:
-    """Ids of messages; for those without an outcome, the `Received` whose fate a second copy shares.
+    """Ids of messages; for those without an outcome also the `Received`, together with which a second copy is acknowledged.
 
-    A Publish that was copied for many authorities is remembered once for all of them, in ``young_copies``. Messages of a
-    flow share that set; one that has its own counts for as many ids as there are in it.
+    A Publish that was copied to many authorities is remembered once for all of them, in ``young_copies``. Messages of a flow
+    refer to the same set; a set of one message alone counts as many ids as it has authorities.
 
-    Bounded in number and time with two generations: the older one is forgotten as a whole. An id is therefore remembered
-    for at least half of the bound and at most all of it, give or take a batch.
+    Number and age are bounded by two generations, of which the older one is forgotten as a whole. So an id is remembered for
+    at least half of the bound and at most all of it, give or take a batch.
     """
 
     def __init__(self, max_ids: int, max_seconds: float, now_s: float) -> None:
         self._half = self._limit = max(1, max_ids // 2)
         self._half_s = max_seconds / 2
-        self._turned_s = now_s
+        self._rotated_s = now_s
         self.young: dict[bytes, Received | None] = {}
         self.old: dict[bytes, Received | None] = {}
         self.young_copies: dict[bytes, frozenset[str]] = {}
         self.old_copies: dict[bytes, frozenset[str]] = {}
-        self._own = 0  # authorities in young sets that one message has for itself
+        self._own = 0  # authorities in young sets that only one message refers to
         self.before_forgetting: list[Callable[[], None]] = []
 
     def resize(self, max_ids: int, max_seconds: float) -> None:
-        """Take other bounds from the next `turn` on."""
+        """Use other bounds from the next `rotate` on."""
         self._half = self._limit = max(1, max_ids // 2)
         self._half_s = max_seconds / 2
 
@@ -55,12 +55,12 @@ class SeenIds:
     def __contains__(self, key: bytes) -> bool:
         return key in self.young or key in self.old
 
-    def turn(self, now_s: float) -> None:
-        """Forget the older generation if the younger one is full or old enough. Call it once per batch.
+    def rotate(self, now_s: float) -> None:
+        """Forget the older generation if the younger one is full or old enough; to be called once per batch.
 
-        Messages without an outcome are never forgotten; the queues bound their number.
+        Messages without an outcome are not forgotten; the queues bound their number.
         """
-        if len(self.young) + self._own >= self._limit or now_s - self._turned_s >= self._half_s:
+        if len(self.young) + self._own >= self._limit or now_s - self._rotated_s >= self._half_s:
             for look in self.before_forgetting:
                 look()
             on_their_way: dict[bytes, Received | None] = {
@@ -69,18 +69,18 @@ class SeenIds:
             self.old, self.young = self.young, on_their_way
             self.old_copies, self.young_copies = self.young_copies, {}
             self._own = 0
-            self._turned_s = now_s
-            self._limit = len(self.young) + self._half  # else many without an outcome would have it turn at every call
+            self._rotated_s = now_s
+            self._limit = len(self.young) + self._half  # else many without an outcome would cause a rotation at every call
 
-    def hold(self, key: bytes, received: Received) -> None:
-        """A message has arrived that has no outcome yet."""
+    def remember_pending(self, key: bytes, received: Received) -> None:
+        """Remember a message that has arrived and has no outcome yet."""
         self.young[key] = received
         received.key = key
 
-    def copied(self, name: bytes, to: frozenset[str], is_shared: bool = True) -> None:
-        """A Publish without a sink goes to these authorities, a copy to each: if one comes back, it is a duplicate.
+    def remember_copies(self, name: bytes, to: frozenset[str], is_shared: bool = True) -> None:
+        """Remember that a Publish without a sink has a copy for each authority in ``to``. If one returns, it is a duplicate.
 
-        ``name`` is its key; ``is_shared``: other messages have the same set.
+        ``name`` is the key of the Publish; ``is_shared``: other messages refer to the same set.
         """
         before = self.young_copies.get(name)
         if before is not None:
@@ -92,7 +92,7 @@ class SeenIds:
             self._own += len(to)
 
     def is_copy(self, message: UMessage) -> bool:
-        """Whether a message is such a copy."""
+        """Whether a message is a copy that `remember_copies` has recorded."""
         sink = message.attributes.sink
         if sink is None or not (self.young_copies or self.old_copies) or message.attributes.type is not _PUBLISH:
             return False
@@ -100,57 +100,57 @@ class SeenIds:
         return sink.authority in self.young_copies.get(name, _NOBODY) or sink.authority in self.old_copies.get(name, _NOBODY)
 
     def settled(self, key: bytes) -> None:
-        """The message has reached its outcome; only its id is worth keeping."""
+        """Remember only the id of a message that has reached its outcome."""
         if key in self.young:
             self.young[key] = None
         elif key in self.old:
             self.old[key] = None
 
     def release(self, received: Received) -> None:
-        """One holder is done with a received message. With the last one it has reached its outcome."""
+        """Release a received message for one holder. With the last holder, the message has reached its outcome."""
         if received.holders == 1 and received.key:
             self.settled(received.key)
         received.release()
 
-    def note(self, message: UMessage) -> None:
-        """A message arrived from where its source lives, and was not queued, or not yet."""
+    def remember_arrival(self, message: UMessage) -> None:
+        """Remember that a message arrived through an endpoint where its source lives, although it is not queued (yet)."""
         self.young.setdefault(_name_of(message) + _SCOPE, None)
 
-    def seen_at_home(self, message: UMessage) -> bool:
-        """Whether a message has arrived from where its source lives, whatever sink a streamer has given it since."""
+    def has_arrived_at_home(self, message: UMessage) -> bool:
+        """Whether a message arrived through an endpoint where its source lives, whatever sink another streamer has set."""
         name = _name_of(message)
         return name in self or name + _SCOPE in self or key_of(message) in self
 
 
 def key_of(message: UMessage) -> bytes:
-    """What is remembered: id and source, and for a Publish with a sink authority that as well.
+    """Return the key under which a message is remembered: id and source, and the sink authority of a Publish.
 
-    The id alone would let anybody suppress a message whose id they know or guess. Streamers send one copy of a Publish per
-    subscribed authority; the copies share their id.
+    With the id alone, anybody could suppress a message whose id they know or guess. The copies of a Publish, one for each
+    subscribed authority, have the same id.
     """
     return message.id + tail_of(message.attributes)
 
 
 def tail_of(attributes: Attributes) -> bytes:
-    """What follows the id in the keys of all messages with the same shared attributes."""
+    """Return what follows the id in the keys of all messages with the same shared attributes."""
     if attributes.sink is not None and attributes.type is _PUBLISH:
         return attributes.origin + attributes.sink.authority.encode()
     return attributes.origin
 
 
 def _name_of(message: UMessage) -> bytes:
-    """The key of a message without the sink that a streamer may have set."""
+    """Return the key of a message without the sink that another streamer may have set."""
     return message.id + message.attributes.origin
 
 
 def scope(kind: str, name: str) -> bytes:
-    """What is appended to a key to remember it for one endpoint or route only."""
+    """Return what is appended to a key that counts for one endpoint or route only."""
     return _SCOPE + f"{kind} {name}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class _Misrouted:
-    """``failure`` is its outcome if the original has not arrived by ``until_s``."""
+    """``failure`` is the outcome of the message if its original has not arrived by ``until_s`` (monotonic)."""
 
     received: Received
     failure: Failure
@@ -158,11 +158,11 @@ class _Misrouted:
 
 
 class MisroutedCopies:
-    """Messages that arrived where their source does not live, and may be copies that another streamer has carried here.
+    """Messages that arrived where their source does not live, and may be copies that another streamer has forwarded.
 
-    If the original arrives where it belongs, before or within `GRACE_S`, the message was a copy; else it fails as it would
-    have at once. They are acknowledged at once: they are not ours to deliver, and the original has its own way. Beyond the
-    bounds the oldest is judged early.
+    If the original arrives where its source lives, before the copy or within `GRACE_S` after it, the message is a duplicate;
+    else it fails. The sources are acknowledged at once, because the original is delivered on its own way. Beyond the bounds,
+    the oldest message is judged early.
     """
 
     def __init__(
@@ -182,23 +182,23 @@ class MisroutedCopies:
         return len(self._waiting)
 
     def take(self, received: Received, failure: Failure, now_s: float) -> None:
-        """Set a message aside, unless it is known to be a copy already."""
+        """Set a message aside, or settle it as a duplicate if its original has arrived already."""
         key = key_of(received.message)
-        if key in self._waiting or self._seen.seen_at_home(received.message):
+        if key in self._waiting or self._seen.has_arrived_at_home(received.message):
             self._duplicate(received)
             return
-        received.keep()
+        received.take_custody()
         self._waiting[key] = _Misrouted(received, failure, now_s + GRACE_S)
         self.bytes += received.message.size
-        while len(self._waiting) > _MAX_STRAYS or self.bytes > _MAX_STRAY_BYTES:
+        while len(self._waiting) > _MAX_MISROUTED or self.bytes > _MAX_MISROUTED_BYTES:
             self._judge(next(iter(self._waiting)))
 
     def end(self) -> None:
-        """None will come any more, and none waits: be forgotten."""
+        """Detach from the remembered ids, because the endpoint is removed. No message waits."""
         self._seen.before_forgetting.remove(self.settle_copies)
 
     def expire(self, now_s: float) -> None:
-        """Judge those whose grace is over."""
+        """Judge the messages whose `GRACE_S` is over."""
         while self._waiting:
             key, copy = next(iter(self._waiting.items()))
             if copy.until_s > now_s:
@@ -206,18 +206,18 @@ class MisroutedCopies:
             self._judge(key)
 
     def settle_copies(self) -> None:
-        """Settle the copies among them; called before ids are forgotten."""
-        for key in [key for key, copy in self._waiting.items() if self._seen.seen_at_home(copy.received.message)]:
+        """Settle the messages whose originals have arrived; called before ids are forgotten."""
+        for key in [key for key, copy in self._waiting.items() if self._seen.has_arrived_at_home(copy.received.message)]:
             self._judge(key)
 
     def give_up(self) -> None:
-        """No originals will arrive any more: count them all as copies."""
+        """Settle all messages as duplicates, because no originals will arrive any more."""
         while self._waiting:
             self._duplicate(self._pop(next(iter(self._waiting))).received)
 
     def _judge(self, key: bytes) -> None:
         copy = self._pop(key)
-        if self._seen.seen_at_home(copy.received.message):
+        if self._seen.has_arrived_at_home(copy.received.message):
             self._duplicate(copy.received)
         else:
             self._turn_away(copy.received, copy.failure)

@@ -1,9 +1,9 @@
-"""The orderly end of a router: takes what has arrived, delivers what can be delivered, keeps or dead-letters the rest.
+"""The orderly end of a router: takes what has arrived, delivers what can be delivered, and keeps or dead-letters the rest.
 
 The law of this file:
-- With a journal, networks that keep no message for us are left last, because what is sent there meanwhile is lost. We go on
-  receiving from them, into the journal, while what was taken before makes progress, and what was sent may be confirmed. Then
-  the drain waits for what is in flight, for a moment. The rest stays in the journal; what it has no room for becomes a dead
+- With a journal, networks that do not retransmit are left last, because what is sent there after that is lost. The router
+  goes on receiving from them, into the journal, while earlier messages make progress and sent ones may be confirmed. Then
+  the drain waits briefly for messages in flight. The rest stays in the journal; what it has no room for becomes a dead
   letter.
 - Without a journal, or with one that cannot be written, all endpoints stop receiving first, and the drain waits for all
   messages. What is left becomes dead letters, except for messages that their source still has.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from streamer.delivery.egress import Egress
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import QUEUED, Delivery
-from streamer.delivery.leaving import Parts, sendable, stop_all, stop_receiving, unpack_all
+from streamer.delivery.leaving import RouterView, sendable, stop_all, stop_receiving, unpack_all
 from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
@@ -26,9 +26,9 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 logger = logging.getLogger("ustreamer.drain")
 
-_CONFIRMATIONS_S = 4.0  # for what was sent: a receiver that lives is heard every 2.5 s, unless its lease is longer
-_ANSWERS_S = 1.0  # for what is in flight, while nothing is received any more
-_LAST_WORDS_S = 1.0  # after the drain: time for the dead letters of what was given up
+_CONFIRMATIONS_S = 4.0  # for sent messages: a live receiver is heard every 2.5 s, unless its lease is longer
+_ANSWERS_S = 1.0  # for messages in flight, once receiving has ended
+_LAST_NOTICES_S = 1.0  # after the drain: for the dead letters of messages that were given up
 _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
 _NOT_WRITTEN = Failure(
     Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the streamer was stopped, and its journal had no room for it"
@@ -38,34 +38,34 @@ _NOT_WRITTEN = Failure(
 class Drain:
     """One drain of a router."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._transports = parts.transports
-        self._ingresses = parts.ingresses
-        self._egresses = parts.egresses
-        self._pump = parts.pump
-        self._settler = parts.settler
-        self._notices = parts.notices
-        self._custody = parts.custody
-        self._journal = parts.journal
-        self._clock = parts.clock
+    def __init__(self, router: RouterView) -> None:
+        self._transports = router.transports
+        self._ingresses = router.ingresses
+        self._egresses = router.egresses
+        self._pump = router.pump
+        self._settler = router.settler
+        self._notices = router.notices
+        self._custody = router.custody
+        self._journal = router.journal
+        self._clock = router.clock
 
     async def run(self, within_s: float) -> int:
-        """Take nothing new, and wait for deliveries for at most ``within_s`` seconds; the number of messages left."""
-        self._say_what_is_waited_for(within_s)
+        """Stop receiving, and deliver for at most ``within_s`` seconds; return the number of messages left."""
+        self._log_what_is_awaited(within_s)
         if self._journal_works:
             for name, ingress in self._outside():
-                if self._transports[name].keeps_unacknowledged:
+                if self._transports[name].source_retransmits:
                     ingress.close()
             await self._pump.until(self._progress(), within_s)
             within_s = min(within_s, _ANSWERS_S)
         await self._stop_receiving()
         await self._pump.until(self._is_done, within_s)
-        if LOCAL_ENDPOINT in self._ingresses:  # until now our services could answer what was taken before
+        if LOCAL_ENDPOINT in self._ingresses:  # until now the streamer's services could answer earlier Requests
             self._ingresses[LOCAL_ENDPOINT].close()
         left = self._unfinished()
         if left:
             sending = [name for name, egress in self._egresses.items() if egress.in_flight]
-            await stop_all({name: self._transports[name] for name in sending})  # gives back what is unconfirmed
+            await stop_all({name: self._transports[name] for name in sending})  # unconfirmed messages return to their lanes
         if self._journal is not None:
             for ingress in self._ingresses.values():
                 ingress.admit_all()
@@ -76,20 +76,20 @@ class Drain:
                 await self._give_up()
         return left
 
-    def _say_what_is_waited_for(self, within_s: float) -> None:
-        held = {name: egress.unsettled() for name, egress in self._egresses.items()}
+    def _log_what_is_awaited(self, within_s: float) -> None:
+        unsettled = {name: egress.unsettled() for name, egress in self._egresses.items()}
         awaited = {name: self._awaited(egress) for name, egress in self._egresses.items()}
         logger.info(
             "drain_began drain_s=%s waits_for=%s left_in_journal=%s",
             within_s,
             _listed(awaited.items()),
-            _listed((name, held[name] - awaited[name]) for name in held),
+            _listed((name, unsettled[name] - awaited[name]) for name in unsettled),
         )
 
     # -- receiving
 
     async def _stop_receiving(self) -> None:
-        """Take what has arrived, then stop receiving. Our own services go on, so that earlier Requests are answered."""
+        """Take what has arrived, then stop receiving. The streamer's services go on, to answer earlier Requests."""
         has_journal = self._journal is not None
         await asyncio.gather(*(stop_receiving(each, self._transports[name], has_journal) for name, each in self._outside()))
 
@@ -99,7 +99,7 @@ class Drain:
     # -- waiting
 
     def _progress(self) -> Callable[[], bool]:
-        """With a journal: whether what we have now is settled, as far as it can be. More messages come meanwhile."""
+        """Return a test whether what the router has now is settled, as far as it can be. More messages arrive meanwhile."""
         until_s = self._clock.monotonic_s() + _CONFIRMATIONS_S
         goals = {egress: _settled(egress) + egress.unsettled() for egress in self._egresses.values()}
 
@@ -124,46 +124,46 @@ class Drain:
         return self._journal is not None and self._journal.state is JournalState.OK
 
     def _awaited(self, egress: Egress) -> int:
-        """For how many messages of an endpoint the drain waits; with a journal, only for those that can be sent now."""
+        """Return for how many messages of an endpoint the drain waits; with a journal, only for those that can be sent."""
         return sendable(egress) if self._journal_works else egress.unsettled()
 
     def _unfinished(self) -> int:
-        held = sum(egress.unsettled() for egress in self._egresses.values())
-        return held + sum(len(ingress.backlog) for ingress in self._ingresses.values())
+        queued = sum(egress.unsettled() for egress in self._egresses.values())
+        return queued + sum(len(ingress.backlog) for ingress in self._ingresses.values())
 
     # -- the rest
 
     async def _give_up(self) -> None:
-        """Without a journal: dead-letter the messages that nobody else keeps."""
+        """Without a journal: dead-letter the messages that no source retransmits."""
         for egress in self._egresses.values():
             unpack_all(egress)
         for queue in [queue for egress in self._egresses.values() for queue in egress.queues if queue.source]:
             for delivery in list(queue.waiting()):
-                if delivery.received.is_kept or not delivery.received.source_keeps:
+                if delivery.received.is_acknowledged or not delivery.received.source_retransmits:
                     self._fail(delivery, _STOPPED)
         for ingress in self._ingresses.values():
             ingress.give_up(_STOPPED)
-        await self._last_words()
+        await self._send_last_notices()
 
     async def give_up_unwritten(self) -> int:
-        """With a journal, after the drain: dead-letter the messages that neither it nor a source keeps; returns how many."""
+        """After the drain: dead-letter the messages that neither the journal nor a source has; return their number."""
         given_up = 0
         for delivery in self._custody.unwritten():
-            # It is not queued if it is a dead letter that the one of another message has evicted.
-            if delivery.state is QUEUED and not delivery.received.source_keeps:
+            # A dead letter is not queued any more if the dead letter of another message has evicted it.
+            if delivery.state is QUEUED and not delivery.received.source_retransmits:
                 self._fail(delivery, _NOT_WRITTEN)
                 given_up += 1
         if given_up:
-            await self._last_words()
+            await self._send_last_notices()
         return given_up
 
     def _fail(self, delivery: Delivery, failure: Failure) -> None:
         delivery.lane.drop(delivery)
         self._settler.give_up(delivery, failure)
 
-    async def _last_words(self) -> None:
+    async def _send_last_notices(self) -> None:
         self._pump.run()
-        await self._pump.until(lambda: not any(queue.messages for queue in self._notices.queues()), _LAST_WORDS_S)
+        await self._pump.until(lambda: not any(queue.messages for queue in self._notices.queues()), _LAST_NOTICES_S)
 
 
 def _settled(egress: Egress) -> int:
@@ -171,7 +171,7 @@ def _settled(egress: Egress) -> int:
 
 
 def _may_be_confirmed(egress: Egress, now_s: float) -> bool:
-    """Whether the network can say soon that what was sent has arrived. Elsewhere it would take `unconfirmed_s`."""
+    """Whether the network may soon report that sent messages have arrived. Other networks need `unconfirmed_s`."""
     is_sent = egress.store is not None and egress.store.may_confirm
     return is_sent and egress.transport.arrived_until_s(now_s) > -math.inf
 

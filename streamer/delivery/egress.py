@@ -1,10 +1,11 @@
 """The way out through one endpoint: serves ready lanes by priority class, keeps the window, handles the transport's results.
 
-Every outcome goes to the settler. The content of messages does not matter here.
+Every outcome goes to the settler. Nothing here depends on the content of messages.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final
 
 from streamer.backoff import wait_s
@@ -14,8 +15,17 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.flow_log import UNCONFIRMED as TOO_MUCH_UNCONFIRMED
-from streamer.delivery.in_flight import FEW_WAIT, InFlight
-from streamer.delivery.lane import EXPIRED_AT_ONCE, IN_FLIGHT, MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, Delivery, Hold, Lane
+from streamer.delivery.in_flight import FEW_WAITING_MESSAGES, InFlight
+from streamer.delivery.lane import (
+    EXPIRED_MESSAGES_PER_TICK,
+    IN_FLIGHT,
+    MAY_HAVE_ARRIVED,
+    QUEUED,
+    REDELIVERED,
+    Delivery,
+    Hold,
+    Lane,
+)
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
@@ -34,15 +44,30 @@ from streamer.uprotocol.status import UCode
 logger = logging.getLogger("ustreamer.egress")
 
 _UNCONFIRMED: Final = UNCONFIRMED
-_QUANTUM: Final = 64  # a lane's turn: long enough to make batches, short enough that many flows share a window
-_REFILLS = 64  # lanes that are refilled from batches per tick, beside those that are refilled as they send
-_LAST_TRY_S = 2.0  # before what has returned often is sent once more
-_FULL_S = 1.0  # so long without room for unconfirmed messages is worth a word
-_READ_RETRY_S = 1.0  # for a journal that could not be read
+_QUANTUM: Final = 64  # messages of one lane in a row: enough for batches, and few enough that many flows share a window
+_REFILLS = 64  # lanes that are refilled from batches per tick, in addition to those that are refilled as they send
+_LAST_TRY_S = 2.0  # before messages that have returned often are sent for the last time
+_FULL_S = 1.0  # without room for unconfirmed messages, before that is reported
+_READ_RETRY_S = 1.0  # after the journal could not be read
+
+
+class Sending(Enum):
+    """Whether an egress sends."""
+
+    IDLE = "idle"  # with the next pump
+    PUMPING = "pumping"  # now
+    DEFERRED = "deferred"  # from the next tick on: very many messages have expired in this one
+    SUSPENDED = "suspended"  # once there is another transport
+
+
+_IDLE: Final = Sending.IDLE  # an enumeration looks its members up slowly
+_PUMPING: Final = Sending.PUMPING
+_DEFERRED: Final = Sending.DEFERRED
+_SUSPENDED: Final = Sending.SUSPENDED
 
 
 class Egress:
-    """All lanes that lead to one endpoint, and the window of unconfirmed sends. It owns the lanes of its queues."""
+    """All lanes that lead to one endpoint, and the window of messages in flight. It owns the lanes of its queues."""
 
     def __init__(
         self,
@@ -56,7 +81,7 @@ class Egress:
         store: UnconfirmedStore | None = None,
         pause_rules: PauseRules | None = None,
     ) -> None:
-        """``pause_rules`` are shared: call `apply_pause_rules` after a change."""
+        """``pause_rules`` are those of all egresses: call `apply_pause_rules` after a change."""
         self.name = name
         self._clock = clock
         self.transport = transport
@@ -70,19 +95,18 @@ class Egress:
         self._ready = ReadyLanes()
         self._backing_off = BackingOff()
         self._absent = AbsentLanes(transport, settler, store, clock, self)
-        self._pumping = self._is_suspended = False
-        self._has_expired_many = False  # in this tick, and there are more: the next one goes on
+        self.sending: Sending = _IDLE
         self.flight = InFlight()
-        self._is_full = False  # ready lanes wait for room in the window
-        self._distrusted = False  # the transport has failed in the middle of a batch
+        self._is_window_full = False  # ready lanes wait for room in it
+        self._has_transport_failed = False  # in the middle of a batch
         self._over_quota: set[Lane] = set()
-        self._full_since_s: float | None = None  # there is no room for unconfirmed messages
-        self._is_full_logged = False
+        self._full_since_s: float | None = None  # when the room for unconfirmed messages was used up
+        self._is_full_reported = False
         self._pump = pump
         pump.add_egress(self)
 
     def problems(self) -> list[str]:
-        """What keeps messages from being sent although the link is up, one sentence each."""
+        """Return what keeps messages from being sent although the link is up, one sentence each."""
         store = self.store
         if store is None or self._full_since_s is None or self._clock.monotonic_s() - self._full_since_s < _FULL_S:
             return []
@@ -92,13 +116,13 @@ class Egress:
         ]
 
     def unsettled(self) -> int:
-        """How many deliveries have no outcome yet."""
+        """Return how many deliveries have no outcome yet."""
         return sum(queue.messages + queue.unconfirmed for queue in self.queues)
 
     @property
-    def surplus(self) -> int:
-        """How many messages wait because the window is full; 0 if nothing moves, or if they are of several classes."""
-        goes_on = self._is_full and not self._is_suspended and self.transport.state is LinkState.UP
+    def waiting_for_window(self) -> int:
+        """How many messages wait because the window is full; 0 if none is sent, or if they have several priority classes."""
+        goes_on = self._is_window_full and self.sending is not _SUSPENDED and self.transport.state is LinkState.UP
         if not goes_on or self.flight.is_contested(self._clock.monotonic_s()):
             return 0
         return sum([queue.messages - queue.held.messages for queue in self.queues]) - self.in_flight
@@ -106,42 +130,42 @@ class Egress:
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
         self.queues.append(queue)
-        self.refit()
+        self.apply_policies()
 
     def remove_queue(self, queue: RouteQueue) -> None:
         """Stop serving a route. Its queue must be empty."""
         self.queues.remove(queue)
         for lane in queue.lanes.values():
             self._absent.forget(lane)
-        self.refit()
+        self.apply_policies()
 
     # -- as the owner of lanes (`LaneOwner`)
 
-    def lane_came(self, lane: Lane) -> None:
-        """A queue has a new lane."""
+    def lane_added(self, lane: Lane) -> None:
+        """Watch a lane that a queue has created, and hold it if it is paused."""
         if lane.queue.may_pause and self.pause_rules.rule_for(*lane.key):
             self.hold(lane, Hold.PAUSED)
         self._absent.watch(lane)
 
     def lane_retired(self, lane: Lane) -> None:
-        """A queue has removed an idle lane."""
+        """Forget a lane that a queue has removed because it was idle."""
         self._over_quota.discard(lane)
         self._absent.forget(lane)
 
     def queued(self, lane: Lane) -> None:
-        """A delivery was put into a lane: send it with the next turn of the pump."""
-        self.file(lane)
+        """Have the pump send a delivery that was put into a lane."""
+        self.mark_ready(lane)
         self._pump.mark(self)
 
     def give_up(self, delivery: Delivery, failure: Failure) -> None:
-        """End a message that waits in a lane: there is no room for it."""
+        """Settle a delivery that waits in a lane, because there is no room for it."""
         delivery.lane.drop(delivery)
         self._settler.give_up(delivery, failure)
 
     # -- holding lanes
 
     def apply_pause_rules(self) -> None:
-        """The rules have changed: hold the lanes that they match now, release the others."""
+        """Hold the lanes that the pause rules match now, and release the others."""
         goes_on = False
         for lane in [lane for queue in self.queues if queue.may_pause for lane in queue.lanes.values()]:
             if self.pause_rules.rule_for(*lane.key):
@@ -150,24 +174,24 @@ class Egress:
                 lane.set_hold(lane.hold & ~Hold.PAUSED)
                 self._settler.log.held(lane, PAUSED, RELEASED)
                 self.refill(lane)
-                self.file(lane)
+                self.mark_ready(lane)
                 goes_on = True
         if goes_on:
             self.pump(self._clock.wall_ms())
 
-    def refit(self) -> None:
-        """The policies have changed. The window is the smallest one of the routes, the lower share the largest."""
+    def apply_policies(self) -> None:
+        """Apply the policies again: use the smallest window of the routes, and their largest quota of lower classes."""
         self.window = min((queue.policy.window for queue in self.queues), default=0)
         self._ready = ReadyLanes(max((queue.policy.lower_share for queue in self.queues), default=0.0))
         for queue in self.queues:
-            queue.shares.regroup()
+            queue.quotas.regroup()
             for lane in queue.lanes.values():
-                lane.filed, lane.listed = -1, 0
-                self.file(lane)
+                lane.ready_class, lane.listed_classes = -1, 0
+                self.mark_ready(lane)
 
-    def file(self, lane: Lane) -> None:
-        """List a lane as ready, if it has something that may be sent."""
-        if not self._ready.file(lane) and lane.is_for_nobody:
+    def mark_ready(self, lane: Lane) -> None:
+        """Have a lane served, if it has a message that may be sent; settle its messages if nobody listens to them."""
+        if not self._ready.mark_ready(lane) and lane.is_for_nobody:
             self._absent.unheard(lane)
 
     def hold(self, lane: Lane, why: Hold) -> None:
@@ -177,25 +201,25 @@ class Egress:
         lane.set_hold(lane.hold | why)
 
     def release_hold(self, lane: Lane, why: Hold) -> None:
-        """Remove a reason; with the last one the lane may send."""
+        """Remove one reason to hold a lane. Without any, it may send."""
         lane.set_hold(lane.hold & ~why)
-        self.file(lane)
+        self.mark_ready(lane)
 
     # -- redelivery
 
     def node_changed(self, is_there: bool) -> None:
-        """A node of the far network was lost, or has joined."""
+        """Redeliver the messages that a lost node may have missed, once a node has joined (``is_there``)."""
         if self.store is not None and is_there:
             self.store.node_came()
             for lane in self._refill_some(self._clock.wall_ms()):
                 self.wait_before_last_try(lane)
             self.pump(self._clock.wall_ms())
         elif self.store is not None:
-            self.confirm_arrived()  # the lost node is still a witness
+            self.confirm_arrived()  # the lost node's link still proves what arrived
             self.store.node_lost(self._clock.monotonic_s())
 
     def refill(self, lane: Lane) -> None:
-        """Unpack a lane's next messages from their batch, if they are in one. If they cannot be read now, the lane waits."""
+        """Unpack a lane's next messages from their batch, if they are in one. If it cannot be read now, it waits."""
         if lane.redeliveries:
             try:
                 self.unpack(lane)
@@ -204,19 +228,22 @@ class Egress:
                 self._back_off(lane, _READ_RETRY_S)
 
     def unpack(self, lane: Lane, whole: bool = False) -> None:
-        """Unpack a lane's next messages from their batch, or all of them. Raises `JournalError`: call again."""
+        """Unpack a lane's next messages from their batch, or all of them (``whole``).
+
+        Raises `JournalError` if the batch cannot be read now: call again later.
+        """
         store = self.store
         assert store is not None
-        for share in store.refill(lane, whole):
-            self._settler.lost(lane, share)
+        for summary in store.refill(lane, whole):
+            self._settler.lost(lane, summary)
         if store.answered:
             for delivery in [each for each in lane.items if each.state is QUEUED and store.answered.pop(each.seq, False)]:
                 self._settle_answered(delivery)
 
     def wait_before_last_try(self, lane: Lane) -> None:
-        """Hold a lane that has just got its messages back, if it is for the last time.
+        """Hold a lane for `_LAST_TRY_S` if its returned messages can be sent only once more.
 
-        One loss can have several signs, one after the other, and what is sent in between is lost as well.
+        One loss can have several signs, one after the other, and messages that are sent in between are lost as well.
         """
         oldest = lane.oldest()
         is_bounded = self.store is not None and self.store.unconfirmed_s > 0
@@ -231,41 +258,40 @@ class Egress:
     def _settle_answered(self, delivery: Delivery) -> None:
         delivery.lane.drop(delivery)
         self._settler.delivered((delivery,))
-        self._pump.settled(self, self._pumping)
+        self._pump.settled(self, self.sending is _PUMPING)
 
     def _refill_some(self, now_ms: int) -> list[Lane]:
-        """Refill lanes whose next messages are packed, and return them; not too many at a time."""
+        """Refill lanes whose next messages are packed, `_REFILLS` at most, and return them."""
         lanes = [] if self.store is None else self.store.lanes_in_need(now_ms)[:_REFILLS]
         for lane in lanes:
             self.refill(lane)
-            self.file(lane)
+            self.mark_ready(lane)
         return lanes
 
     # -- sending
 
     def pump(self, now_ms: int) -> None:
-        """Send what may be sent now."""
-        if self._pumping or self._is_suspended or self._has_expired_many or self.transport.state is not LinkState.UP:
+        """Send the messages that may be sent now."""
+        if self.sending is not _IDLE or self._pump.is_suspended or self.transport.state is not LinkState.UP:
             return
-        if self._pump.is_held:
-            return
-        self._pumping = True
+        self.sending = _PUMPING
         try:
             if self._absent.settle_unheard():
                 self._pump.settled(self)
             while self._send_some(now_ms):
                 pass
         finally:
-            self._pumping = False
+            if self.sending is _PUMPING:
+                self.sending = _IDLE
 
     def suspend(self) -> None:
-        """Send nothing until there is another transport."""
-        self._is_suspended = True
+        """Send nothing before `use_transport`."""
+        self.sending = _SUSPENDED
 
     def use_transport(self, transport: UTransport, store: UnconfirmedStore | None) -> None:
-        """Go on with another transport, which is not started yet. What is unconfirmed is sent again.
+        """Go on with another transport, which is not started yet, and redeliver all unconfirmed messages.
 
-        ``store`` is the same as before if there was one: what is in it must not be lost.
+        If there was a store, ``store`` has to be the same: its messages must not be lost.
         """
         if self.store is not None:
             self.store.give_back(self._clock.monotonic_s())
@@ -273,18 +299,19 @@ class Egress:
         self.store = store
         self.transport = transport
         self.flight.forget_times()
-        self._distrusted = self._is_suspended = False
+        self._has_transport_failed = False
+        self.sending = _IDLE
         self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
-        """Send as much as the windows allow; returns whether to go on: messages were taken, and not many had expired."""
+        """Send as much as the windows allow; return whether to go on: messages were taken, and few of them had expired."""
         if self._ready.is_empty:
-            self._is_full = False
+            self._is_window_full = False
             return False
         now_s = self._clock.monotonic_s()
         out, expired = self._collect(now_ms, now_s)
         taken = len(out) + len(expired)
-        self._has_expired_many = len(expired) >= EXPIRED_AT_ONCE and not self._ready.is_empty
+        has_expired_many = len(expired) >= EXPIRED_MESSAGES_PER_TICK and not self._ready.is_empty
         for delivery in expired:
             self._expire(delivery)
         if self._custody.payloads.spilled:
@@ -293,7 +320,9 @@ class Egress:
             self._pump.settled(self)
         if out:
             self._submit(out, now_s)
-        return taken > 0 and not self._has_expired_many
+        if has_expired_many:
+            self.sending = _DEFERRED
+        return taken > 0 and not has_expired_many
 
     def _collect(self, now_ms: int, now_s: float) -> tuple[list[Delivery], list[Delivery]]:
         most = min(self.window, self.transport.capacity)
@@ -307,34 +336,37 @@ class Egress:
         expired: list[Delivery] = []
         ready = self._ready
         floor = ready.floor()
-        while room > 0 and len(expired) < EXPIRED_AT_ONCE and (lane := ready.next(floor, now_s)) is not None:
-            size, is_paced = lane.bytes, lane.party.shares.is_paced
-            quantum = 1 if is_paced or ready.is_below else _QUANTUM
+        while room > 0 and len(expired) < EXPIRED_MESSAGES_PER_TICK and (lane := ready.next(floor, now_s)) is not None:
+            size, has_rates = lane.bytes, lane.group.quotas.has_rates
+            quantum = 1 if has_rates or ready.is_below else _QUANTUM
             moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, out, expired)
             room -= moved
             if ready.is_contested:
                 ready.sent(size - lane.bytes)
                 self.flight.contested(now_s)
-            if moved and is_paced:
-                lane.party.shares.spend(lane.party, out[-1].size, now_s)
+            if moved and has_rates:
+                lane.group.quotas.spend(lane.group, out[-1].size, now_s)
             if lane.redeliveries:
                 self.refill(lane)
-            if lane.live:
-                self.file(lane)
-            if lane.top > floor and lane.is_opening:
-                floor = lane.top
+            if lane.queued_messages:
+                self.mark_ready(lane)
+            if lane.highest_class > floor and lane.is_opening:
+                floor = lane.highest_class
         self.in_flight += len(out)
-        self._is_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
+        self._is_window_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
-        """Fetch payloads that are only in the journal. Damaged ones fail; those that cannot be read *now* wait."""
+        """Load payloads that are only in the journal; return the deliveries that can be sent.
+
+        A delivery whose payload is damaged fails; one that cannot be read *now* returns to its lane, which backs off.
+        """
         loaded, lost, later = self._custody.payloads.load_all(out)
         self.in_flight -= len(lost) + len(later)
         for delivery in lost:
             delivery.lane.returned()
             self._settler.fail(delivery, UNREADABLE)
-            self.file(delivery.lane)
+            self.mark_ready(delivery.lane)
         self._take_back(later)
         for lane in {delivery.lane for delivery in later}:
             self._back_off(lane, _READ_RETRY_S)
@@ -350,15 +382,15 @@ class Egress:
             self.transport.submit(out, self.on_done)
         except Exception as exc:  # a bug in a plugin costs its messages an attempt, and must not end the daemon
             logger.exception("submit_failed endpoint=%s messages=%d", self.name, len(out))
-            self._distrusted = True
+            self._has_transport_failed = True
             self.on_done(out, RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}"))
 
     def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unconfirmed | None) -> None:
-        """The transport's result for submitted deliveries; it is the same for all those of one call."""
-        if self._distrusted:  # it may report what it had taken before it failed a second time
+        """Handle the transport's result for submitted deliveries, the same for all deliveries of one call."""
+        if self._has_transport_failed:  # it may report again what it took before it failed
             deliveries = [delivery for delivery in deliveries if delivery.state is IN_FLIGHT]
         if deliveries and error is None and self.transport.confirms_in_order:
-            self.flight.took(self._clock.monotonic_s() - deliveries[-1].sent_s)
+            self.flight.confirmed_after(self._clock.monotonic_s() - deliveries[-1].sent_s)
         self.in_flight -= len(deliveries)
         if error is _UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
@@ -366,22 +398,22 @@ class Egress:
             for delivery in deliveries:
                 lane = delivery.lane
                 lane.confirmed()
-                if lane.live and lane.filed < 0:
-                    self.file(lane)
+                if lane.queued_messages and lane.ready_class < 0:
+                    self.mark_ready(lane)
             self._settler.delivered(deliveries)
         elif isinstance(error, LinkLostError):
             self._lost(deliveries, isinstance(error, MayHaveArrivedError))
         else:
             for delivery in deliveries:
                 self._refused(delivery, error)
-        self._pump.settled(self, self._pumping)
-        if self.flight.is_awaited and self.surplus <= FEW_WAIT:
-            self.flight.few_wait()
+        self._pump.settled(self, self.sending is _PUMPING)
+        if self.flight.has_waiters and self.waiting_for_window <= FEW_WAITING_MESSAGES:
+            self.flight.call_waiters()
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
-        """Pack deliveries that were sent and will not be confirmed. Those sent before the last receiver was lost return.
+        """Pack deliveries that were sent and will not be confirmed.
 
-        But not for ever: see `MAX_RETURNS`.
+        Those sent before the last receiver was lost return to their lane, `MAX_RETURNS` times at most.
         """
         left: list[Delivery] = []
         for delivery in deliveries:
@@ -392,16 +424,19 @@ class Egress:
                 delivery.history |= REDELIVERED | MAY_HAVE_ARRIVED
                 delivery.returns += 1
                 lane.put_back(delivery)
-                lane.queue.came_back(delivery)
+                lane.queue.requeued(delivery)
                 self.wait_before_last_try(lane)
             else:
                 left.append(delivery)
-            if lane.live and lane.filed < 0:
-                self.file(lane)
+            if lane.queued_messages and lane.ready_class < 0:
+                self.mark_ready(lane)
         self._settler.unconfirmed(left, store)
 
     def _lost(self, deliveries: Sequence[Delivery], may_have_arrived: bool) -> None:
-        """The link was lost. What may have arrived returns as often as what is unconfirmed, everything else for ever."""
+        """Return deliveries to their lanes after the link was lost.
+
+        A message that may have arrived returns `MAX_RETURNS` times at most, any other without a limit.
+        """
         if may_have_arrived and self.store is not None and self.store.unconfirmed_s:
             self._unconfirmed([each for each in deliveries if each.returns >= MAX_RETURNS], self.store)
             deliveries = [each for each in deliveries if each.returns < MAX_RETURNS]
@@ -414,13 +449,13 @@ class Egress:
                 self.wait_before_last_try(lane)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
-        """A lost link does not count as an attempt: everything returns to its place and waits."""
+        """Return deliveries in flight to their places in their lanes, without counting an attempt."""
         for delivery in reversed(deliveries):
             lane = delivery.lane
             lane.returned()
             lane.put_back(delivery)
-            lane.queue.came_back(delivery)
-            self.file(lane)
+            lane.queue.requeued(delivery)
+            self.mark_ready(lane)
 
     def _refused(self, delivery: Delivery, error: SendError) -> None:
         lane = delivery.lane
@@ -430,23 +465,24 @@ class Egress:
         retry = queue.policy.retry
         if isinstance(error, PermanentError) or delivery.attempts >= retry.attempts:
             self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, error.code, error.message))
-            self.file(lane)
+            self.mark_ready(lane)
             return
         queue.stats.retries += 1
         lane.put_back(delivery)
-        queue.came_back(delivery)
+        queue.requeued(delivery)
         self._back_off(lane, wait_s(retry, delivery.attempts, self._random()))
 
     def _back_off(self, lane: Lane, for_s: float) -> None:
         self._backing_off.hold(lane, self._clock.monotonic_s() + for_s)
 
     def tick(self, now_s: float, now_ms: int) -> None:
-        """Called by the clock: ends back-offs and waits for rates, expires messages, confirms by waiting; then sends."""
-        self._has_expired_many = False
+        """End back-offs and waits for rates, settle expired and confirmed messages, then send; called regularly."""
+        if self.sending is _DEFERRED:
+            self.sending = _IDLE
         self._ready.wake(now_s)
         for lane in self._backing_off.release(now_s):
             self.refill(lane)
-            self.file(lane)
+            self.mark_ready(lane)
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms, now_s):
                 self._expire(delivery)
@@ -455,17 +491,17 @@ class Egress:
         if self.store is not None:
             self.confirm_arrived()
             absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
-            for lane, share in self.store.take_confirmed(now_s, absent_s):
-                self._settler.confirmed(lane, share)
-            for lane, share in self.store.take_evicted():
-                self._settler.unconfirmed_for_good(lane, share)
+            for lane, summary in self.store.take_confirmed(now_s, absent_s):
+                self._settler.confirmed(lane, summary)
+            for lane, summary in self.store.take_evicted():
+                self._settler.unconfirmed_for_good(lane, summary)
             self._apply_quotas(self.store, now_s)
             self._refill_some(now_ms)
         self._pump.settled(self)
         self.pump(now_ms)
 
     def _apply_quotas(self, store: UnconfirmedStore, now_s: float) -> None:
-        """Hold the lanes that have used up their quota of unconfirmed bytes, and say so if there is no room at all."""
+        """Hold the lanes that have used up their quota of unconfirmed bytes, and report if there is no room at all."""
         before, self._over_quota = self._over_quota, store.over_quota()
         for lane in self._over_quota - before:
             self._settler.log.held(lane, TOO_MUCH_UNCONFIRMED)
@@ -477,8 +513,8 @@ class Egress:
             self._full_since_s = None
         elif self._full_since_s is None:
             self._full_since_s = now_s
-        if (is_full := bool(self.problems())) is not self._is_full_logged:
-            self._is_full_logged = is_full
+        if (is_full := bool(self.problems())) is not self._is_full_reported:
+            self._is_full_reported = is_full
             state = (f"room for unconfirmed messages {self.name}", is_full)
             if is_full:
                 text = "unconfirmed_full endpoint=%s bytes=%d max_bytes=%d"
@@ -487,8 +523,8 @@ class Egress:
                 logger.info("unconfirmed_has_room endpoint=%s", self.name, extra={"state": state})
 
     def confirm_arrived(self) -> None:
-        """Settle what was sent without a confirmation, and has arrived by what the network says now."""
+        """Settle unconfirmed messages that have arrived, by the evidence that the network has now."""
         if self.store is not None:
             now_s = self._clock.monotonic_s()
-            for lane, share in self.store.take_arrived(now_s, self.transport.arrived_until_s(now_s)):
-                self._settler.confirmed(lane, share)
+            for lane, summary in self.store.take_arrived(now_s, self.transport.arrived_until_s(now_s)):
+                self._settler.confirmed(lane, summary)

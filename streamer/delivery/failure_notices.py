@@ -1,11 +1,11 @@
 """Failure notices: makes the dead letters and error Responses for failed messages, and owns the queues that send them.
 
-Notices are ordinary messages, in ordinary lanes. Their queues have no source endpoint; if a notice fails itself, that is
-counted and causes no further notice. The settler sends the notices that are made here.
+Notices are ordinary messages, in ordinary lanes. Their queues have no source endpoint; a notice that fails itself is only
+counted. The settler sends the notices that are made here.
 
-Strangers can cause any number of failures, under any name, with messages that are never accepted. So notices about these are
-treated in the lowest class and displace none about accepted messages. If no route took the message, they have a rate limit.
-If its source does not live where it came from, they are sent only to that endpoint and named ones, without an addressee.
+Anybody can cause any number of failures, under any name, with messages that are never accepted. So notices about these have
+the lowest priority class and evict none about accepted messages. If no route took the message, they have a rate limit. If
+its source does not live where it came from, they go only to that endpoint and to configured ones, without an addressee.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -41,12 +41,12 @@ _MAX_RATES = 256
 _REFUSALS = (UCode.UNAUTHENTICATED, UCode.PERMISSION_DENIED)
 
 Watcher = Callable[[FailedMessage, int | None], None]
-"""Is told of every dead letter, with its number in the journal."""
+"""Is called with every dead letter, and its number in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeOptions:
-    """``endpoints`` are where dead letters go (`origin`: where the message came from); ``resource`` is their topic."""
+    """``endpoints`` receive dead letters (`origin`: where the message came from); ``resource`` is that of their topic."""
 
     authority: str
     resource: int
@@ -57,7 +57,7 @@ class NoticeOptions:
 
     @classmethod
     def of(cls, config: Config) -> "NoticeOptions":
-        """What a configuration says about notices."""
+        """Return the options that a configuration has."""
         letters = config.dead_letter
         return cls(
             config.authority,
@@ -71,7 +71,7 @@ class NoticeOptions:
 
 @dataclass(frozen=True, slots=True)
 class NoticePath:
-    """The queues for notices at one endpoint, and the authorities behind it. Our own services get no dead letters.
+    """The queues for notices at one endpoint, and the authorities behind it. The local endpoint gets no dead letters.
 
     ``addressed``: a Publish needs a sink authority on its network.
     """
@@ -83,8 +83,10 @@ class NoticePath:
 
 
 class FailureNotices:
-    """Turns failures into dead letters and answers. ``made`` counts them since the start, ``suppressed`` counts by ingress
-    the failures that were reported to nobody because there were too many.
+    """Makes dead letters and error Responses of failures.
+
+    ``made`` counts the dead letters since the start; ``suppressed`` counts, by ingress, the failures that were not reported
+    because there were too many.
     """
 
     def __init__(self, options: NoticeOptions, custody: Custody, clock: Clock) -> None:
@@ -98,13 +100,13 @@ class FailureNotices:
         self._watcher: Watcher | None = None
 
     def watch(self, watcher: "Watcher | None") -> None:
-        """Call this for every dead letter from now on; None: nothing."""
+        """Call ``watcher`` for every dead letter from now on; None: call nothing."""
         self._watcher = watcher
 
     def add_endpoint(
         self, name: str, owner: LaneOwner, authorities: tuple[str, ...], addressed: bool
     ) -> tuple[RouteQueue, ...]:
-        """Add the queues for notices at one more endpoint, which ``owner`` sends; returns them."""
+        """Add the queues for notices at one more endpoint, and return them. ``owner`` sends their messages."""
         letters = None if name == LOCAL_ENDPOINT else self._queue(f"dead-letter/{name}", name, owner)
         responses = self._queue(f"rpc-error/{name}", name, owner)
         self._paths[name] = NoticePath(letters, responses, authorities, addressed)
@@ -116,13 +118,14 @@ class FailureNotices:
         return RouteQueue(name, "", target, self._policy(), RouteStats(), owner, self._custody.number)
 
     def remove_endpoint(self, name: str) -> None:
-        """Send nothing more at an endpoint, and forget what was counted there. Its queues must be empty."""
+        """Send no more notices at an endpoint, and forget its counts. Its queues must be empty."""
         del self._paths[name]
         self.suppressed.pop(name, None)
 
     def use(self, options: NoticeOptions, authorities: Mapping[str, tuple[str, ...]], addressed: Collection[str]) -> None:
-        """Use other options from now on, other authorities behind the endpoints, and another set of endpoints on whose
-        network a Publish needs an address (``addressed``).
+        """Use other options and other authorities of the endpoints from now on.
+
+        ``addressed`` names the endpoints on whose network a Publish needs a sink authority.
         """
         if options.report_rate != self.options.report_rate:
             self._rates = _rates(options.report_rate)
@@ -134,12 +137,12 @@ class FailureNotices:
             self._paths[name] = replace(path, authorities=authorities.get(name, ()), addressed=name in addressed)
 
     def _policy(self) -> QueuePolicy:
-        """Notices never make a source wait: at the bound the oldest are dropped."""
+        """Return the policy of notice queues. They apply no back-pressure: at the bound the oldest notices are evicted."""
         bounds = QueueConfig(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
         return self.options.policy.model_copy(update={"queue": bounds, "rate": None, "rate_per_authority": None})
 
     def queues(self) -> list[RouteQueue]:
-        """All queues for notices."""
+        """Return all queues for notices."""
         return [queue for path in self._paths.values() for queue in (path.dead_letters, path.responses) if queue is not None]
 
     def of(
@@ -151,13 +154,13 @@ class FailureNotices:
         where: Where = NOWHERE,
         delivery: Delivery | None = None,
     ) -> list[tuple[RouteQueue, UMessage]]:
-        """Make the dead letters of a message that came in through ``ingress``, and the answer if it was a Request, each with
-        the queue to send it from. It counts on the account ``stats``, and the journal stores the dead letter as well.
+        """Make the dead letters of a message that came in through ``ingress``, and the error Response if it was a Request.
 
-        If that endpoint was removed by a restart, nothing can be sent there, but the letter is stored.
+        Return each with the queue to send it from: the caller sends them. The failure counts on the account ``stats``, and
+        the journal stores the dead letter. If the ingress no longer exists after a restart, nothing is sent there.
 
-        Nothing is made for a dead letter of another streamer, or two streamers could report each other's dead letters for
-        ever; nor for a status, because the next one follows soon.
+        Nothing is made for a dead letter of another streamer, or two streamers could report each other's dead letters
+        endlessly; nor for a status, because the next one follows soon.
         """
         if self.is_only_counted(received.message):
             return []
@@ -190,10 +193,10 @@ class FailureNotices:
     def _notices_of(
         self, failed: FailedMessage, ingress: str, elsewhere: Collection[str]
     ) -> list[tuple[RouteQueue, UMessage]]:
-        """All notices of a failure, but none at ``elsewhere``: where its source lives, if that is not where it came in."""
+        """Make all notices of a failure, but none for ``elsewhere``: where its source lives, unless it came in there."""
         notices: list[tuple[RouteQueue, UMessage]] = []
         answer = error_response(failed)
-        origin = self._paths.get(ingress)  # None: an earlier run had that endpoint, this one has not
+        origin = self._paths.get(ingress)  # None: the endpoint was there in an earlier process only
         if answer is not None and origin is not None:
             notices.append((origin.responses, answer))
         sender = "" if elsewhere else failed.message.attributes.source.authority
@@ -207,7 +210,7 @@ class FailureNotices:
         return notices
 
     def _limited_notices(self, failed: FailedMessage, ingress: str) -> list[tuple[RouteQueue, UMessage]]:
-        """The notices of a message that no route took, within the report rate. Our own services have no rate."""
+        """Make the notices of a message that no route took, within the report rate. The local endpoint has no rate."""
         authority = failed.message.attributes.source.authority
         authorities = {name: path.authorities for name, path in self._paths.items()}
         homes = (ingress,) if ingress == LOCAL_ENDPOINT else homes_of(authority, authorities)
@@ -220,7 +223,7 @@ class FailureNotices:
         now_s = self._clock.monotonic_s()
         pace = self._rates.of((authority, ingress), now_s)
         if pace.ready_in(now_s):
-            if ingress in self.suppressed:  # else it was removed, and what is counted there with it
+            if ingress in self.suppressed:  # else the endpoint was removed
                 self.suppressed[ingress] += 1
             return []
         notices = self._notices_of(failed, ingress, elsewhere)
@@ -235,7 +238,7 @@ class FailureNotices:
         return message.attributes.type is UMessageType.PUBLISH and message.attributes.source[1:3] == USTREAMER
 
     def _sinks(self, path: NoticePath, sender: str, is_origin: bool) -> list[UUri | None]:
-        """The sinks of a dead letter: none, or on a network that needs an authority, that of the message's sender."""
+        """Return the sinks of a dead letter: [None], or where the network needs one, that of the message's sender."""
         if not path.addressed:
             return [None]
         if is_origin:

@@ -1,15 +1,14 @@
-"""Log lines about single flows: messages that failed, flows that are held, packets that cannot be read.
+"""Log lines about single flows: failed messages, held flows, malformed and unwanted packets.
 
 The law of this file:
-- In each window (``log.repeat_s``) a flow gets one line, and each event at most `LINES` lines per endpoint. Strangers can
-  cause any number of refused messages, so a suppressed line must cost next to nothing: it is counted before any text is
-  made.
+- In each window (``log.repeat_s``) a flow gets one line, and each event at most `LINES` lines per endpoint. Anybody can
+  cause any number of refused messages, so a suppressed line must cost next to nothing: its text is never made.
 - When the window is over, the last suppressed line of each flow is written, with the number of those before it. So the last
   line about a flow is true. That holds for `FLOWS` flows; the others are counted together.
 - Neither payloads nor tokens are logged, and every text is bounded.
-- What permissions deny is in the audit log, once for a flow. Here its messages are counted.
+- Denials by permissions are in the audit log, once per flow. Here such messages are only counted.
 
-`tick` is to be called now and then.
+Call `tick` regularly.
 """
 
 import logging
@@ -28,16 +27,16 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
 SHORTEST_WINDOW_S = 1.0
-"""The shortest window, also with a ``log.repeat_s`` of 0, which suppresses no other lines."""
+"""The shortest window, also if ``log.repeat_s`` is 0, which disables suppression of all other lines."""
 
 LINES = 50
-"""The most lines of one event at one endpoint in a window."""
+"""The maximum number of lines of one event at one endpoint in a window."""
 
 FLOWS = 50
-"""For how many flows with suppressed lines the last one is kept, for each event and endpoint."""
+"""For how many flows the last suppressed line is kept, for each event and endpoint."""
 
 CHANGES = 4
-"""How many lines of a flow that is held or released are written at once within a window."""
+"""How many lines per flow and window report that it is held or released."""
 
 DEAD_LETTERED = "message_dead_lettered"
 GIVEN_UP = "message_given_up"
@@ -64,13 +63,13 @@ _FIELDS = {
     RELEASED: _FLOW,
 }
 _LIMITED = {"left_out": 0}
-"""Marks a line that need not be limited again."""
+"""Marks a line that `streamer.logs.output` must not limit again."""
 
 _INFO = frozenset((HELD, RELEASED, UNWANTED))
 
 _Values = tuple[object, ...]
 _Kept = tuple[str, Callable[[], _Values]]
-"""An event, and what gives the values of its fields once it has a line."""
+"""An event, and a function that returns the values of its fields."""
 
 logger = logging.getLogger("ustreamer.flows")
 
@@ -84,7 +83,7 @@ class FlowLog:
         self._limits: dict[tuple[str, str], Limit[Hashable, _Kept]] = {}  # by event and endpoint
 
     def use(self, config: LogConfig) -> None:
-        """Use another length for windows that begin from now on."""
+        """Use the window length of another configuration from the next window on."""
         self._window_s = max(config.repeat_s, SHORTEST_WINDOW_S)
 
     def failed(
@@ -95,10 +94,10 @@ class FlowLog:
         attempts: int = 0,
         event: str = REFUSED,
     ) -> None:
-        """A message was not delivered. ``names``: of route, ingress and egress; empty for none.
+        """Log that a message was not delivered. ``names``: of route, ingress and egress; empty for none.
 
-        ``event``: `DEAD_LETTERED` or `GIVEN_UP` if it was on a route. Strangers can cause any number of other failures, so
-        these have lines of their own.
+        ``event``: `DEAD_LETTERED` or `GIVEN_UP` if the message was accepted on a route. Anybody can cause other failures in
+        any number, so these are limited separately.
         """
         if not logger.isEnabledFor(logging.WARNING):
             return
@@ -110,27 +109,27 @@ class FlowLog:
         self._write(event, endpoint, kind, kept, 0 if failure.is_audited else 1)
 
     def malformed(self, endpoint: str, error: MalformedPacketError) -> None:
-        """A packet that came in through an endpoint is not a valid message."""
+        """Log that a packet from an endpoint is not a valid message."""
         if logger.isEnabledFor(logging.WARNING):
             kept = (MALFORMED, partial(_as_given, endpoint, error.reason.value, str(error)[: MAX_VALUE + 1]))
             self._write(MALFORMED, endpoint, error.reason, kept)
 
     def unwanted(self, endpoint: str, reason: Unwanted, number: int, attributes: Attributes | None) -> None:
-        """``number`` packets from an endpoint were not wanted by any listener. ``attributes``: of one of them, if known."""
+        """Log that no listener took ``number`` packets from an endpoint. ``attributes``: those of one packet, if known."""
         if logger.isEnabledFor(logging.INFO):
             source, sink = (None, None) if attributes is None else (attributes.source, attributes.sink)
             kept = (UNWANTED, partial(_as_given, endpoint, reason.value, source, sink, number))
             self._write(UNWANTED, endpoint, (reason, source, sink), kept)
 
     def held(self, lane: Lane, reason: str, event: str = HELD) -> None:
-        """A flow is held for a reason; or, with `RELEASED`, that reason is gone."""
+        """Log that a flow is held for a reason or, with `RELEASED`, no longer held for it."""
         if logger.isEnabledFor(logging.INFO):
             queue = lane.queue
-            kept = (event, partial(_as_given, queue.target, queue.name, *lane.key, reason, lane.live))
+            kept = (event, partial(_as_given, queue.target, queue.name, *lane.key, reason, lane.queued_messages))
             self._write(HELD, queue.target, (queue.name, lane.key, reason), kept, CHANGES)
 
     def tick(self, is_end: bool = False) -> None:
-        """Write the last suppressed lines whose window is over; at the end all of them."""
+        """Write the last suppressed lines whose window is over, or with ``is_end`` all of them."""
         now_s = self._now_s()
         for (event, endpoint), limit in list(self._limits.items()):
             if limit.is_idle:
@@ -169,5 +168,5 @@ def _as_given(*values: object) -> _Values:
 
 
 def _id(uuid: bytes) -> str:
-    """As text; what is no UUID, too."""
+    """Return an id as text, also if it is not a UUID."""
     return format_id(uuid) if len(uuid) == 16 else uuid.hex()

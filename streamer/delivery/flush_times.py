@@ -1,4 +1,4 @@
-"""Schedules custody's flushes. Each wakes the event loop, so there are as few as the promised waiting times allow."""
+"""Schedules custody's flushes. A flush wakes the event loop, so there are as few as the promised waiting times allow."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,11 +8,11 @@ from streamer.clock import Clock
 FLUSH_S: Final = 0.01
 
 Later = Callable[[float, Callable[[], None]], object]
-"""Calls a function after so many seconds; `asyncio`'s ``call_later``."""
+"""Calls a function after a number of seconds, as asyncio's ``call_later`` does."""
 
 
 class FlushTimes:
-    """Calls ``flush`` when its time has come. ``asked_s`` is since when it is asked for, on the monotonic clock."""
+    """Calls ``flush`` at the times asked for. ``asked_s`` is the time of the oldest open request (monotonic)."""
 
     def __init__(self, later: Later, clock: Clock, flush: Callable[[], None]) -> None:
         self._later = later
@@ -23,18 +23,18 @@ class FlushTimes:
 
     @property
     def is_soon(self) -> bool:
-        """Whether a flush comes within `FLUSH_S`."""
+        """Whether a flush is due within `FLUSH_S`."""
         return self._is_soon or self._is_next
 
     def soon(self) -> None:
-        """Have a flush within `FLUSH_S`."""
+        """Schedule a flush within `FLUSH_S`."""
         self._ask()
         if not self._is_soon:
             self._is_soon = True
             self._later(FLUSH_S, self._at_soon)
 
     def late(self, within_s: float) -> None:
-        """Have a flush within so many seconds. One that was asked for already may come later than that, not by more."""
+        """Schedule a flush within ``within_s`` seconds. An earlier schedule may delay it by that much."""
         if self.asked_s is None:  # called for every message
             self._ask()
         if within_s <= FLUSH_S:
@@ -44,7 +44,7 @@ class FlushTimes:
             self._later(within_s, self._at_late)
 
     def next(self) -> None:
-        """Have a flush in the loop's next turn."""
+        """Schedule a flush in the next cycle of the event loop."""
         self._ask()
         if not self._is_next:
             self._is_next = True
@@ -60,7 +60,7 @@ class FlushTimes:
 
     def _at_late(self) -> None:
         self._is_late = False
-        if not self._is_soon:  # else that one comes in a moment, and sees to everything
+        if not self._is_soon:  # else that flush comes within `FLUSH_S` and does the work of this one
             self._flush()
 
     def _at_next(self) -> None:

@@ -1,86 +1,86 @@
 """Bounds the messages in flight to a destination that confirms in order: enough to keep it busy, and not many more.
 
-Further ones would only wait at the destination, where nothing urgent can overtake them, and so long that the journal has to
-store them as well. How many are enough depends on the round trip to the destination, for which the shortest confirmation
-time of late is taken: a near destination is busy with a few, one behind a slow network needs the whole window.
+Further messages would only wait at the destination, where nothing urgent can overtake them, and so long that the journal has
+to store them as well. How many are enough depends on the round trip, which is estimated by the shortest confirmation time of
+the last `ROUND_TRIP_MEMORY_S`: a few keep a near destination busy, one behind a slow network needs the whole window.
 
-A turn of the event loop that sends one message costs nearly as much as one that sends many. So nothing is sent before a
+A cycle of the event loop that sends one message costs nearly as much as one that sends many. So nothing is sent before a
 quarter of the window is free.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-AT_LEAST: Final = 128
-CONTESTED: Final = 16
-"""`AT_LEAST` while messages of different priority classes wait."""
+LEAST_MESSAGES: Final = 128
+CONTESTED_MESSAGES: Final = 16
+"""`LEAST_MESSAGES` while messages of different priority classes wait."""
 
-MOST_PER_S: Final = 20_000.0
-"""How many messages a second have to fit into the window, beyond `AT_LEAST`, however far the destination is."""
+MESSAGES_PER_S: Final = 20_000.0
+"""The rate, in messages/s, that the window allows beyond `LEAST_MESSAGES`, however long the round trip is."""
 
-FEW_WAIT: Final = 16
-"""At or below this number of waiting messages, `InFlight.few_wait` is called."""
+FEW_WAITING_MESSAGES: Final = 16
+"""At or below this number of waiting messages, the egress calls `InFlight.call_waiters`."""
 
-LATELY_S: Final = 10.0  # how long a time counts at least, and twice as long at most
+ROUND_TRIP_MEMORY_S: Final = 10.0  # a measured time counts for at least so long, and at most twice as long
 _CONTESTED_S: Final = 1.0
-_LONG_S: Final = 10.0  # a time for which every window is too small
+_LONG_S: Final = 10.0  # not measured: longer than any window needs
 
 
 class InFlight:
-    """One more bound on the window of an egress, beside those of the configuration and the transport."""
+    """A bound on the window of one egress, in addition to those of the configuration and the transport."""
 
-    __slots__ = ("_before_s", "_contested_until_s", "_from_s", "_on_few", "_shortest_s")
+    __slots__ = ("_contested_until_s", "_on_few", "_period_start_s", "_previous_shortest_s", "_shortest_s")
 
     def __init__(self) -> None:
-        self._shortest_s = self._before_s = _LONG_S
-        self._from_s = 0.0
+        self._shortest_s = self._previous_shortest_s = _LONG_S
+        self._period_start_s = 0.0
         self._contested_until_s = 0.0
         self._on_few: dict[Callable[[], None], None] = {}
 
-    def took(self, seconds: float) -> None:
-        """A message was confirmed so long after it was sent."""
+    def confirmed_after(self, seconds: float) -> None:
+        """Record that a message was confirmed ``seconds`` after it was sent."""
         if seconds < self._shortest_s:
             self._shortest_s = seconds
 
     def forget_times(self) -> None:
-        """The destination is another one from now on: its round trip is measured anew."""
-        self._shortest_s = self._before_s = _LONG_S
+        """Forget the measured times, because the destination is another one from now on."""
+        self._shortest_s = self._previous_shortest_s = _LONG_S
 
     def contested(self, now_s: float) -> None:
-        """Messages of a lower class wait while one of a higher class is sent, or the other way round."""
+        """Record that messages of several priority classes wait."""
         self._contested_until_s = now_s + _CONTESTED_S
 
     def is_contested(self, now_s: float) -> bool:
-        """Whether messages of several classes have waited lately."""
+        """Whether messages of several priority classes waited within the last second."""
         return now_s < self._contested_until_s
 
     def room(self, in_flight: int, most: int, now_s: float) -> int:
-        """How many more messages may be sent. ``most``: the window by configuration and transport."""
-        if now_s - self._from_s >= LATELY_S:
-            self._before_s, self._shortest_s, self._from_s = self._shortest_s, _LONG_S, now_s
-        shortest_s = min(self._shortest_s, self._before_s)
-        least = CONTESTED if now_s < self._contested_until_s else AT_LEAST
-        window = min(most, least + int(MOST_PER_S * shortest_s))
+        """Return how many more messages may be sent. ``most`` is the window that configuration and transport allow."""
+        if now_s - self._period_start_s >= ROUND_TRIP_MEMORY_S:
+            self._previous_shortest_s, self._shortest_s, self._period_start_s = self._shortest_s, _LONG_S, now_s
+        shortest_s = min(self._shortest_s, self._previous_shortest_s)
+        least = CONTESTED_MESSAGES if now_s < self._contested_until_s else LEAST_MESSAGES
+        window = min(most, least + int(MESSAGES_PER_S * shortest_s))
         room = window - in_flight
         return room if in_flight == 0 or 4 * room >= window else 0
 
-    # -- those who wait until few messages do
+    # -- calls for when few messages wait
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether somebody is to be told by `few_wait`."""
+    def has_waiters(self) -> bool:
+        """Whether `call_waiters` has anything to call."""
         return bool(self._on_few)
 
-    def tell_when_few_wait(self, call: Callable[[], None]) -> None:
-        """Call a function once, when few messages wait."""
+    def call_when_few_wait(self, call: Callable[[], None]) -> None:
+        """Have `call_waiters` call a function, once."""
         self._on_few[call] = None
 
-    def forget(self, call: Callable[[], None]) -> None:
-        """Do not call it."""
+    def cancel_call(self, call: Callable[[], None]) -> None:
+        """Cancel a call that `call_when_few_wait` has asked for."""
         self._on_few.pop(call, None)
 
-    def few_wait(self) -> None:
-        """Few messages wait."""
+    def call_waiters(self) -> None:
+        """Call the registered functions, because few messages wait now."""
         calls, self._on_few = self._on_few, {}
         for call in calls:
             call()

@@ -1,9 +1,12 @@
-"""The way in through one endpoint: checks what a transport hands over and puts it into lanes.
+"""The way in through one endpoint: checks received messages and puts them into lanes.
 
-Per batch it reads the clocks and sends; per flow it asks `resolve` for the decision; the rest is per message.
+Per batch it reads the clocks and lets the egresses send; per flow it asks `resolve` for the decision; the rest is done per
+message.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final
 
 from streamer.clock import Clock
 from streamer.delivery import refusals
@@ -11,7 +14,7 @@ from streamer.delivery.backlog import Backlog
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, scope
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import EXPIRED_AT_ONCE, REDELIVERED, REDRIVEN, Hold
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, REDELIVERED, REDRIVEN, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.receiving import Receiving
@@ -29,14 +32,28 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
-# With a backlog beyond it messages are rejected: only those that came without a window (MQTT QoS 0) get that far.
-_HOLD_AT_MOST = 65_536
-_HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
-_MANY = 16  # a batch that may be part of a flood
+# Beyond this backlog messages are rejected. Only messages without a source's window (MQTT QoS 0) get that far.
+_MAX_BACKLOG_MESSAGES = 65_536
+_MAX_BACKLOG_BYTES = 64 * 1024 * 1024
+_MANY = 16  # messages of a batch that may come from a source faster than its destination
+
+
+class IngressState(Enum):
+    """What an ingress does with messages that arrive."""
+
+    OPEN = "open"
+    REST = "rest"  # takes the last ones, without pausing the transport
+    REST_BEYOND_BOUNDS = "rest_beyond_bounds"  # the same, but none waits in the backlog: the journal has room
+    CLOSED = "closed"  # accepts none
+
+
+_OPEN: Final = IngressState.OPEN  # an enumeration looks its members up slowly
+_BEYOND_BOUNDS: Final = IngressState.REST_BEYOND_BOUNDS
+_CLOSED: Final = IngressState.CLOSED
 
 
 class Ingress(UListener):
-    """Takes what one endpoint's transport receives. ``unrouted`` is the account of messages that no route takes."""
+    """Takes the messages that one endpoint receives. ``unrouted`` is the account of those that no route takes."""
 
     def __init__(
         self,
@@ -51,7 +68,7 @@ class Ingress(UListener):
         tokens: Tokens | None = None,
         request_answered: Callable[[Attributes], None] = lambda response: None,
     ) -> None:
-        """``request_answered`` is told every Response, before it is known whether there is room for it."""
+        """``request_answered`` is called with every Response, before it is known whether there is room for it."""
         self.name = name
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
@@ -65,30 +82,33 @@ class Ingress(UListener):
         self.custody = custody
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self._pump = pump
-        self.closed = self._takes_rest = self._is_unbounded = False  # see `close`, `take_rest`
-        self._has_table = False  # a reload adds an endpoint some time before its table is used
+        self.state: IngressState = _OPEN
+        self._has_table = False  # a reload adds an endpoint before it uses the new table
         self._egress: Egress | None = None  # where the last message went
         self._request_answered = request_answered
         self._expired = 0  # in the backlog, since the last tick
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
-        """Take a new routing table, with the queue and egress of each route by name."""
+        """Use a new routing table, with the queue and egress of each route by name, and decide on the backlog again."""
         self._resolver.use(table, queues)
         self._has_table = True
         self._egress = None  # it may be gone
         self._decide_anew(self.backlog.take_all())
 
     def interest_changed(self, topics: Iterable[UUri]) -> None:
-        """The interest in these topics has changed. What waits for a queue in which it still belongs goes on waiting."""
+        """Decide again on messages of topics in which the interest has changed.
+
+        Backlogged messages whose queue is still one of their targets go on waiting.
+        """
         self._resolver.forget(topics := set(topics))
         sources = None if any(topic.has_wildcard for topic in topics) else topics
         self._decide_anew(self.backlog.take_if(sources, self._resolver.leads_elsewhere))
 
     def _decide_anew(self, waiting: list[Received]) -> None:
-        """What waits in the backlog may belong into another queue now: else newer messages would enter that before it."""
+        """Decide again on messages from the backlog, before newer ones enter the queues that they belong into now."""
         if waiting:
             self._take(waiting, is_backlog=True)
-            self._receiving.look_at(self.backlog)
+            self._receiving.backlog_changed(self.backlog)
 
     def on_receive(self, received: Received) -> None:
         self.on_receive_batch((received,))
@@ -96,37 +116,37 @@ class Ingress(UListener):
     def close(self) -> None:
         """Accept and acknowledge nothing that arrives from now on. The backlog may still enter.
 
-        Messages that their source does not keep are rejected; our services send theirs again after a restart.
+        Messages whose source does not retransmit are rejected; the streamer's services send theirs again after a restart.
         """
-        self.closed = True
+        self.state = _CLOSED
         self._receiving.close()
         self.misrouted.give_up()
 
     def reopen(self, transport: UTransport) -> None:
-        """The opposite of `close` and `take_rest`: another transport receives from now on."""
+        """Receive normally from another transport, after `close` or `take_rest`."""
         self._receiving.open(transport)
-        self.closed = self._takes_rest = self._is_unbounded = False
+        self.state = _OPEN
 
     def take_rest(self, beyond_bounds: bool) -> None:
-        """Take all that still arrives: the transport is not asked to pause any more.
+        """Take everything that still arrives, without pausing the transport.
 
-        ``beyond_bounds``: messages that their source does not keep enter at once, without a backlog: the journal has room.
+        ``beyond_bounds``: messages whose source does not retransmit enter their queues at once: the journal has room.
         """
-        self._takes_rest = True
-        self._receiving.take_all()
-        self._is_unbounded = beyond_bounds
+        if self.state is not _CLOSED:
+            self.state = _BEYOND_BOUNDS if beyond_bounds else IngressState.REST
+        self._receiving.stop_pausing()
         if beyond_bounds:
             self.admit_all()
 
     def give_up(self, failure: Failure) -> int:
-        """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
-        lost = self.backlog.remove(lambda received: not received.source_keeps)
+        """Reject the backlogged messages whose source does not retransmit; return their number."""
+        lost = self.backlog.remove(lambda received: not received.source_retransmits)
         for received, _ in lost:
             self._reject(received, self._resolver.resolve(received.message.attributes), failure)
         return len(lost)
 
     def _reject(self, received: Received, resolved: Resolved, failure: Failure) -> None:
-        """A message enters none of its routes: count it as rejected on each."""
+        """Reject a message on each of its routes."""
         if resolved.failure is not None:  # its route was removed meanwhile
             self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
             return
@@ -135,21 +155,24 @@ class Ingress(UListener):
             self._settler.reject(received, leg.queue, failure, leg.attributes.sink)
 
     def admit_all(self) -> None:
-        """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
+        """Put backlogged messages whose source does not retransmit into lanes, whatever the bounds say.
+
+        For a stop with a journal, which has room for them.
+        """
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        for received, _ in self.backlog.remove(lambda received: not received.source_keeps):
+        for received, _ in self.backlog.remove(lambda received: not received.source_retransmits):
             resolved = self._resolver.resolve(received.message.attributes)
             if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
                 continue
-            self._seen.hold(key_of(received.message), received)
+            self._seen.remember_pending(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage, route: str, target: str, sink: str) -> refusals.Admission | Failure:
-        """Take the message of a dead letter as if it arrived now, whether its id was seen or not. A failure: it cannot.
+        """Take the message of a dead letter as if it arrived now, even if its id was seen.
 
-        It goes where it failed, to ``route`` or at least to the endpoint ``target`` and there to ``sink``, if it would go
-        there today: others have had it.
+        It goes only where it failed: over ``route`` or else to the endpoint ``target``, and there to ``sink``, if it would
+        go there today. Return a `Failure` if it cannot be sent.
         """
         if not self._has_table:
             return refusals.Admission.LATER
@@ -162,40 +185,40 @@ class Ingress(UListener):
         if message.is_expired(now_ms):
             return refusals.EXPIRED_SINCE
         copied_to = "" if sink == str(message.attributes.sink or "") else sink
-        part = resolved.where_it_failed(route, target, copied_to)
-        if part is None:
+        chosen = resolved.where_it_failed(route, target, copied_to)
+        if chosen is None:
             return refusals.NOT_COPIED
-        if not part.has_room(message):
+        if not chosen.has_room(message):
             return refusals.Admission.LATER
         received = Received(message)
-        received.is_kept = True  # it was acknowledged long ago
-        self._seen.hold(key_of(message), received)
-        self._enter(received, part, now_s, now_ms, is_redrive=True)
+        received.is_acknowledged = True  # it was acknowledged long ago
+        self._seen.remember_pending(key_of(message), received)
+        self._enter(received, chosen, now_s, now_ms, is_redrive=True)
         return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        if self.closed:
+        if self.state is _CLOSED:
             self._reject_late(batch)
             return
         self.stats.received += len(batch)
         self._take(batch)
-        if self._takes_rest:
-            if self._is_unbounded and self.backlog:
+        if self.backlog:
+            if self.state is _OPEN:
+                self._receiving.backlog_changed(self.backlog)
+            elif self.state is _BEYOND_BOUNDS:
                 self.admit_all()
-        elif self.backlog:
-            self._receiving.look_at(self.backlog)
         self._pump.send()
         if len(batch) >= _MANY and self._egress is not None:
-            self._receiving.wait_for(self._egress)
+            self._receiving.pace(self._egress)
 
     def refuse(self, batch: Sequence[Refused]) -> None:
-        """Settle messages that the transport gives to no listener, and report them to their senders."""
-        if self.closed:
+        """Settle messages that the transport cannot hand over, and report them to their senders."""
+        if self.state is _CLOSED:
             self._reject_late([each.received for each in batch])
             return
         self.stats.received += len(batch)
         now_s = self._clock.monotonic_s()
-        self._seen.turn(now_s)
+        self._seen.rotate(now_s)
         for refused in batch:
             received = refused.received
             resolved = self._resolver.resolve(received.message.attributes)
@@ -208,7 +231,7 @@ class Ingress(UListener):
 
     def _reject_late(self, batch: Sequence[Received]) -> None:
         for received in batch:
-            if received.source_keeps or self.name == LOCAL_ENDPOINT:
+            if received.source_retransmits or self.name == LOCAL_ENDPOINT:
                 self.stats.count_unwanted(Unwanted.STOPPED)
             else:
                 self.stats.received += 1
@@ -217,41 +240,44 @@ class Ingress(UListener):
 
     @property
     def has_backlog(self) -> bool:
-        """Whether messages wait because a queue is full."""
+        """Whether messages wait outside full queues."""
         return len(self.backlog) > 0
 
     def admit_backlog(self) -> None:
-        """There may be room now: admit the backlog, in order, as far as it fits. Many that have expired wait for a tick."""
+        """Put backlogged messages into queues that have room now, in order.
+
+        Ends early once `EXPIRED_MESSAGES_PER_TICK` of them have expired since the last tick.
+        """
         for queue in self.backlog.queues():
-            if self._expired < EXPIRED_AT_ONCE:
+            if self._expired < EXPIRED_MESSAGES_PER_TICK:
                 self._take(self.backlog.take(queue), is_backlog=True)
-        self._receiving.look_at(self.backlog)
+        self._receiving.backlog_changed(self.backlog)
 
     def expire_backlog(self) -> bool:
-        """Settle what expired in the backlog, so that whoever sent a Request is told in time; whether there may be more."""
+        """Settle expired messages of the backlog; return whether there may be more of them."""
         now_ms = self._clock.wall_ms()
-        expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_AT_ONCE)
+        expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_MESSAGES_PER_TICK)
         for received, _ in expired:
             self._turn_away(received, refusals.EXPIRED_OUTSIDE)
-        self._receiving.look_at(self.backlog)
-        return len(expired) >= EXPIRED_AT_ONCE
+        self._receiving.backlog_changed(self.backlog)
+        return len(expired) >= EXPIRED_MESSAGES_PER_TICK
 
     def tick(self, now_s: float) -> None:
-        """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""
+        """Judge misrouted copies whose time is over, and forget old ids; called regularly."""
         self._expired = 0
-        self._seen.turn(now_s)
+        self._seen.rotate(now_s)
         self.misrouted.expire(now_s)
 
     def _take(self, batch: Iterable[Received], is_backlog: bool = False) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         seen, resolver = self._seen, self._resolver
-        seen.turn(now_s)
+        seen.rotate(now_s)
         for received in batch:
             message = received.message
             attributes = message.attributes
             resolved = resolver.decided(attributes)
             if resolved.failure is not None:
-                if resolved.is_misrouted and not is_backlog:  # what waited here came from where its source lived then
+                if resolved.is_misrouted and not is_backlog:  # in the backlog, it came from where its source lived then
                     self.misrouted.take(received, resolved.failure, now_s)
                 else:
                     self._turn_away(received, resolved.failure)
@@ -269,11 +295,11 @@ class Ingress(UListener):
             elif resolved.wants_token and (refused := resolver.refusal_of_token(resolved.wants_token, attributes)):
                 self._turn_away(received, refused)
             elif self._has_room(received, resolved, key):
-                seen.hold(key, received)
+                seen.remember_pending(key, received)
                 self._enter(received, resolved, now_s, now_ms)
 
     def _turn_away(self, received: Received, failure: Failure) -> None:
-        """Settle a message that no route takes. It is reported once per endpoint; its id does not count as seen."""
+        """Settle a message that no route takes. It is reported once per endpoint, and its id does not count as seen."""
         seen, message, key = self._seen, received.message, key_of(received.message)
         if failure.is_reported:
             if key in seen or seen.is_copy(message):
@@ -282,10 +308,10 @@ class Ingress(UListener):
             if key + self._scope in seen:
                 self._seen_before(key + self._scope, received)
                 return
-            seen.hold(key + self._scope, received)
+            seen.remember_pending(key + self._scope, received)
             if failure.code is not UCode.UNAUTHENTICATED:
-                seen.note(message)
-        elif seen.young.get(key) or seen.old.get(key):  # a copy of it is in flight, and not settled
+                seen.remember_arrival(message)
+        elif seen.young.get(key) or seen.old.get(key):  # a copy of it has no outcome yet
             self._seen_before(key, received)
             return
         self._settler.turn_away(received, self.name, self.unrouted, failure)
@@ -295,7 +321,7 @@ class Ingress(UListener):
         received.release()
 
     def _seen_before(self, key: bytes, received: Received) -> None:
-        """Settle a second copy as a duplicate. It is acknowledged together with the first, once that is settled."""
+        """Settle a second copy as a duplicate. It is acknowledged together with the first one."""
         first = self._seen.young.get(key) or self._seen.old.get(key)
         self._settler.duplicate(received, self.name, self.unrouted)
         if first is None:
@@ -304,22 +330,22 @@ class Ingress(UListener):
             first.attach(received)
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
-        """Whether every leg can take the message. If not, it is put into the backlog or rejected here."""
+        """Return whether all queues of the legs have room; if not, put the message into the backlog, or reject it."""
         size, backlog = received.message.size, self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
-            if is_behind or (queue.is_patient and queue.messages and not queue.fits(size * copies, copies)):
+            if is_behind or (queue.applies_backpressure and queue.messages and not queue.fits(size * copies, copies)):
                 authority = received.message.attributes.source.authority
-                if queue.shares.has_bounds and queue.has_used_up_part(authority, size * copies, copies):
+                if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
                     continue  # rejected when it enters the others
-                self._hold_back(key, received, resolved, queue)
+                self._add_to_backlog(key, received, resolved, queue)
                 return False
         return True
 
-    def _hold_back(self, key: bytes, received: Received, resolved: Resolved, queue: RouteQueue) -> None:
+    def _add_to_backlog(self, key: bytes, received: Received, resolved: Resolved, queue: RouteQueue) -> None:
         backlog = self.backlog
         first = backlog.get(key)
-        if first is not None and not received.source_keeps:
+        if first is not None and not received.source_retransmits:
             self._settler.duplicate(received, self.name, self.unrouted)
             first.attach(received)
             return
@@ -327,19 +353,21 @@ class Ingress(UListener):
             self._reject(received, resolved, refusals.FULL)
             return
         earlier = backlog.add(key, received, queue)
-        self._pump.hold_back(self)
+        self._pump.add_backlog_of(self)
         if earlier is None:
-            self._seen.note(received.message)
+            self._seen.remember_arrival(received.message)
         else:  # the source sent it again after a reconnect: the first copy can no longer be acknowledged
             self._count_duplicate(earlier)
 
     def _is_overrun(self, received: Received) -> bool:
-        """Whether the backlog is full. A source that has a window, or was not yet asked to pause, may fill it further."""
-        is_large = self._receiving.is_held_up and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
-        return is_large or len(self.backlog) >= _HOLD_AT_MOST
+        """Whether the backlog is full. Its bound in bytes only counts for sources that were paused and do not retransmit."""
+        if len(self.backlog) >= _MAX_BACKLOG_MESSAGES:
+            return True
+        is_large = self.backlog.bytes >= _MAX_BACKLOG_BYTES
+        return is_large and self._receiving.is_paused_by_backlog and not received.source_retransmits
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
-        """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""
+        """Put a message into its lanes. ``is_redrive``: also on routes that a copy of it has taken before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
         message, seen = received.message, self._seen
@@ -351,19 +379,19 @@ class Ingress(UListener):
                 self._count_there(received, queue)
                 continue
             if leg.sampler is not None and not is_redrive and not leg.sampler.lets_pass(message.id, now_ms):
-                self._settler.leave_out(received, queue)
+                self._settler.sample_out(received, queue)
                 continue
             lane = leg.lane
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
-            if queue.shares.has_bounds and queue.has_used_up_part(attributes.source.authority, message.size):
-                self._settler.reject(received, queue, refusals.OVER_PART, attributes.sink)
+            if queue.quotas.has_quotas and queue.exceeds_quota(attributes.source.authority, message.size):
+                self._settler.reject(received, queue, refusals.OVER_QUOTA, attributes.sink)
                 continue
             outgoing = message
             if leg.is_changed:
                 outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
-            if not queue.is_patient:
+            if not queue.applies_backpressure:
                 size, level = message.size, attributes.priority_class
                 room = queue.room_for(size)
                 if room is Room.NO or (
@@ -386,19 +414,19 @@ class Ingress(UListener):
                 self.custody.watch(delivery)
             if leg.egress is not self._egress:
                 self._egress = leg.egress
-                self._receiving.take_freely(now_s)
-            if lane.filed < lane.top:
+                self._receiving.disable_pacing(now_s)
+            if lane.ready_class < lane.highest_class:
                 leg.egress.queued(lane)
             if leg.is_copy:
                 entered.append(leg)
         if resolved.addressees:
             to, is_shared = resolved.addressees_of(entered)
-            seen.copied(received.key, to, is_shared)
+            seen.remember_copies(received.key, to, is_shared)
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
-        """A copy of this Publish for another authority has taken the same route: this one counts there.
+        """Count a Publish as a duplicate on a route that its copy for another authority has taken, and release it.
 
-        It is acknowledged at once: the first copy is acknowledged by itself.
+        It does not wait for the outcome of that copy.
         """
         self._settler.duplicate(received, self.name, queue.stats, queue)
         self._seen.release(received)

@@ -1,7 +1,7 @@
 """Disconnects an endpoint: when the daemon ends, when a reload removes the endpoint, or to restart it with other options.
 
-A network that keeps unacknowledged messages (MQTT) simply keeps all later ones. From other networks (Zenoh) everything that
-has arrived is taken, and receiving ends before anything is waited for, so that senders see that nobody listens.
+A network that retransmits unacknowledged messages (MQTT) keeps all later ones. From other networks (Zenoh) everything that
+has arrived is taken, and receiving ends before the endpoint waits for anything, so that senders see that nobody listens.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ _REMOVED = Failure(
 _CAME_FROM_REMOVED = Failure(
     Outcome.REJECTED, UCode.UNAVAILABLE, "the endpoint that it came from was removed while it waited for room"
 )
-_AT_ONCE = 100  # between two turns of the event loop
-_LETTERS_AT_MOST = 1000  # that the journal has not begun to write
+_MESSAGES_PER_LOOP_CYCLE = 100  # given up before the event loop goes on with others
+_MAX_WAITING_LETTERS = 1000  # that the journal has not begun to write
 _TRY_AGAIN_S = 1.0
 
-PATIENCE_S = 15.0
-"""How long a transport may take for one call. Ours take a few seconds at most."""
+TRANSPORT_CALL_S = 15.0
+"""How long a transport may take for one call. Those of this project take a few seconds at most."""
 
 
-class Parts(Protocol):
-    """A router, as far as it is left."""
+class RouterView(Protocol):
+    """The parts of a router that draining it or leaving one of its endpoints needs."""
 
     @property
     def transports(self) -> Mapping[str, UTransport]: ...
@@ -68,26 +68,29 @@ class Parts(Protocol):
 
 
 async def attempt(call: Callable[[], Awaitable[None]], what: str, endpoint: str) -> None:
-    """Call a transport, and log if it fails or takes too long: neither may hold up the other endpoints, or a stop."""
+    """Call a transport; log if it fails or takes too long, so that it holds up neither other endpoints nor a stop."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TRANSPORT_CALL_S):
             await call()
     except ConfigurationError as exc:
         logger.error(what + "_failed endpoint=%s key=%s reason=%s", endpoint, exc.key, exc)
     except TimeoutError:
-        logger.error(what + "_failed endpoint=%s reason=%s", endpoint, f"no end after {PATIENCE_S:g} s")
+        logger.error(what + "_failed endpoint=%s reason=%s", endpoint, f"no end after {TRANSPORT_CALL_S:g} s")
     except Exception:  # a bug in a plugin
         logger.exception(what + "_failed endpoint=%s", endpoint)
 
 
 async def stop_all(transports: Mapping[str, UTransport]) -> None:
-    """Stop transports at once: a link that takes long to close holds up no other."""
+    """Stop transports at the same time, so that a link that takes long to close does not hold up the others."""
     await asyncio.gather(*(attempt(transport.stop, "stop", name) for name, transport in transports.items()))
 
 
 async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds: bool) -> None:
-    """Take what has arrived, and nothing more. ``beyond_bounds``: with a journal, whatever the bounds of the queues say."""
-    if transport.keeps_unacknowledged:
+    """Take the messages that have arrived, and none after them.
+
+    ``beyond_bounds``: with a journal, take them whatever the bounds of the queues say.
+    """
+    if transport.source_retransmits:
         ingress.close()
         return
     ingress.take_rest(beyond_bounds)
@@ -110,14 +113,14 @@ def excludes(transport: UTransport, others: Iterable[UTransport]) -> bool:
 
 
 def _any_claim(test: Callable[[Claim, Claim], bool], transport: UTransport, others: Iterable[UTransport]) -> bool:
-    """Whether the test holds for a claim of a transport and one of the others."""
+    """Whether ``test`` holds for a claim of a transport and one of the others."""
     authority = transport.context.authority
-    held = [claim for other in others for claim in other.options.claims(authority)]
-    return any(test(claim, other) for claim in transport.options.claims(authority) for other in held)
+    claimed = [claim for other in others for claim in other.options.claims(authority)]
+    return any(test(claim, other) for claim in transport.options.claims(authority) for other in claimed)
 
 
 def movable(egress: Egress) -> int:
-    """How many messages for an endpoint can leave now, or have left and are not confirmed."""
+    """Return how many messages for an endpoint can be sent now, or were sent and are not confirmed."""
     if egress.transport.state is not LinkState.UP:
         return 0
     lanes = (lane for queue in egress.queues for lane in queue.lanes.values() if _is_stuck(lane))
@@ -125,7 +128,7 @@ def movable(egress: Egress) -> int:
 
 
 def sendable(egress: Egress) -> int:
-    """How many messages for an endpoint can be sent now, or are in flight."""
+    """Return how many messages for an endpoint can be sent now, or are in flight."""
     if egress.transport.state is not LinkState.UP:
         return 0
     lanes = (lane for queue in egress.queues for lane in queue.lanes.values() if not _is_stuck(lane))
@@ -137,32 +140,35 @@ def _is_unconfirmed(egress: Egress) -> bool:
 
 
 def _is_stuck(lane: Lane) -> bool:
-    """Whether the messages in a lane cannot be sent now. While presence is unknown, they may be in a moment."""
+    """Whether the messages in a lane cannot be sent soon. While presence is unknown, they may be."""
     is_unknown = lane.hold == Hold.ABSENT and lane.presence is Presence.UNKNOWN
     return bool(lane.hold) and not is_unknown
 
 
 def unpack_all(egress: Egress) -> None:
-    """Unpack everything that is to be sent again, however much memory that takes. Raises `JournalError`: call again."""
+    """Unpack all messages that are to be sent again, however much memory that takes.
+
+    Raises `JournalError` if the journal cannot be read now: call again later.
+    """
     for lane in [lane for queue in egress.queues for lane in queue.lanes.values() if lane.redeliveries]:
         egress.unpack(lane, whole=True)
 
 
 class Leaving:
-    """Disconnects one endpoint while the others go on. Once the daemon is about to end, only `end_session` waits."""
+    """Disconnects one endpoint while the others go on. Once the daemon has to stop, only `end_session` still waits."""
 
-    def __init__(self, name: str, parts: Parts, within_s: float) -> None:
-        self._transport = parts.transports[name]
-        self._ingress = parts.ingresses[name]
-        self._egress = parts.egresses[name]
-        self._parts = parts
+    def __init__(self, name: str, router: RouterView, within_s: float) -> None:
+        self._transport = router.transports[name]
+        self._ingress = router.ingresses[name]
+        self._egress = router.egresses[name]
+        self._router = router
         self._within_s = within_s
-        self._has_journal = parts.journal is not None
+        self._has_journal = router.journal is not None
 
     async def stop_receiving(self) -> None:
         """Stop receiving, and wait until the backlog has entered the queues.
 
-        Messages that find no room in time are rejected, or left unacknowledged if their source keeps them.
+        Messages that find no room in time are rejected, or left unacknowledged if their source retransmits.
         """
         ingress = self._ingress
         await stop_receiving(ingress, self._egress.transport, self._has_journal)
@@ -171,88 +177,90 @@ class Leaving:
         ingress.backlog.remove(lambda received: True)
 
     async def pause(self) -> None:
-        """For an endpoint that will be back: send nothing more, and wait for confirmations. It still receives."""
+        """For an endpoint that is only changed: send nothing more, and wait for confirmations. It still receives."""
         egress = self._egress
         egress.suspend()
-        self._say_what_is_waited_for(egress.in_flight + sum(queue.unconfirmed for queue in egress.queues))
+        self._log_what_is_awaited(egress.in_flight + sum(queue.unconfirmed for queue in egress.queues))
         await self._until(lambda: egress.transport.state is not LinkState.UP or not _is_unconfirmed(egress))
 
     async def leave(self) -> None:
-        """After `pause`: stop the transport. Unconfirmed messages return to their lanes and wait there with the others."""
+        """After `pause`: stop the transport. Unconfirmed messages return to their lanes."""
         await stop_receiving(self._ingress, self._egress.transport, self._has_journal)
         await self._stop()
 
     async def end_session(self, successor: UTransport) -> None:
-        """After `leave`, with the successor started: take what the network keeps for the earlier transport only.
+        """After `leave`, with the successor started: take what the network keeps for the session of the earlier transport.
 
-        A stop waits for it: afterwards nobody would know of that session, in which the network goes on keeping messages.
+        A stop waits for it, because no later process would know of that session, and the network goes on filling it.
         """
         name = self._egress.name
-        if excludes(self._transport, (other for each, other in self._parts.transports.items() if each != name)):
+        if excludes(self._transport, (other for each, other in self._router.transports.items() if each != name)):
             return  # another endpoint has its session now
         call = partial(self._transport.end_session, successor)
         task = asyncio.create_task(attempt(call, "end_session", name), name=f"end-session-{name}")
-        task.add_done_callback(lambda task: self._parts.pump.settled(self._egress))
-        await self._parts.pump.until(task.done, self._within_s)
+        task.add_done_callback(lambda task: self._router.pump.settled(self._egress))
+        await self._router.pump.until(task.done, self._within_s)
         task.cancel()
         await asyncio.wait((task,))
 
     async def deliver(self) -> None:
-        """Deliver what can be delivered, and stop the transport."""
-        self._say_what_is_waited_for(movable(self._egress))
+        """Deliver the messages that can be delivered, then stop the transport."""
+        self._log_what_is_awaited(movable(self._egress))
         await self._until(lambda: not movable(self._egress))
         await self._stop()
 
     async def give_up(self) -> int:
-        """After `deliver`: give up the rest; how many messages that were.
+        """After `deliver`: dead-letter the rest; return the number of messages.
 
-        If the daemon has to stop meanwhile, the journal keeps the messages: the next start makes letters of them.
+        If the daemon has to stop meanwhile, the others stay in the journal, and the next start dead-letters them.
         """
         await self._until_unpacked()
         given_up = 0
         while waiting := [delivery for queue in self._egress.queues for delivery in queue.waiting()]:
-            for delivery in waiting:  # meanwhile notices may come about what came from here
-                if (given_up and given_up % _AT_ONCE == 0) or self._parts.custody.has_many_letters(_LETTERS_AT_MOST):
-                    self._parts.pump.run()
+            for delivery in waiting:  # meanwhile notices for this endpoint may arrive
+                if (given_up and given_up % _MESSAGES_PER_LOOP_CYCLE == 0) or self._router.custody.has_many_letters(
+                    _MAX_WAITING_LETTERS
+                ):
+                    self._router.pump.run()
                     await asyncio.sleep(0)
                     if not await self._goes_on():
                         return given_up
                 if delivery.state is QUEUED:  # not evicted or expired meanwhile
                     delivery.lane.drop(delivery)
-                    self._parts.settler.give_up(delivery, _REMOVED)
+                    self._router.settler.give_up(delivery, _REMOVED)
                 given_up += 1
-            self._parts.pump.run()  # what has expired elsewhere is found here, too
+            self._router.pump.run()  # this also settles what has expired elsewhere
         return given_up
 
-    def _say_what_is_waited_for(self, messages: int) -> None:
+    def _log_what_is_awaited(self, messages: int) -> None:
         logger.info("endpoint_drain_began endpoint=%s drain_s=%g waits_for=%d", self._egress.name, self._within_s, messages)
 
     async def _goes_on(self) -> bool:
-        """Wait for the journal, which has the messages until it has their letters. False once the daemon has to stop."""
-        custody = self._parts.custody
-        while not (is_stopping := self._has_journal and self._parts.is_draining):
-            if not custody.has_many_letters(_LETTERS_AT_MOST):
+        """Wait until the journal can take more dead letters. Return False once the daemon has to stop."""
+        custody = self._router.custody
+        while not (is_stopping := self._has_journal and self._router.is_draining):
+            if not custody.has_many_letters(_MAX_WAITING_LETTERS):
                 break
-            await custody.until_turned(_TRY_AGAIN_S)
+            await custody.until_flushed(_TRY_AGAIN_S)
         return not is_stopping
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        await self._parts.pump.until(lambda: condition() or self._parts.is_draining, self._within_s)
+        await self._router.pump.until(lambda: condition() or self._router.is_draining, self._within_s)
 
     async def _stop(self) -> None:
         await attempt(self._egress.transport.stop, "stop", self._egress.name)
 
     async def _until_unpacked(self) -> None:
-        """End what was sent: nothing can confirm it now. Unpack what was to be sent again.
+        """Settle sent messages, which nothing can confirm now, and unpack those that were to be sent again.
 
-        If the daemon has to stop while that cannot be read, it stays in the journal.
+        If the daemon has to stop while these cannot be read, they stay in the journal.
         """
-        egress, settler = self._egress, self._parts.settler
+        egress, settler = self._egress, self._router.settler
         if egress.store is not None:
-            for lane, share in egress.store.take_all(self._parts.clock.monotonic_s()):
-                settler.unconfirmed_for_good(lane, share)
+            for lane, summary in egress.store.take_all(self._router.clock.monotonic_s()):
+                settler.unconfirmed_for_good(lane, summary)
         is_tried = False
-        while not (is_tried and self._parts.is_draining):
+        while not (is_tried and self._router.is_draining):
             is_tried = True
             try:
                 unpack_all(egress)

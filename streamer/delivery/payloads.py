@@ -13,7 +13,10 @@ logger = logging.getLogger("ustreamer.custody")
 
 
 class Payloads:
-    """Keeps up to ``most_bytes`` of them. ``in_memory`` are bytes, ``spilled`` is how many are only in the journal."""
+    """Payloads of journaled messages. ``in_memory`` is their bytes in memory, bounded by ``most_bytes``.
+
+    ``spilled`` counts those that are only in the journal.
+    """
 
     def __init__(self, journal: Journal | None, most_bytes: int) -> None:
         self._journal = journal
@@ -22,18 +25,18 @@ class Payloads:
         self.spilled = 0
 
     def add(self, delivery: Delivery) -> None:
-        """The journal has a message, or will have with the next commit."""
+        """Count a message that the journal has, or will have with the next commit."""
         self.in_memory += delivery.size
 
     def remove(self, delivery: Delivery) -> None:
-        """The journal need not have a message any more."""
+        """Stop counting a message that leaves the journal."""
         if delivery.spilled:
             self.spilled -= 1
         else:
             self.in_memory -= delivery.size
 
     def spill_beyond(self, delivery: Delivery) -> None:
-        """Keep the payload of a waiting message, which is on the disk, only there, if memory has too many."""
+        """If memory has too many payloads, drop that of a waiting message, which is on disk."""
         if self.in_memory <= self._most_bytes:
             return
         received = delivery.received
@@ -45,9 +48,9 @@ class Payloads:
         self.spilled += 1
 
     def load_all(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery], list[Delivery]]:
-        """Bring spilled payloads back: the deliveries that have theirs, those whose payload is lost, and the others.
+        """Load spilled payloads; return the deliveries that have theirs, those whose payload is lost, and the others.
 
-        These are of lanes of which one cannot be read *now*.
+        The others are of lanes in which a payload cannot be read *now*.
         """
         loaded: list[Delivery] = []
         lost: list[Delivery] = []
@@ -69,7 +72,7 @@ class Payloads:
         return loaded, lost, later
 
     def load(self, delivery: Delivery) -> bool:
-        """Bring a spilled payload back; False if it is lost. Raises `JournalError` if the journal cannot be read now."""
+        """Load a spilled payload; return False if it is lost. Raises `JournalError` if the journal cannot be read now."""
         assert self._journal is not None
         try:
             payload = codec.unpack(self._journal.row_body(delivery.seq)).payload
@@ -84,7 +87,7 @@ class Payloads:
 
 
 def _use(delivery: Delivery, payload: bytes | None) -> None:
-    """Give a delivery another payload. What came in and what goes out stay one object if they were: there are many."""
+    """Set the payload of a delivery. If its received and sent message are one object, they stay one, to save memory."""
     came, left = delivery.received.message, delivery.message
     delivery.received.message = UMessage(came.id, came.attributes, payload)
     delivery.message = delivery.received.message if left is came else UMessage(left.id, left.attributes, payload)

@@ -1,7 +1,7 @@
-"""The pump: when messages were settled, admits others from backlogs and lets the egresses send, until nothing is left.
+"""The pump: after messages were settled, admits others from backlogs and lets the egresses send, until nothing more can be.
 
-Every caller that settles something tells the pump. Sending may settle more messages; these are handled in the same turn, not
-by a nested call.
+Every caller that settles messages calls `Pump.settled`. Sending may settle more messages; the outermost call handles these
+as well, so calls do not nest.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from streamer.clock import Clock
 
 
 class Sends(Protocol):
-    """An egress, as far as the pump knows it."""
+    """The interface of an egress that the pump needs."""
 
     def pump(self, now_ms: int) -> None:
-        """Send what may be sent now."""
+        """Send the messages that may be sent now."""
         ...
 
 
 class Admits(Protocol):
-    """An ingress, as far as the pump knows it."""
+    """The interface of an ingress that the pump needs."""
 
     @property
     def has_backlog(self) -> bool:
@@ -29,79 +29,79 @@ class Admits(Protocol):
         ...
 
     def admit_backlog(self) -> None:
-        """Let in what has room now."""
+        """Put backlogged messages into queues that have room now."""
         ...
 
 
 class Pump:
     """All egresses of a router, which register themselves here, and those of its ingresses that have a backlog.
 
-    ``is_held``: no egress sends anything, because older messages are still being put into the lanes.
+    ``is_suspended``: no egress sends anything, because older messages are still being put into the lanes.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._egresses: list[Sends] = []
-        self._held_back: dict[Admits, None] = {}
+        self._with_backlog: dict[Admits, None] = {}
         self._marked: dict[Sends, None] = {}
-        self._turning = False
-        self.is_held = False
+        self._is_running = False
+        self.is_suspended = False
         self._awaited: asyncio.Event | None = None  # set once something may have been settled
 
     def add_egress(self, egress: Sends) -> None:
-        """Have one more egress send."""
+        """Register an egress."""
         self._egresses.append(egress)
 
     def remove_egress(self, egress: Sends) -> None:
-        """Have an egress send no more."""
+        """Forget an egress."""
         self._egresses.remove(egress)
         self._marked.pop(egress, None)
 
-    def hold_back(self, ingress: Admits) -> None:
-        """An ingress has a backlog: let it in as room comes."""
-        self._held_back[ingress] = None
+    def add_backlog_of(self, ingress: Admits) -> None:
+        """Admit the backlog of an ingress whenever there is room."""
+        self._with_backlog[ingress] = None
 
     def remove_ingress(self, ingress: Admits) -> None:
-        """Let in nothing more of an ingress."""
-        self._held_back.pop(ingress, None)
+        """Forget an ingress and its backlog."""
+        self._with_backlog.pop(ingress, None)
 
     def mark(self, egress: Sends) -> None:
-        """Have an egress send in this turn, or the next one."""
+        """Have an egress send with the next `send`, or in the `settled` that is running."""
         self._marked[egress] = None
 
     def settled(self, egress: Sends, is_sending: bool = False) -> None:
-        """Something may have been settled: let in what was held back, and send. Sending may settle more: go on.
+        """Admit backlogs and send, after ``egress`` may have settled messages, until nothing more is settled.
 
-        ``is_sending``: the egress is about to send all that it may anyway.
+        ``is_sending``: the egress is in the middle of sending everything that it may.
         """
         awaited = self._awaited
         if awaited is not None:
             self._awaited = None
             awaited.set()
-        if is_sending and not self._held_back and not self._marked:
+        if is_sending and not self._with_backlog and not self._marked:
             return
         self._marked[egress] = None
-        if self._turning:
+        if self._is_running:
             return
-        self._turning = True
+        self._is_running = True
         try:
             while self._marked:
-                if self._held_back:
+                if self._with_backlog:
                     self._admit()
                 now_ms = self._clock.wall_ms()
                 marked, self._marked = self._marked, {}
                 for each in marked:
                     each.pump(now_ms)
         finally:
-            self._turning = False
+            self._is_running = False
 
     def _admit(self) -> None:
-        for ingress in list(self._held_back):
+        for ingress in list(self._with_backlog):
             if ingress.has_backlog:
                 ingress.admit_backlog()
                 self._marked.update(dict.fromkeys(self._egresses))
             if not ingress.has_backlog:
-                self._held_back.pop(ingress, None)
+                self._with_backlog.pop(ingress, None)
 
     def send(self) -> None:
         """Have the marked egresses send."""
@@ -111,14 +111,17 @@ class Pump:
             egress.pump(now_ms)
 
     def run(self) -> None:
-        """Send what may be sent, everywhere."""
+        """Have all egresses send."""
         now_ms = self._clock.wall_ms()
         self._marked.clear()
         for egress in self._egresses:
             egress.pump(now_ms)
 
     async def until(self, condition: Callable[[], bool], within_s: float) -> None:
-        """Wait for a condition on what is settled, for so long at most. Whoever ticks the router goes on doing so."""
+        """Wait until a condition holds, checked whenever messages are settled, for at most ``within_s``.
+
+        The router has to be ticked meanwhile.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not condition():

@@ -1,7 +1,7 @@
 """A route's egress queue: its lanes, its bounds in messages and bytes, and what happens at the bound.
 
-Every message that the route has accepted and not settled counts towards the bounds, also in flight; except for stalled and
-unconfirmed ones. No event loop, no clock and no logger in here.
+Every message that the route has accepted and not settled counts towards the bounds, also in flight; stalled and unconfirmed
+messages do not. No event loop, no clock and no logger in here.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from typing import Final
 from streamer.config.models import QueuePolicy
 from streamer.delivery.deadlines import Deadlines
 from streamer.delivery.lane import CLASSES, QUEUED, SETTLED, Delivery, Hold, Lane, LaneOwner
-from streamer.delivery.shares import Shares
+from streamer.delivery.quotas import Quotas
 from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.routing.table import FlowKey
 from streamer.transports.base import Received
@@ -24,14 +24,14 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _MAX_LANES = 4096
 FEW_LANES: Final = 128
-"""So many lanes stay however long they are idle."""
+"""How many lanes of a queue stay however long they are idle."""
 IDLE_S: Final = 60.0
-"""After which an idle lane goes where there are more."""
-_RETIRED_AT_ONCE = 64  # what the transport knows of a flow goes with its lane, which may take some time
+"""How long a lane may be idle if there are more than `FEW_LANES`."""
+_RETIRED_LANES_PER_S = 64  # the transport forgets the flow of each, which may take some time
 _RETIRES_EVERY_S = 1.0
-# So many lanes are looked at in each tick, on average, while there are too many and none of them is idle.
+# How many lanes are examined in each tick, on average, while there are too many and none of them is idle.
 _LOOKED_AT_PER_TICK = 200
-# What a flow costs beside its messages: its lane, and what was decided for it.
+# What a flow costs in addition to its messages: its lane, and what was decided for it.
 _LANE_BYTES = 5000
 
 
@@ -58,11 +58,11 @@ class Tally:
 class RouteQueue:
     """The lanes of one route, from endpoint ``source`` to endpoint ``target``.
 
-    ``source`` is empty for messages that the streamer makes itself. ``owner`` sends what waits here; ``number`` gives each
-    delivery its ``seq``; ``has_journal``: what cannot move does not use up the room of what can, since a journal has it.
+    ``source`` is empty for messages that the streamer makes itself. ``owner`` sends the messages that wait here; ``number``
+    gives each delivery its ``seq``; ``has_journal``: a journal has the messages, so stalled ones need not count.
     ``unconfirmed`` counts sent messages that the destination has not confirmed: they have no outcome yet, and do not count
-    towards the bounds. ``held`` and ``paused`` count what waits in lanes that are held for any reason, and in paused ones.
-    ``named``: see `Shares`.
+    towards the bounds. ``held`` and ``paused`` count messages in lanes that are held for any reason, and in paused lanes.
+    ``named``: see `Quotas`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RouteQueue:
         self.owner = owner
         self._has_journal = has_journal
         self.lanes: dict[FlowKey, Lane] = {}
-        self.shares = Shares(policy, stats, named)
+        self.quotas = Quotas(policy, stats, named)
         self._number = number or itertools.count(1).__next__
         self._evictable = policy.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
@@ -102,21 +102,21 @@ class RouteQueue:
         self._deadlines = Deadlines()
 
     def rename(self, name: str) -> None:
-        """Take another name. The account begins anew, with what is here."""
+        """Set another name. The account begins anew, with the messages that are here."""
         if name != self.name:
             self.name = name
-            self.stats = self.shares.stats = RouteStats()
+            self.stats = self.quotas.stats = RouteStats()
             self.stats.accepted = self.messages + self.unconfirmed
 
     def use(self, policy: QueuePolicy, named: Container[str] | None = None) -> None:
-        """Take other bounds from now on, and other names; what waits already stays. Its egress is to `refit` afterwards."""
+        """Use another policy and other listed authorities; waiting messages stay. Then call `Egress.apply_policies`."""
         self._take_bounds(policy)
-        if not self.is_patient:
+        if not self.applies_backpressure:
             self.stalled = Tally()
-        counted = self.shares.counts
-        self.shares.use(policy, named)
-        if self.shares.counts and not counted:
-            self._count_parties()
+        counted = self.quotas.counts_usage
+        self.quotas.use(policy, named)
+        if self.quotas.counts_usage and not counted:
+            self._count_usage()
         if self._evictable != (policy.queue.on_full == "evict"):
             self._evictable = not self._evictable
             self._by_age = [deque() for _ in range(CLASSES)]
@@ -127,63 +127,64 @@ class RouteQueue:
             lane.limit(policy.flow_window)
 
     def _take_bounds(self, policy: QueuePolicy) -> None:
-        """``is_patient``: a message that does not fit waits in the backlog, and is not rejected."""
+        """Set the bounds. ``applies_backpressure``: a message that does not fit waits in the backlog, not rejected."""
         self.policy = policy
         bounds = policy.queue
-        self.is_patient: bool = bounds.on_full == "backpressure"
-        self._most: int = bounds.messages  # asked for every message
+        self.applies_backpressure: bool = bounds.on_full == "backpressure"
+        self._most: int = bounds.messages  # read for every message
         self._most_bytes: int = bounds.bytes
 
     def lane(self, key: FlowKey) -> Lane:
-        """The lane of a flow."""
+        """Return the lane of a flow, created if there is none."""
         lane = self.lanes.get(key)
         if lane is None:
             if len(self.lanes) >= self._retire_at and self.may_retire:
                 self._retire_idle_lanes()
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
-            party = self.shares.party(key[0].authority)
-            party.lanes += 1
-            lane = self.lanes[key] = Lane(key, self, party, self.policy.flow_window)
-            self.owner.lane_came(lane)
+            group = self.quotas.group(key[0].authority)
+            group.lanes += 1
+            lane = self.lanes[key] = Lane(key, self, group, self.policy.flow_window)
+            self.owner.lane_added(lane)
         return lane
 
-    def has_used_up_part(self, authority: str, size: int, copies: int = 1) -> bool:
-        """Whether a source authority has used up its part of the queue. An empty queue takes any message."""
+    def exceeds_quota(self, authority: str, size: int, copies: int = 1) -> bool:
+        """Whether a message would exceed the quota of its source authority. An empty queue takes any message."""
         if not self.messages:
             return False
         stalled = self.stalled
-        return self.shares.are_used_up(
+        return self.quotas.are_exceeded_by(
             authority, copies, size, self.messages - stalled.messages, self.bytes - stalled.bytes, stalled.messages
         )
 
     def fits(self, size: int, copies: int = 1) -> bool:
-        """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
+        """Whether ``copies`` more messages, ``size`` bytes in total, stay within the bounds."""
         return (
             self.messages - self.stalled.messages + copies <= self._most
             and self.bytes - self.stalled.bytes + size <= self._most_bytes
         )
 
     def count_held(self, hold: Hold, messages: int, size: int) -> None:
-        """Add to what waits in lanes that are held for these reasons; negative numbers for what no longer waits."""
+        """Count messages that wait in a lane held for these reasons; negative numbers count those that no longer wait."""
         self.held.add(messages, size)
         if hold & Hold.PAUSED:
             self.paused.add(messages, size)
 
     def tick(self, now_s: float, is_endpoint_up: bool) -> None:
-        """Called by the clock: `judge_stalled`, and of more than `FEW_LANES` retire those that were idle for `IDLE_S`."""
+        """Judge what is stalled, and retire lanes beyond `FEW_LANES` that were idle for `IDLE_S`; called regularly."""
         self.judge_stalled(is_endpoint_up)
         if len(self.lanes) > FEW_LANES and self.may_retire and now_s >= self._retires_s:
             self._retires_s = now_s + _RETIRES_EVERY_S
             self._retire_old(now_s)
 
     def judge_stalled(self, is_endpoint_up: bool) -> None:
-        """Find out how much cannot be sent and is in the journal: it does not count towards the bounds.
+        """Set how many messages are stalled: they cannot be sent, the journal has them, and they do not count as queued.
 
-        That is at most ``stalled_factor`` times the bounds, and nothing more once there are as many flows as the bytes have
-        room for: a flow takes more memory than a message. Once it can be sent, the extra room shrinks with the queue.
+        That is at most ``stalled_factor`` times the bounds, and not more than before once there are as many flows as the
+        bytes have room for, because a flow takes more memory than a message. Once the messages can be sent, the extra room
+        shrinks with the queue.
         """
         bounds = self.policy.queue
-        if not (self._has_journal and self.is_patient):
+        if not (self._has_journal and self.applies_backpressure):
             return
         half, half_bytes = bounds.messages // 2, bounds.bytes // 2
         still = Tally()
@@ -201,19 +202,19 @@ class RouteQueue:
         )
 
     def room_for(self, size: int, copies: int = 1) -> Room:
-        """Whether a message fits, in so many copies. An empty queue takes any message, however large."""
+        """Whether ``copies`` of a message fit, ``size`` bytes in total. An empty queue takes any message."""
         if self.fits(size, copies) or not self.messages:
             return Room.YES
         return Room.AFTER_EVICTION if self._evictable else Room.NO
 
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
-        """Accept a message, whatever the bounds say: ask `room_for` first."""
+        """Accept a message and append it to a lane, whatever the bounds say: ask `room_for` first."""
         size = message.size
         delivery = Delivery(received, message, lane, self._number(), size, entered_s, entered_ms)
         self.messages += 1
         self.bytes += size
-        if self.shares.counts:
-            lane.party.add(1, size)
+        if self.quotas.counts_usage:
+            lane.group.add(1, size)
         self.stats.accepted += 1
         lane.push(delivery)
         attributes = message.attributes
@@ -224,14 +225,14 @@ class RouteQueue:
         return delivery
 
     def put_back_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
-        """Deliveries from a batch wait in their lane again; they are in the order of their ``seq``."""
+        """Put deliveries from a batch, in the order of their ``seq``, back into their lane."""
         lane.put_back_all(deliveries)
         self._count_all(lane, deliveries)
         for delivery in reversed(deliveries):
-            self.came_back(delivery)
+            self.requeued(delivery)
 
     def restore_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
-        """Accept deliveries of an earlier process, in the order of their ``seq``: call `restored` after the last ones."""
+        """Accept deliveries of an earlier process, in the order of their ``seq``. Call `restored` after the last ones."""
         self.stats.accepted += len(deliveries)
         lane.restore_all(deliveries)
         self._count_all(lane, deliveries)
@@ -240,30 +241,31 @@ class RouteQueue:
                 self._by_age[delivery.message.attributes.priority_class].append(delivery)
 
     def restored(self) -> None:
-        """All deliveries of an earlier process are here: idle lanes may be retired again."""
+        """End the restoring of an earlier process's deliveries: idle lanes may be retired again."""
         self.may_retire = True
-        for level, by_age in enumerate(self._by_age):  # some have come since
+        for level, by_age in enumerate(self._by_age):  # newer messages may be before restored ones
             self._by_age[level] = deque(sorted(by_age, key=lambda delivery: delivery.seq))
 
     def _count_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             self.messages += 1
             self.bytes += delivery.size
-            if self.shares.counts:
-                lane.party.add(1, delivery.size)
+            if self.quotas.counts_usage:
+                lane.group.add(1, delivery.size)
             if delivery.message.attributes.ttl:
                 self._deadlines.fresh.append(delivery)
 
     def pack_away(self, delivery: Delivery) -> None:
-        """A delivery was sent and is unconfirmed: it no longer counts towards the bounds."""
+        """Count a delivery as unconfirmed: it was sent, and no longer counts towards the bounds."""
         self.leave(delivery)
         self.unconfirmed += 1
         delivery.lane.unconfirmed += 1
 
     def victims(self, size: int, priority_class: int) -> list[Delivery] | None:
-        """What to evict for a new message: lowest class first, oldest first. None: there is not enough, reject the new one.
+        """Return the deliveries to evict for a new message, lowest class first, oldest first.
 
-        Nothing of a higher class than the new message is evicted, and nothing that is in flight.
+        Messages of a higher class than the new one, or in flight, are not evicted. None: that is not enough; the caller
+        rejects the new message.
         """
         bounds = self.policy.queue
         messages, size_left = self.messages, self.bytes
@@ -280,39 +282,39 @@ class RouteQueue:
         return list(chosen) if fits else None
 
     def least(self, priority_class: int) -> Delivery | None:
-        """What to evict first for a new message of that class: lowest class, then oldest."""
+        """Return the delivery to evict first for a new message of that class: lowest class, then oldest; None: none."""
         return next(self._waiting_up_to(priority_class), None)
 
     def _waiting_up_to(self, priority_class: int) -> Iterator[Delivery]:
         for level in range(priority_class + 1):
             by_age = self._by_age[level]
             while by_age and by_age[0].state is not QUEUED:
-                by_age.popleft()  # what is in flight is listed again if it comes back
+                by_age.popleft()  # one in flight is added again by `requeued`
             yield from (delivery for delivery in by_age if delivery.state is QUEUED)
 
-    def came_back(self, delivery: Delivery) -> None:
-        """A delivery waits again after it was in flight."""
+    def requeued(self, delivery: Delivery) -> None:
+        """Record that a delivery waits again after it was in flight."""
         if self._evictable:
             self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
 
     def leave(self, delivery: Delivery) -> None:
-        """A delivery is settled: it no longer counts."""
+        """Stop counting a delivery, which is settled."""
         delivery.state = SETTLED
         self.messages -= 1
         self.bytes -= delivery.size
-        if self.shares.counts:
-            delivery.lane.party.add(-1, -delivery.size)
+        if self.quotas.counts_usage:
+            delivery.lane.group.add(-1, -delivery.size)
 
-    def _count_parties(self) -> None:
-        """Parties begin to count. What is in flight counts with no bytes until nothing of the party is left."""
-        for party in self.shares.parties.values():
-            party.messages = party.bytes = 0
+    def _count_usage(self) -> None:
+        """Have groups begin to count. Deliveries in flight count with 0 bytes until the group has none left."""
+        for group in self.quotas.groups.values():
+            group.messages = group.bytes = 0
         for lane in self.lanes.values():
-            lane.party.messages += lane.live + lane.in_flight
-            lane.party.bytes += lane.bytes
+            lane.group.messages += lane.queued_messages + lane.in_flight
+            lane.group.bytes += lane.bytes
 
     def take_expired(self, now_ms: int, now_s: float) -> list[Delivery]:
-        """Remove and return what expired while it waited. Called by the clock's tick, not per message."""
+        """Take out and return deliveries that have expired while they waited: the caller settles them. Called regularly."""
         expired = self._deadlines.take(now_ms, now_s, self.messages)
         if self._evictable:
             self._sweep_ages()
@@ -320,43 +322,43 @@ class RouteQueue:
 
     @property
     def may_pause(self) -> bool:
-        """Whether its lanes can be paused. Those of our own services cannot: they are how flows are resumed."""
+        """Whether its lanes can be paused. Those of the streamer's services cannot, because these resume flows."""
         return bool(self.source) and LOCAL_ENDPOINT not in (self.source, self.target)
 
     def paused_lanes(self) -> list[Lane]:
-        """The lanes that are paused."""
+        """Return the paused lanes."""
         return [lane for lane in self.lanes.values() if lane.hold & Hold.PAUSED]
 
     def has_room_for_paused(self, size: int) -> bool:
         """Whether one more message may wait in a paused lane.
 
-        Paused flows may use half of the bounds, and the extra room for what cannot be sent: else a flow that is paused for
-        long would fill the queue, and in the end block its whole source. With ``on_full: evict`` there is no such limit.
+        Paused flows may use half of the bounds, and the extra room for stalled messages: otherwise a flow that is paused for
+        long would fill the queue, and finally block its whole source. With ``on_full: evict`` there is no such limit.
         """
         bounds = self.policy.queue
-        beside = bounds.stalled_factor if self._has_journal and self.is_patient else 0
-        part, part_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
-        return self._evictable or (self.paused.messages < part and self.paused.bytes + size <= part_bytes)
+        beside = bounds.stalled_factor if self._has_journal and self.applies_backpressure else 0
+        most, most_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
+        return self._evictable or (self.paused.messages < most and self.paused.bytes + size <= most_bytes)
 
     @property
     def paused_messages(self) -> int:
-        """How many messages wait in paused lanes, also packed in batches. What is in flight there does not wait."""
+        """How many messages wait in paused lanes, including those packed in batches, without those in flight."""
         return sum(lane.waiting_messages for lane in self.paused_lanes())
 
     def waiting(self) -> Iterator[Delivery]:
-        """Everything that waits in a lane."""
+        """Yield every delivery that waits in a lane."""
         for lane in self.lanes.values():
             for delivery in lane.items:
                 if delivery.state is QUEUED:
                     yield delivery
 
     def oldest_entered_s(self) -> float | None:
-        """When the message that has waited longest arrived (monotonic seconds)."""
+        """Return when the message that has waited longest arrived (monotonic seconds), or None."""
         heads = (next((item for item in lane.items if item.state is QUEUED), None) for lane in self.lanes.values())
         return min((head.entered_s for head in heads if head is not None), default=None)
 
     def account(self, now_s: float) -> RouteAccount:
-        """What the route has done and holds, at a time on the monotonic clock."""
+        """Return the account of the route at a time on the monotonic clock."""
         oldest_s = self.oldest_entered_s()
         return RouteAccount(
             self.name,
@@ -373,7 +375,7 @@ class RouteQueue:
 
     def _retire_old(self, now_s: float) -> None:
         old = (lane for lane in self.lanes.values() if now_s - lane.entered_s >= IDLE_S and lane.is_idle)
-        for lane in list(islice(old, min(len(self.lanes) - FEW_LANES, _RETIRED_AT_ONCE))):
+        for lane in list(islice(old, min(len(self.lanes) - FEW_LANES, _RETIRED_LANES_PER_S))):
             self._retire(lane)
 
     def _sweep_ages(self) -> None:
@@ -382,20 +384,20 @@ class RouteQueue:
                 self._by_age[level] = deque(item for item in by_age if item.state is not SETTLED)
 
     def _retire_some(self) -> None:
-        """Retire idle lanes, unless that was tried a moment ago. They may all have something that is unconfirmed."""
+        """Retire idle lanes, but not at every tick: all lanes may have unconfirmed messages, so that none is idle."""
         self._ticks_to_pass -= 1
         if self._ticks_to_pass < 0:
             self._retire_idle_lanes()
             self._ticks_to_pass = len(self.lanes) // _LOOKED_AT_PER_TICK
 
     def _retire_idle_lanes(self) -> None:
-        """Retire idle lanes, first those of the party that has most: whoever has few flows keeps them."""
-        most = max(self.shares.parties.values(), key=lambda party: party.lanes)
+        """Retire idle lanes until half are left, first those of the group with the most lanes."""
+        most = max(self.quotas.groups.values(), key=lambda group: group.lanes)
         before = len(self.lanes)
         idle = [lane for lane in self.lanes.values() if lane.is_idle]
         for only in (most, None):
             for lane in idle:
-                if not lane.retired and only in (None, lane.party):
+                if not lane.retired and only in (None, lane.group):
                     self._retire(lane)
             if len(self.lanes) <= before // 2:
                 break
@@ -403,7 +405,7 @@ class RouteQueue:
     def _retire(self, lane: Lane) -> None:
         lane.retired = True
         del self.lanes[lane.key]
-        lane.party.lanes -= 1
-        if not lane.party.lanes:
-            del self.shares.parties[lane.key[0].authority]
+        lane.group.lanes -= 1
+        if not lane.group.lanes:
+            del self.quotas.groups[lane.key[0].authority]
         self.owner.lane_retired(lane)

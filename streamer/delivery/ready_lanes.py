@@ -1,14 +1,14 @@
 """Which lane an egress serves next: the lanes that may send, by the priority class of their highest message.
 
 The law of this file:
-- A higher class goes first. But while lower classes wait, they get ``lower_share`` of the bytes sent; among them again the
-  higher class goes first, with the same share for those below it. So every class makes progress.
-- Inside a class the parties (source authorities of a route) take turns, and inside a party its lanes.
-- A lane whose window is still growing blocks the lower classes until its next confirmation, except for their share:
+- A higher class goes first. But while lower classes wait, they get ``lower_quota`` of the bytes sent; among them again the
+  higher class goes first, with the same quota for those below it. So every class makes progress.
+- Inside a class the source groups are served round-robin, and inside a group its lanes.
+- A lane whose window is still growing blocks the lower classes until its next confirmation, except for their quota:
   otherwise they would fill the endpoint's window while a higher class waits.
-- A party that has used up its rate is parked until it may send again; if the route's rate is used up, all its parties are.
-- A lane is listed once per class. An outdated entry (the lane has moved to a higher class, or may not send) is skipped when
-  its turn comes.
+- A group that has used up its rate is parked until it may send again; if the route's rate is used up, all its groups are.
+- A lane is listed once per class. A stale entry (the lane has moved to a higher class, or may not send) is skipped when it
+  is reached.
 
 No event loop, no clock, no logger in here.
 """
@@ -18,11 +18,11 @@ from collections import deque
 from typing import Any, Final
 
 from streamer.delivery.lane import CLASSES, Lane
-from streamer.delivery.shares import Party
+from streamer.delivery.quotas import SourceGroup
 from streamer.uprotocol.message import OVERHEAD_BYTES
 
-# What the lower classes have to be owed before one of them has a turn: 8 small messages. So a burst of urgent ones stays
-# together, and only what lasts gives way.
+# How many bytes the lower classes must be owed before one of them is served: 8 small messages. So a short burst of urgent
+# messages is sent without interruption.
 _LEAST_BYTES: Final = 8 * OVERHEAD_BYTES
 _ROUNDING_S = 1e-6
 
@@ -30,40 +30,40 @@ _ROUNDING_S = 1e-6
 class ReadyLanes:
     """The lanes that may send, and those that could send more if only their window were larger.
 
-    About the last turn: ``is_contested`` if several classes wait; ``is_below`` if it was one of a lower class, by its share,
-    and is to be short.
+    About the lane that `next` returned last: ``is_contested``: several classes wait; ``is_below``: it is of a lower class,
+    served by its quota, and should send little.
     """
 
-    def __init__(self, lower_share: float = 0.0) -> None:
-        self._ratio = lower_share / (1 - lower_share)
-        self._by_class: list[deque[Party]] = [deque() for _ in range(CLASSES)]
-        self._waiting = 0  # a bit for each class in which somebody is listed
+    def __init__(self, lower_quota: float = 0.0) -> None:
+        self._ratio = lower_quota / (1 - lower_quota)
+        self._by_class: list[deque[SourceGroup]] = [deque() for _ in range(CLASSES)]
+        self._waiting = 0  # a bit for each class that has a list
         self._opening: set[Lane] = set()
-        self._parked: list[tuple[float, int, Party]] = []
+        self._parked: list[tuple[float, int, SourceGroup]] = []
         self._parkings = 0
-        self._credit = [0.0] * CLASSES  # by class: the bytes that the classes below it may send before it
-        self._passed: list[int] = []  # the classes that the last turn went below, by their credit
-        self._level = 0  # the class of the last turn
+        self._credit = [0.0] * CLASSES  # by class: the bytes that lower classes may send before it
+        self._passed: list[int] = []  # the classes passed over by `_choose`, because of their credit
+        self._level = 0  # the class of the lane that `next` returned last
         self.is_below = self.is_contested = False
 
     def __len__(self) -> int:
-        """How many entries there are, outdated ones included, without those of parked parties."""
-        return sum(_entries(party, level) for level, ring in enumerate(self._by_class) for party in ring)
+        """Return the number of entries, including stale ones, without those of parked groups."""
+        return sum(_entries(group, level) for level, ring in enumerate(self._by_class) for group in ring)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no lane is listed that might send."""
+        """Whether no lane might send."""
         return not self._waiting and not self._opening
 
-    def file(self, lane: Lane) -> bool:
-        """List a lane under its highest waiting class; False if it has nothing that may be sent."""
+    def mark_ready(self, lane: Lane) -> bool:
+        """List a lane under its highest class; return False if it has no message that may be sent."""
         if lane.is_ready:
-            top = lane.top
-            if top > lane.filed:
-                lane.filed = top
-                if not lane.listed >> top & 1:
-                    lane.listed |= 1 << top
-                    self._join(lane.party, lane, top)
+            highest = lane.highest_class
+            if highest > lane.ready_class:
+                lane.ready_class = highest
+                if not lane.listed_classes >> highest & 1:
+                    lane.listed_classes |= 1 << highest
+                    self._add_member(lane.group, lane, highest)
             return True
         if lane.is_opening:
             self._opening.add(lane)
@@ -71,43 +71,43 @@ class ReadyLanes:
         return False
 
     def floor(self) -> int:
-        """The class below which nothing is sent now, except for its share."""
+        """Return the class below which messages are sent only by their quota."""
         if not self._opening:
             return 0
         self._opening = {lane for lane in self._opening if lane.is_opening}
-        return max((lane.top for lane in self._opening), default=0)
+        return max((lane.highest_class for lane in self._opening), default=0)
 
     def next(self, floor: int, now_s: float) -> Lane | None:
-        """Take out the lane whose turn it is, of a class not below ``floor`` unless by its share.
+        """Take out the lane to serve next, of a class not below ``floor`` unless by its quota; None: there is none.
 
-        If that `is_contested`, tell `sent` afterwards.
+        If `is_contested` then, call `sent` after sending from it.
         """
         while (level := self._choose(floor)) >= 0:
             bit = 1 << level
             ring = self._by_class[level]
-            party = ring[0]
-            if party.is_group or party.parked or party.shares.is_paced:
+            group = ring[0]
+            if group.is_parent or group.parked or group.quotas.has_rates:
                 lane = self._pop(ring, level, now_s)
-            else:  # as `_pop` does, for those who come by most often
-                ready = party.ready[level]
+            else:  # the same as `_pop`, but faster for the usual case
+                ready = group.ready[level]
                 lane = ready.popleft()
                 if ready:
                     ring.rotate(-1)
                 else:
-                    party.listed &= ~bit
+                    group.listed_classes &= ~bit
                     ring.popleft()
             if not ring:
                 self._waiting &= ~bit
             if lane is None:
                 continue
-            lane.listed &= ~bit
-            if lane.filed != level:  # it has moved to a higher class since
+            lane.listed_classes &= ~bit
+            if lane.ready_class != level:  # it has moved to a higher class since
                 continue
-            lane.filed = -1
+            lane.ready_class = -1
             if not lane.is_ready:
                 continue
-            if lane.top != level:  # its high-class messages have gone or come since it was listed
-                self.file(lane)
+            if lane.highest_class != level:  # its highest class has changed since it was listed
+                self.mark_ready(lane)
                 continue
             self._level = level
             self.is_below = bool(self._passed)
@@ -116,30 +116,30 @@ class ReadyLanes:
         return None
 
     def sent(self, size: int) -> None:
-        """Count the bytes that were sent from the lane that `next` gave last."""
+        """Count the bytes that were sent from the lane that `next` returned last."""
         for level in self._passed:
             self._credit[level] -= size
         if self._waiting & ((1 << self._level) - 1):
             self._credit[self._level] += size * self._ratio
 
-    def park(self, party: Party, until_s: float) -> None:
-        """A party may send nothing until then."""
-        party.parked = True
+    def park(self, group: SourceGroup, until_s: float) -> None:
+        """Let a group send nothing until ``until_s``."""
+        group.parked = True
         self._parkings += 1
-        heapq.heappush(self._parked, (until_s, self._parkings, party))
+        heapq.heappush(self._parked, (until_s, self._parkings, group))
 
     def wake(self, now_s: float) -> None:
-        """Parties whose time has come take turns again."""
+        """List the groups again whose time is over."""
         parked = self._parked
         while parked and parked[0][0] <= now_s + _ROUNDING_S:
-            party = heapq.heappop(parked)[2]
-            party.parked = False
-            for level, ready in party.ready.items():
-                if ready and not party.listed >> level & 1:
-                    self._list(party, level)
+            group = heapq.heappop(parked)[2]
+            group.parked = False
+            for level, ready in group.ready.items():
+                if ready and not group.listed_classes >> level & 1:
+                    self._mark_group_ready(group, level)
 
     def _choose(self, floor: int) -> int:
-        """The class whose turn it is; -1: none. Sets `_passed`."""
+        """Return the class to serve next, or -1. Sets `_passed`."""
         if self._passed:
             self._passed.clear()
         waiting, credit = self._waiting, self._credit
@@ -157,47 +157,47 @@ class ReadyLanes:
             level = lower
         return level if waiting >> level & 1 else -1
 
-    def _join(self, party: Party, member: Lane | Party, level: int) -> None:
-        """A lane, or a stranger, has a turn in its party."""
-        ready = party.ready.get(level)
+    def _add_member(self, group: SourceGroup, member: Lane | SourceGroup, level: int) -> None:
+        """Add a lane, or the group of an unlisted authority, to the members of a group that wait to be served."""
+        ready = group.ready.get(level)
         if ready is None:
-            ready = party.ready[level] = deque()
+            ready = group.ready[level] = deque()
         ready.append(member)
-        if not party.listed >> level & 1 and not party.parked:
-            self._list(party, level)
+        if not group.listed_classes >> level & 1 and not group.parked:
+            self._mark_group_ready(group, level)
 
-    def _list(self, party: Party, level: int) -> None:
-        party.listed |= 1 << level
-        if party.group is None:
-            self._by_class[level].append(party)
+    def _mark_group_ready(self, group: SourceGroup, level: int) -> None:
+        group.listed_classes |= 1 << level
+        if group.parent is None:
+            self._by_class[level].append(group)
             self._waiting |= 1 << level
         else:
-            self._join(party.group, party, level)
+            self._add_member(group.parent, group, level)
 
     def _pop(self, ring: deque[Any], level: int, now_s: float) -> Lane | None:
-        """The lane whose turn it is among parties; the one that it belongs to goes to the end."""
+        """Return the next lane of the first group that may send; the group goes to the end of the ring."""
         bit = 1 << level
         while ring:
-            party: Party = ring.popleft()
-            party.listed &= ~bit
-            if party.parked:
+            group: SourceGroup = ring.popleft()
+            group.listed_classes &= ~bit
+            if group.parked:
                 continue
-            if party.shares.is_paced and (wait_s := party.shares.wait_s(party, now_s)) > 0:
-                party.shares.stats.limited += 1
-                self.park(party, now_s + wait_s)
+            if group.quotas.has_rates and (wait_s := group.quotas.wait_s(group, now_s)) > 0:
+                group.quotas.stats.limited += 1
+                self.park(group, now_s + wait_s)
                 continue
-            ready = party.ready[level]
-            lane: Lane | None = self._pop(ready, level, now_s) if party.is_group else ready.popleft()
+            ready = group.ready[level]
+            lane: Lane | None = self._pop(ready, level, now_s) if group.is_parent else ready.popleft()
             if ready:
-                party.listed |= bit
-                ring.append(party)
+                group.listed_classes |= bit
+                ring.append(group)
             else:
-                del party.ready[level]
+                del group.ready[level]
             if lane is not None:
                 return lane
         return None
 
 
-def _entries(party: Party, level: int) -> int:
-    members = party.ready.get(level, ())
-    return sum(_entries(member, level) for member in members) if party.is_group else len(members)
+def _entries(group: SourceGroup, level: int) -> int:
+    members = group.ready.get(level, ())
+    return sum(_entries(member, level) for member in members) if group.is_parent else len(members)

@@ -1,11 +1,11 @@
 """Pauses and resumes receiving at an endpoint: while its backlog is large, and briefly while a destination is behind.
 
 A source may be faster than its destination confirms. Its messages then wait in lanes, and those that wait for longer than
-`flush_times.FLUSH_S` are written to the journal, which costs as much as forwarding them. A network such as Zenoh can hold
-them back instead, if we stop reading for a moment. So once `MANY_WAIT` messages wait for room in the window of their
-destination, receiving pauses until few do, or for `PACE_S`. If that time was not enough, the destination is slow, and for
-`SLOW_S` there are no such pauses: the journal takes the messages. Nor is there a pause while messages of several priority
-classes wait, because a message outside could not overtake those of lower classes.
+`flush_times.FLUSH_S` are written to the journal, which costs as much as forwarding them. A network such as Zenoh buffers
+them if this endpoint stops reading for a moment (*pacing*). So once `MANY_WAITING_MESSAGES` messages wait for room in the
+window of their destination, receiving pauses until few wait, or for `PACE_S`. If that time was not enough, the destination
+is slow, and for `SLOW_S` there are no such pauses: the journal takes the messages. Nor is there a pause while messages of
+several priority classes wait, because a message outside could not overtake those of lower classes.
 """
 
 import logging
@@ -20,98 +20,100 @@ from streamer.transports.base import UTransport
 
 logger = logging.getLogger("ustreamer.ingress")
 
-# At this backlog the transport is asked to pause; one with a window of its own stops by itself.
+# At this backlog the transport is paused; a source with a window stops by itself.
 _PAUSE_AT = 1000
 _PAUSE_AT_BYTES = 16 * 1024 * 1024
 
-MANY_WAIT: Final = 32
+MANY_WAITING_MESSAGES: Final = 32
 PACE_S: Final = 0.03
 SLOW_S: Final = 1.0
 
 
 class Receiving:
-    """Pauses and resumes the transport of the endpoint ``name``. ``is_held_up``: because of its backlog."""
+    """Pauses and resumes the transport of the endpoint ``name``. ``is_paused_by_backlog``: it is paused for its backlog."""
 
     def __init__(self, name: str, transport: UTransport, later: Later, clock: Clock) -> None:
         self._name = name
         self._transport = transport
         self._later = later
         self._clock = clock
-        self.is_held_up = False
-        self._paces = 0  # how often it has waited for an egress
-        self._waits_for: Egress | None = None
-        self._freely_until_s = 0.0
-        self._on_few: Callable[[], None] = self._few_wait  # made once
-        self._is_free = True  # nothing is paused any more otherwise
+        self.is_paused_by_backlog = False
+        self._paces = 0  # how often receiving was paced
+        self._paced_by: Egress | None = None
+        self._no_pacing_until_s = 0.0
+        self._on_few_waiting: Callable[[], None] = self._resume  # bound once
+        self._may_pause = True  # False once it is closed or takes everything
 
     def close(self) -> None:
-        """Receive nothing from now on."""
-        self._is_free = False
-        self._stop_waiting()
+        """Pause receiving for good."""
+        self._may_pause = False
+        self._stop_pacing()
         self._transport.pause_receiving()
 
     def open(self, transport: UTransport) -> None:
-        """Receive from another transport, after `close` or `take_all`."""
+        """Receive from another transport, after `close` or `stop_pausing`."""
         self._transport = transport
-        self._is_free = True
-        self.is_held_up = False
+        self._may_pause = True
+        self.is_paused_by_backlog = False
 
-    def take_all(self) -> None:
+    def stop_pausing(self) -> None:
         """Receive without pauses from now on."""
-        if self._is_free and (self.is_held_up or self._waits_for is not None):
+        if self._may_pause and (self.is_paused_by_backlog or self._paced_by is not None):
             self._transport.resume_receiving()
-        self._is_free = self.is_held_up = False
-        self._stop_waiting()
+        self._may_pause = self.is_paused_by_backlog = False
+        self._stop_pacing()
 
-    def take_freely(self, now_s: float) -> None:
-        """Do not pause for a slow destination for a while: the source sends to several."""
-        self._freely_until_s = now_s + SLOW_S
+    def disable_pacing(self, now_s: float) -> None:
+        """Do not pace for `SLOW_S`, because the destination is slow, or the source sends to several."""
+        self._no_pacing_until_s = now_s + SLOW_S
 
-    def look_at(self, backlog: Backlog) -> None:
-        """The backlog has grown or shrunk."""
-        if not self._is_free:
+    def backlog_changed(self, backlog: Backlog) -> None:
+        """Pause or resume receiving, after the backlog has grown or shrunk."""
+        if not self._may_pause:
             return
-        if not self.is_held_up:
+        if not self.is_paused_by_backlog:
             if len(backlog) >= _PAUSE_AT or backlog.bytes >= _PAUSE_AT_BYTES:
-                self.is_held_up = True
+                self.is_paused_by_backlog = True
                 self._transport.pause_receiving()
                 self._log("paused", backlog)
         elif len(backlog) < _PAUSE_AT // 2 and backlog.bytes < _PAUSE_AT_BYTES // 2:
-            self.is_held_up = False
-            if self._waits_for is None:
+            self.is_paused_by_backlog = False
+            if self._paced_by is None:
                 self._transport.resume_receiving()
             self._log("resumed", backlog)
 
-    def wait_for(self, egress: Egress) -> None:
-        """The last messages go to this egress: pause receiving for a moment, if many messages wait there already."""
-        if self.is_held_up or self._waits_for is not None or not self._is_free or egress.surplus < MANY_WAIT:
+    def pace(self, egress: Egress) -> None:
+        """Pause receiving for `PACE_S` at most if many messages wait for the window of an egress, the last one used."""
+        if self.is_paused_by_backlog or self._paced_by is not None or not self._may_pause:
             return
-        if self._clock.monotonic_s() < self._freely_until_s:
+        if egress.waiting_for_window < MANY_WAITING_MESSAGES:
             return
-        self._waits_for = egress
+        if self._clock.monotonic_s() < self._no_pacing_until_s:
+            return
+        self._paced_by = egress
         self._paces += 1
         pace = self._paces
         self._transport.pause_receiving()
-        egress.flight.tell_when_few_wait(self._on_few)
-        self._later(PACE_S, lambda: self._give_up(pace))
+        egress.flight.call_when_few_wait(self._on_few_waiting)
+        self._later(PACE_S, lambda: self._time_out(pace))
 
-    def _few_wait(self) -> None:
-        if self._waits_for is not None:
-            self._stop_waiting()
-            if not self.is_held_up:
+    def _resume(self) -> None:
+        if self._paced_by is not None:
+            self._stop_pacing()
+            if not self.is_paused_by_backlog:
                 self._transport.resume_receiving()
 
-    def _stop_waiting(self) -> None:
-        if self._waits_for is not None:
-            self._waits_for.flight.forget(self._on_few)
-            self._waits_for = None
+    def _stop_pacing(self) -> None:
+        if self._paced_by is not None:
+            self._paced_by.flight.cancel_call(self._on_few_waiting)
+            self._paced_by = None
 
-    def _give_up(self, pace: int) -> None:
-        if pace == self._paces and self._waits_for is not None:
-            self.take_freely(self._clock.monotonic_s())
-            self._few_wait()
+    def _time_out(self, pace: int) -> None:
+        if pace == self._paces and self._paced_by is not None:
+            self.disable_pacing(self._clock.monotonic_s())
+            self._resume()
 
     def _log(self, state: str, backlog: Backlog) -> None:
         text = f"receiving_{state} endpoint=%s backlog=%d bytes=%d"
-        told = {"state": (f"receiving {self._name}", state)}
-        logger.info(text, self._name, len(backlog), backlog.bytes, extra=told)
+        extra = {"state": (f"receiving {self._name}", state)}
+        logger.info(text, self._name, len(backlog), backlog.bytes, extra=extra)

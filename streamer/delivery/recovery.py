@@ -4,7 +4,7 @@ Rows are messages that waited, segments are batches of unconfirmed ones. Both ar
 before newer messages of the same flow, over the route that accepted them. If that route is gone, they are sent over another
 one to the same endpoint; if the endpoint is gone, they become dead letters.
 
-There may be a million of them, so this goes in slices: in between, the event loop serves everything else.
+There may be a million messages, so they are read in slices, between which the event loop serves everything else.
 """
 
 import logging
@@ -34,19 +34,19 @@ QueueOf = Callable[[str, str, str], RouteQueue | None]
 """The queue of a route by its name, source and target; None if the endpoint is gone."""
 
 _Way = tuple[str, str, str, str, Attributes]
-"""What messages with the same lane have in common: route, source, target, change of the sink, attributes."""
+"""What determines a lane: route, source, target, change of the sink, attributes."""
 
 _NO_WAY = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is no longer configured")
 
 
 _SLICE_ROWS = 256
 _SLICE_BYTES = 1 << 20
-_LETTERS_AT_ONCE = 5000  # of messages without an endpoint: the journal has them until it has taken their letters
+_MAX_WAITING_LETTERS = 5000  # of homeless messages; the journal has the others until it has taken these
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What was found: messages that waited, unconfirmed messages, and what could not be read or has no endpoint."""
+    """What was found: messages that waited, unconfirmed ones, unreadable entries, and messages without an endpoint."""
 
     waiting: int = 0
     unconfirmed: int = 0
@@ -55,9 +55,9 @@ class Recovered:
 
 
 class Recovery:
-    """Reads the journal once. ``entries`` is how many rows and segments it has read, ``found`` what was in them.
+    """Reads the journal once. ``entries`` counts the rows and segments read, ``found`` the messages in them.
 
-    ``has_passed``: at most messages without an endpoint are left, which wait for the journal to take more dead letters.
+    ``has_passed``: only homeless messages may be left, which wait until the journal can take more dead letters.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Recovery:
         self._queue_of = queue_of
         self._egresses = egresses
         self._unrouted = unrouted
-        self._numbers: set[int] = set()  # of rows, segments and their messages that were read
-        self._queues: set[RouteQueue] = set()  # whose lanes stay while they are being filled
+        self._numbers: set[int] = set()  # of the rows, segments and messages that were read
+        self._queues: set[RouteQueue] = set()  # whose lanes must not be retired while they are filled
         self._places: dict[_Way, tuple[Lane, Attributes]] = {}  # in this slice: a reload may change them
 
     def slices(self) -> Iterator[None]:
-        """Put everything back, some of it at each step. Raises `JournalError` if the journal cannot be read now.
+        """Put all messages into lanes, some at each step. Raises `JournalError` if the journal cannot be read now.
 
-        Begin again to go on, as long as it `is_complete` not.
+        Call it again as long as it is not `is_complete`.
         """
         if self.has_passed and self._custody.has_many_letters(1):
             return
@@ -123,7 +123,7 @@ class Recovery:
             yield
 
     def _some(self, rows: Iterator[Row]) -> bool:
-        """Take a slice of rows. False: there are no more."""
+        """Restore one slice of rows; return False if there are no more."""
         by_lane: dict[Lane, list[Delivery]] = {}
         self._places.clear()
         count = size = 0
@@ -139,11 +139,11 @@ class Recovery:
             for lane, deliveries in by_lane.items():
                 queue = lane.queue
                 queue.restore_all(lane, deliveries)
-                self._egresses[queue.target].file(lane)
+                self._egresses[queue.target].mark_ready(lane)
         return False
 
     def _take(self, row: Row, by_lane: dict[Lane, list[Delivery]]) -> None:
-        if row.target not in self._egresses and self._custody.has_many_letters(_LETTERS_AT_ONCE):
+        if row.target not in self._egresses and self._custody.has_many_letters(_MAX_WAITING_LETTERS):
             self.is_complete = False
             return
         self._numbers.add(row.number)
@@ -172,19 +172,19 @@ class Recovery:
             return None
         lane, attributes = place
         received = Received(message)
-        received.is_kept = True
+        received.is_acknowledged = True
         leaving = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
         now_s = self._clock.monotonic_s()
         delivery = Delivery(received, leaving, lane, row.number, leaving.size, now_s, row.entered_ms)
         delivery.attempts = row.attempts if row.attempts >= 0 else ~row.attempts
         delivery.history = REDELIVERED | RESTORED if row.attempts >= 0 else REDELIVERED | RESTORED | MAY_HAVE_ARRIVED
         self._custody.restored(delivery)
-        self._seen.hold(key_of(message), received)
+        self._seen.remember_pending(key_of(message), received)
         self.found.waiting += 1
         return delivery
 
     def _place(self, way: _Way) -> tuple[Lane, Attributes] | None:
-        """The lane and the outgoing attributes of a message; None if its endpoint is gone."""
+        """Return the lane and the outgoing attributes of a message; None if its endpoint is gone."""
         route, source, target, change, incoming = way
         queue = self._queue(route, source, target)
         if queue is None:
@@ -203,7 +203,7 @@ class Recovery:
 
     def _homeless(self, message: UMessage, source: str, where: Where) -> None:
         self.found.homeless += 1
-        account = self._unrouted.get(source) or RouteStats()  # thrown away, if the endpoint it came from is gone as well
+        account = self._unrouted.get(source) or RouteStats()  # no account counts it if its source endpoint is gone as well
         self._settler.turn_away(Received(message), source, account, _NO_WAY, where)
 
     def _segments(self) -> Iterator[None]:
@@ -215,7 +215,8 @@ class Recovery:
     def _take_segment(self, segment: Segment) -> None:
         egress = self._egresses.get(segment.target)
         store = None if egress is None else egress.store
-        if store is None and (not self.is_complete or self._custody.has_many_letters(1)):  # a segment has thousands
+        # A segment has thousands of messages.
+        if store is None and (not self.is_complete or self._custody.has_many_letters(1)):
             self.is_complete = False
             return
         self._numbers.add(segment.number)
@@ -232,7 +233,7 @@ class Recovery:
             self._custody.forget_batch(segment.number)
 
     def _homeless_segment(self, segment: Segment) -> None:
-        """Raises `codec.UnreadableError`, and has done nothing then."""
+        """Dead-letter the messages of a segment. Raises `codec.UnreadableError` before it changes anything."""
         flows, start = codec.unpack_flows(segment.body)
         records = list(codec.unpack_records(segment.body, start))
         self._custody.forget_batch(segment.number)

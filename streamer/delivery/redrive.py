@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.dead_letter import live_on
+from streamer.delivery.dead_letter import with_ttl_from_now
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
 from streamer.delivery.refusals import Admission
@@ -23,18 +23,18 @@ logger = logging.getLogger("ustreamer.redrive")
 
 
 _Flow = tuple[str, str, str, str]
-"""What stays in order: route, ingress, source and sink."""
+"""Route, ingress, source and sink: letters with the same ones are sent in order."""
 
 _Waiting = tuple[Letter, int | None]
-"""A letter, without its body once it has had to wait, and the TTL that was asked for."""
+"""A letter, without its body once it has had to wait, and the requested TTL in ms."""
 
-_MOST_TAKEN = 20_000  # as many as are stored
-_MOST_SENT = 256  # at a time, so that the loop has other turns
-_MOST_LATE = 64  # flows at a time for which there is no room: each is an attempt
+_REMEMBERED_LETTERS = 20_000  # as many as are stored
+_LETTERS_PER_ROUND = 256  # sent, before the event loop goes on with others
+_FULL_FLOWS_PER_ROUND = 64  # flows without room, each of which costs an attempt
 
 
 class Redrive:
-    """Redrives letters. Those for which there is no room yet wait. ``count``: how many were sent."""
+    """Redrives letters. Those for which there is no room yet wait. ``count`` is the number of letters sent."""
 
     def __init__(self, ingresses: Mapping[str, Ingress], custody: Custody, clock: Clock, pump: Pump) -> None:
         self.count = 0
@@ -46,12 +46,12 @@ class Redrive:
         self._taken: OrderedDict[int, None] = OrderedDict()  # numbers, which are never sent twice
 
     def take(self, letters: Sequence[Letter], ttls_ms: Sequence[int | None]) -> None:
-        """Send these, each with a new TTL in ms from now on (0: none), or with its own."""
+        """Send letters, each with a new TTL in ms from now on (0: none), or with its own (None)."""
         for letter, ttl_ms in zip(letters, ttls_ms, strict=True):
             if letter.number not in self._taken:
                 self._waiting.setdefault(_flow_of(letter), {})[letter.number] = letter, ttl_ms
         self.go_on()
-        for letter in letters:  # what has to wait does so without its body
+        for letter in letters:  # those that have to wait need not keep their bodies in memory
             waiting = self._waiting.get(_flow_of(letter), {})
             if letter.number in waiting:
                 waiting[letter.number] = letter._replace(body=b""), waiting[letter.number][1]
@@ -62,27 +62,27 @@ class Redrive:
         return bool(self._waiting)
 
     def go_on(self) -> None:
-        """Send what waits, each flow in order, as far as there is room."""
+        """Send the waiting letters, each flow in order, as far as there is room."""
         if not self._waiting:
             return
         kept: dict[str, list[Letter]] = {}
-        late, enough = 0, self.count + _MOST_SENT
+        late, enough = 0, self.count + _LETTERS_PER_ROUND
         for flow in list(self._waiting):
             letters = self._waiting.pop(flow)
             if not self._send(letters, kept, enough):
-                self._waiting[flow] = letters  # behind the others: each has its turn
+                self._waiting[flow] = letters  # behind the other flows
                 late += 1
-                if late == _MOST_LATE or self.count >= enough:
+                if late == _FULL_FLOWS_PER_ROUND or self.count >= enough:
                     break
-        for reason, letters_kept in kept.items():
-            first = letters_kept[0].id.hex()
-            logger.warning("redrive_kept reason=%s letters=%d first_id=%s", reason, len(letters_kept), first)
+        for reason, letters_unmarked in kept.items():
+            first = letters_unmarked[0].id.hex()
+            logger.warning("redrive_kept reason=%s letters=%d first_id=%s", reason, len(letters_unmarked), first)
         self._pump.run()
 
     def _send(self, letters: dict[int, _Waiting], kept: dict[str, list[Letter]], enough: int) -> bool:
-        """Send those of a flow, until ``enough`` were sent in all; False if some have to wait.
+        """Send the letters of a flow until `count` reaches ``enough``; return False if some have to wait.
 
-        ``kept`` collects those that cannot be sent, by the reason.
+        ``kept`` collects the letters that cannot be sent, by the reason.
         """
         for number, (letter, ttl_ms) in list(letters.items()):
             became = Admission.LATER if self.count >= enough else self._attempt(letter, ttl_ms)
@@ -91,7 +91,7 @@ class Redrive:
             del letters[number]
             if became is Admission.TAKEN:
                 self._taken[number] = None
-                if len(self._taken) > _MOST_TAKEN:
+                if len(self._taken) > _REMEMBERED_LETTERS:
                     self._taken.popitem(last=False)
                 self._custody.letter_done(number)
                 self.count += 1
@@ -101,7 +101,7 @@ class Redrive:
         return True
 
     def _attempt(self, letter: Letter, ttl_ms: int | None) -> Admission | Failure | None:
-        """What becomes of a letter; None if it has gone, or if it never can be sent, which the log says."""
+        """Try to send a letter. Return None if it was purged, or can never be sent, which is logged."""
         ingress = self._ingresses.get(letter.ingress)
         if ingress is None:
             self._impossible(letter, "no_such_endpoint" if letter.ingress else "only_a_part_is_known")
@@ -119,7 +119,7 @@ class Redrive:
             self._impossible(letter, f"unreadable: {exc}")
             return None
         if ttl_ms is not None:
-            message = live_on(message, ttl_ms, self._clock.wall_ms())
+            message = with_ttl_from_now(message, ttl_ms, self._clock.wall_ms())
         return ingress.redrive(message, letter.route, letter.target, letter.sink)
 
     def _body(self, number: int) -> bytes:
@@ -127,7 +127,7 @@ class Redrive:
         return b"" if journal is None else journal.letter_body(number)
 
     def _impossible(self, letter: Letter, reason: str) -> None:
-        """A letter stays in the journal."""
+        """Log why a letter can never be sent; it stays in the journal."""
         logger.error("redrive_impossible reason=%s ingress=%s id=%s", reason, letter.ingress, letter.id.hex())
         self._custody.letter_kept(letter.number)
 

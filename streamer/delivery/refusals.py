@@ -1,4 +1,4 @@
-"""The reasons for which an ingress does not accept a message. Pure."""
+"""The failures of messages that an ingress does not accept. Pure."""
 
 from enum import Enum
 
@@ -10,7 +10,7 @@ from streamer.uprotocol.status import UCode
 
 
 class Admission(Enum):
-    """What became of the message of a dead letter that was to be sent again, if it can be sent."""
+    """What became of the message of a dead letter that can be sent again."""
 
     TAKEN = "taken"
     LATER = "later"  # there is no room, or it is not known yet where it goes
@@ -18,26 +18,26 @@ class Admission(Enum):
 
 EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 EXPIRED_SINCE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL has passed; a redrive can give it another one")
-NOT_COPIED = Failure(Outcome.UNWANTED, UCode.OK, "no copy goes now to whom it was for")
+NOT_COPIED = Failure(Outcome.UNWANTED, UCode.OK, "no route delivers a copy to the original addressee")
 EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 TOO_FAST = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source sends more than the rule that permits it allows")
 FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
-OVER_PART = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source authority has used up its part of the queue")
+OVER_QUOTA = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source authority has used up its quota of the queue")
 STOPPING = Failure(Outcome.REJECTED, UCode.UNAVAILABLE, "it came when the streamer had stopped taking messages")
 PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused, and the room for paused messages is full")
 EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
 
 def invalid(problems: list[str] | tuple[str, ...]) -> Failure:
-    """The message breaks rules of its type."""
+    """Return the failure of a message that breaks rules of its type."""
     return Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, f"invalid attributes: {'; '.join(problems)}")
 
 
 def by_transport(refused: Refused, decided: Failure | None) -> Failure:
-    """The transport could not hand it over. What was ``decided`` about its addresses comes first, as for other messages.
+    """Return the failure of a message that its transport could not hand over.
 
-    Whether a message of which only a part is known is valid cannot be said. That it was not allowed may come of what is
-    missing, such as its token.
+    What was ``decided`` about its addresses comes first, as for other messages, except that it is invalid: if only a part of
+    the message is known, that may be due to what is missing. For the same reason the text then has both causes.
     """
     if decided is None or decided.code is UCode.INVALID_ARGUMENT:
         decided = Failure(Outcome.REJECTED, refused.code, refused.text)
@@ -47,7 +47,7 @@ def by_transport(refused: Refused, decided: Failure | None) -> Failure:
 
 
 def keeps_pace(paces: ByKey[Pace], message: UMessage, now_s: float) -> bool:
-    """Whether a message keeps the pace of its source authority; if so it counts."""
+    """Whether a message is within the rate of its source authority; if so, count it."""
     pace = paces.of(message.attributes.source.authority, now_s)
     if pace.ready_in(now_s):
         return False

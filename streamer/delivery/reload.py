@@ -1,7 +1,7 @@
 """Applies a reload to a router: adds, changes and removes endpoints while the others go on.
 
 The law of this file:
-- Every step that can fail comes first. After it nothing can fail any more, so a refused reload changes nothing.
+- Every step that can fail comes first, so a refused reload changes nothing.
 - Removed and changed endpoints are disconnected (`leaving`) under the old routing table. Then the new one is used.
 - Changed and new transports start at once, because a network such as Zenoh loses messages meanwhile; unless one needs the
   port or the session of an endpoint that is still being removed.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from streamer.config.models import Config
-from streamer.delivery.leaving import PATIENCE_S, Leaving, Parts, attempt, may_exclude
+from streamer.delivery.leaving import TRANSPORT_CALL_S, Leaving, RouterView, attempt, may_exclude
 from streamer.delivery.subscriber import Subscriber
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import UTransport
@@ -23,8 +23,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 logger = logging.getLogger("ustreamer.router")
 
 
-class Reloaded(Parts, Protocol):
-    """A router, as far as it is reloaded."""
+class ReloadableRouter(RouterView, Protocol):
+    """The parts of a router that a reload needs."""
 
     @property
     def subscriber(self) -> Subscriber: ...
@@ -40,9 +40,9 @@ class Reload:
     """One reload."""
 
     def __init__(
-        self, router: Reloaded, config: Config, transports: Mapping[str, UTransport], on_accepted: Callable[[], None]
+        self, router: ReloadableRouter, config: Config, transports: Mapping[str, UTransport], on_accepted: Callable[[], None]
     ) -> None:
-        """``transports``: of endpoints that are new or changed; not started. ``on_accepted``: it will not be refused."""
+        """``transports``: those of new or changed endpoints, not started. Calls ``on_accepted`` once nothing can fail."""
         self._router = router
         self._config = config
         self._transports = transports
@@ -52,16 +52,16 @@ class Reload:
         self._added = [name for name in transports if name not in router.transports]
 
     async def run(self) -> None:
-        """Raises `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed."""
+        """Apply it. Raises `UStatusError` if a transport cannot listen as the routes need; then nothing has changed."""
         router, config = self._router, self._config
         await router.prepare(config)
         table = router.table_of(config, {**router.transports, **self._transports})
         await self._prepare(table)
-        self._on_accepted()  # what others may do here does not wait for endpoints that are left
+        self._on_accepted()  # permissions and bounds change before endpoints are left, which takes time
         leaving = {name: Leaving(name, router, config.shutdown.drain_s) for name in (*self._gone, *self._changed)}
         stopping = (leaving[name].stop_receiving() for name in self._gone)
         await asyncio.gather(*stopping, *(leaving[name].pause() for name in self._changed))
-        await asyncio.gather(*(leaving[name].leave() for name in self._changed))  # deaf until they start
+        await asyncio.gather(*(leaving[name].leave() for name in self._changed))  # they receive nothing until they start
         for name in self._changed:
             router.replace_transport(name, self._transports[name])
             router.subscriber.replaced(name, table)
@@ -86,13 +86,13 @@ class Reload:
         await asyncio.gather(*(leaving[name].end_session(self._transports[name]) for name in self._changed))
 
     async def _prepare(self, table: RoutingTable) -> None:
-        """Register what a table needs. Raises `UStatusError`; then nothing has changed."""
+        """Register the listeners that a table needs. Raises `UStatusError`; nothing has changed then."""
         router = self._router
         for name in self._added:
             router.add_endpoint(name, self._transports[name], self._config)
             router.subscriber.add(name)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TRANSPORT_CALL_S):
                 for transport in self._transports.values():
                     await transport.authenticate(USTREAMER.at(table.authority))
                 await router.subscriber.use(table, {name: self._transports[name] for name in self._changed})

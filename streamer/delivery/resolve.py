@@ -1,7 +1,7 @@
-"""Finds out once what to do with all messages that share attributes: validation, decision, permissions, lanes.
+"""Determines once what to do with all messages that have the same attributes: validation, decision, permissions, lanes.
 
-It only computes: nothing is counted, sent or rejected here. A new decision that denies something goes into the audit log,
-once for a flow and not for each message.
+Nothing is counted, sent or rejected here. A new decision that denies something goes into the audit log, once for a flow and
+not for each message.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ from streamer.uprotocol.uri import UUri
 
 _MAX_SAMPLERS = 65_536
 _MAX_PACES = 256
-"""Source authorities with a rate of their own, for each rule with a rate. Further ones share one."""
+"""Source authorities with a rate of their own, for each rule with a rate. Further ones have one rate together."""
 
 _Flow = tuple[UMessageType, UUri, UUri | None, str | None]
 """Type, source, sink, and the sender's identity as far as the network proves it."""
@@ -37,10 +37,10 @@ _Flow = tuple[UMessageType, UUri, UUri | None, str | None]
 class Leg:
     """One way out for messages with the same attributes: a lane, and the ``attributes`` with which they are sent there.
 
-    ``is_changed``: these differ from those that the messages came with. ``is_copy``: the leg gives messages without a sink
-    one, whose authority is another one in each leg. ``tail`` follows the id in the key by which a sent message is
-    remembered; ``once`` is the same for this route, if the leg removes the sink by which copies of a Publish differ.
-    ``sampler`` leaves out messages beyond the sample period.
+    ``is_changed``: these differ from the attributes that the messages arrived with. ``is_copy``: the leg gives messages
+    without a sink one, whose authority differs in each leg. ``tail`` follows the id in the key under which a sent message is
+    remembered; ``once`` does so for this route only, if the leg removes the sink by which copies of a Publish differ.
+    ``sampler`` drops messages beyond the sample period.
     """
 
     __slots__ = ("attributes", "egress", "is_changed", "is_copy", "key", "lane", "once", "queue", "sampler", "tail")
@@ -62,17 +62,28 @@ class Leg:
 
 
 def addressees(legs: Iterable[Leg]) -> frozenset[str]:
-    """The authorities to which these legs carry copies."""
+    """Return the authorities to which legs carry copies."""
     return frozenset(leg.attributes.sink.authority for leg in legs if leg.is_copy and leg.attributes.sink is not None)
 
 
 class Resolved:
-    """What was decided for messages with the same attributes. ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the
-    method that demands a good token of each of them; ``paces``: how fast the rule that allows them lets them come;
-    ``copied``: how many legs carry copies.
+    """What was decided for messages with the same attributes.
+
+    ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the method that demands a valid token of each of them;
+    ``paces``: the rates of the rule that allows them; ``copied``: how many legs carry copies.
     """
 
-    __slots__ = ("_part", "addressees", "copied", "copies", "failure", "is_misrouted", "legs", "paces", "wants_token")
+    __slots__ = (
+        "_last_copied",
+        "addressees",
+        "copied",
+        "copies",
+        "failure",
+        "is_misrouted",
+        "legs",
+        "paces",
+        "wants_token",
+    )
 
     def __init__(
         self,
@@ -89,15 +100,15 @@ class Resolved:
         self.paces = paces
         self.addressees = addressees(legs)
         self.copied = sum(leg.is_copy for leg in legs)
-        self._part: frozenset[str] = frozenset()
+        self._last_copied: frozenset[str] = frozenset()
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
 
     def where_it_failed(self, route: str, target: str, to: str) -> "Resolved | None":
-        """The legs on a route; if there is none, those to the endpoint ``target``; else all. Of these, the copies to ``to``.
+        """Return only the legs on a route, or if there is none, those to the endpoint ``target``, or else all.
 
-        Empty texts select everything. None: there is no leg to that address now.
+        Of these, only the copies to the sink ``to``; an empty text selects all. None: no leg leads to that sink now.
         """
         legs = tuple(leg for leg in self.legs if leg.queue.name == route)
         legs = legs or tuple(leg for leg in self.legs if leg.queue.target == target) or self.legs
@@ -113,7 +124,7 @@ class Resolved:
         for queue, copies in self.copies.items():
             if queue.room_for(size * copies, copies) is not Room.YES:
                 return False
-            if queue.shares.has_bounds and queue.has_used_up_part(authority, size * copies, copies):
+            if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
                 return False
         for leg in self.legs:
             if leg.lane.retired:
@@ -123,18 +134,18 @@ class Resolved:
         return True
 
     def addressees_of(self, copied: list[Leg]) -> tuple[frozenset[str], bool]:
-        """The authorities of some legs with copies, and whether another message has the same set."""
+        """Return the authorities of the legs that copies have taken, and whether another message has the same set."""
         if len(copied) == self.copied:
             return self.addressees, True
-        part = addressees(copied)
-        is_shared = part == self._part
+        to = addressees(copied)
+        is_shared = to == self._last_copied
         if not is_shared:
-            self._part = part
-        return self._part, is_shared
+            self._last_copied = to
+        return self._last_copied, is_shared
 
 
 class Resolver:
-    """Resolves what arrives through ``endpoint``."""
+    """Resolves messages that arrive through ``endpoint``."""
 
     def __init__(self, endpoint: str, interest: Interest, clock: Clock, tokens: Tokens) -> None:
         self.known: BySource[Attributes, Resolved] = BySource()
@@ -149,17 +160,14 @@ class Resolver:
         self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
-        """Take a new routing table, with the queue and egress of each route by name."""
+        """Use a new routing table, with the queue and egress of each route by name."""
         self._table = table
         self._queues = queues
         self._decisions.clear()
         self.known.clear()
 
     def forget(self, topics: Iterable[UUri]) -> None:
-        """The interest in these topics has changed: resolve them anew. Samplers keep their pace.
-
-        Results for other sources do not depend on it, and stay.
-        """
+        """Forget what was resolved for topics in which the interest has changed. Samplers with the same period stay."""
         for topic in topics:
             if topic.has_wildcard:
                 self._decisions.clear()
@@ -169,9 +177,9 @@ class Resolver:
             self.known.forget(topic)
 
     def resolve(self, attributes: Attributes) -> Resolved:
-        """Find out what to do with a message, and verify the token that its method demands.
+        """Determine what to do with a message, and verify the token that its method demands.
 
-        Whether what it carries is valid (`Attributes.carried_problems`) is asked by whoever received it.
+        The caller checks whether its carried attributes are valid (`Attributes.carried_problems`).
         """
         resolved = self.decided(attributes)
         if resolved.wants_token is None:
@@ -180,12 +188,12 @@ class Resolver:
         return resolved if refused is None else Resolved((), refused)
 
     def decided(self, attributes: Attributes) -> Resolved:
-        """The same, whatever its token is. What is found for its shared attributes is remembered."""
+        """Determine what to do with a message whatever its token is. The result for its shared attributes is remembered."""
         shared = attributes.shared
         return self.known.get(shared) or self._resolve(shared)
 
     def refusal_of_token(self, demand: Demand, attributes: Attributes) -> Failure | None:
-        """Why a message may not call its method with the token that it has; None if it may. A new token costs much."""
+        """Return why a message may not call its method with its token; None if it may. A new token is expensive."""
         refused = self._tokens.refusal(attributes, self._clock.wall_ms() / 1000)
         if refused is None:
             return None
@@ -194,7 +202,7 @@ class Resolver:
         return failure
 
     def leads_elsewhere(self, attributes: Attributes, queue: RouteQueue) -> bool:
-        """Whether messages that were let in before do not go into this queue any more. Costs little, whatever they vary."""
+        """Whether messages that were accepted before no longer go into a queue. Cheap, however their attributes vary."""
         decision = self._decision(attributes)
         return decision.failure is not None or all(self._queues[hop.route.name][0] is not queue for hop in decision.hops)
 
@@ -242,7 +250,7 @@ class Resolver:
         return decision
 
     def _paces_of(self, permit: Permit) -> ByKey[Pace] | None:
-        """The rates of the rule. They survive a reload that leaves the rule's place and rate as they were."""
+        """Return the rates of a rule, the same ones after a reload that does not change the rule's place and rate."""
         rate = permit.rate
         if rate is None:
             return None
@@ -259,7 +267,7 @@ class Resolver:
         audit(DENIED, who=attributes.source, where=self._endpoint, type=kind, **sink, **by, because=failure.text)
 
     def _sampler(self, hop: Hop, outgoing: Attributes) -> Sampler | None:
-        """The sampler for a hop; the same one as before if the period is the same."""
+        """Return the sampler for a hop, the same one as before if the period is the same."""
         key = (hop.route.name, (outgoing.source, outgoing.sink))
         before = self._samplers.pop(key, None)
         if not hop.period_ms:
@@ -271,6 +279,6 @@ class Resolver:
         return sampler
 
     def _decline(self, attributes: Attributes, failure: Failure) -> Resolved:
-        """What to do with messages that no route takes."""
+        """Determine what to do with messages that no route takes."""
         kind, source, sink = attributes.type, attributes.source, attributes.sink
         return Resolved((), *declined(kind, source, sink, self._endpoint, self._table, failure))

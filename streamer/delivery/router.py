@@ -1,7 +1,7 @@
 """The router: one ingress and one egress per endpoint, one queue per route, and the table that connects them.
 
-It is synchronous: everything happens in calls from transports and from the clock's tick, on the event loop. Only
-starting, stopping and changing listeners wait for anything.
+It is synchronous: everything happens in calls from transports and from the tick, on the event loop. Only starting, stopping
+and changing listeners wait for anything.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
-_UNCONFIRMED_REST_S = 0.1  # a tick between two messages costs more than a message
+_UNCONFIRMED_REST_S = 0.1  # between ticks while messages are unconfirmed: a tick costs more than a message
 _IDLE_REST_S = 1.0
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024  # without a journal
-_FEW = 2000
-_SELDOM_S = 0.5  # of an idle daemon: with its next tick
+_SMALL_BACKLOG_MESSAGES = 2000  # looked through at every tick
+_SELDOM_S = 0.5  # between rare tasks of the tick
 
 
 class Router:
@@ -70,7 +70,7 @@ class Router:
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         self.interest = Interest()
         self.pause_rules = PauseRules()
-        self.is_draining = False  # or about to: whoever asks for a drain says so at once
+        self.is_draining = False  # or about to: the daemon sets it when it is asked to stop
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
         self.pump = Pump(clock)
@@ -85,7 +85,9 @@ class Router:
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
             self.add_endpoint(name, transport, config)
-        self.custody.is_awaited = lambda now_s: any(each.awaits_acknowledgements(now_s) for each in self.transports.values())
+        self.custody.has_waiting_source = lambda now_s: any(
+            each.awaits_acknowledgements(now_s) for each in self.transports.values()
+        )
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
@@ -98,7 +100,7 @@ class Router:
         self._use_table()
 
     def add_endpoint(self, name: str, transport: UTransport, config: Config) -> None:
-        """Add an endpoint. No route leads there before the next table."""
+        """Add an endpoint. No route leads there before the next table is used."""
         self.transports[name] = transport
         store = self._new_store(name, transport)
         egress = self.egresses[name] = Egress(
@@ -129,7 +131,7 @@ class Router:
         self.ingresses[name].reopen(transport)
 
     def remove_endpoint(self, name: str) -> None:
-        """Forget an endpoint in whose lanes nothing is left."""
+        """Remove an endpoint whose lanes are empty."""
         egress = self.egresses.pop(name)
         ingress = self.ingresses.pop(name)
         ingress.misrouted.end()
@@ -142,18 +144,18 @@ class Router:
         del self.transports[name]
 
     def _new_store(self, name: str, transport: UTransport) -> UnconfirmedStore | None:
-        """The store for unconfirmed messages, also of an earlier process; None without a journal if the network confirms."""
+        """Return a store for unconfirmed messages; None without a journal if the network confirms."""
         if not transport.unconfirmed_s and self.journal is None:
             return None
-        is_patient = self.journal is not None
+        blocks_when_full = self.journal is not None
         store = UnconfirmedStore(
-            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, self._tracer, is_patient
+            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, self._tracer, blocks_when_full
         )
         self.custody.add_store(store)
         return store
 
     def table_of(self, config: Config, transports: Mapping[str, UTransport]) -> RoutingTable:
-        """The table of a configuration whose endpoints have these transports."""
+        """Return the routing table of a configuration whose endpoints have these transports."""
         addressed = [name for name, transport in transports.items() if transport.options.addresses_publishes]
         core = self.transports.get(LOCAL_ENDPOINT)
         entities = core.entities if isinstance(core, LocalTransport) else ()
@@ -162,8 +164,8 @@ class Router:
     def _use_table(self) -> None:
         """Give every route of the table a queue, and every ingress the table.
 
-        The way between two endpoints keeps its queue, also if its route was removed meanwhile or has another name now: the
-        messages in it go before new ones.
+        The route between two endpoints keeps its queue, also if it was removed meanwhile or has another name now, because
+        the messages in the queue go before new ones.
         """
         before = {(queue.name, queue.source, queue.target): queue for queue in (*self._retired, *self._queues.values())}
         between = {names[1:]: names for names in before}
@@ -177,7 +179,7 @@ class Router:
         self._retired = list(before.values())
         self._queues = kept
         for egress in self.egresses.values():
-            egress.refit()
+            egress.apply_policies()
         for ingress in self.ingresses.values():
             ingress.use(
                 self.table,
@@ -192,7 +194,7 @@ class Router:
         return queue
 
     def start_recovery(self) -> None:
-        """The journal is open: what an earlier process has left there is for `recover`."""
+        """Prepare `recover`, because the journal is open."""
         assert self.journal is not None
         self._recovery = Recovery(
             self.journal,
@@ -208,12 +210,12 @@ class Router:
     def recover(self) -> Generator[None]:
         """Put messages of an earlier process into lanes, some at each step. Nothing is sent until all are there.
 
-        Best before `start`. The steps end early if the journal cannot be read now, or if it cannot take all dead letters at
-        once: call again, as long as there is a `recovery_progress`.
+        To be called before `start`, if possible. The steps end early if the journal cannot be read now, or cannot take all
+        dead letters at once: call it again, as long as there is a `recovery_progress`.
         """
         if self._recovery is None:
             return
-        self.pump.is_held = not self._recovery.has_passed
+        self.pump.is_suspended = not self._recovery.has_passed
         try:
             yield from self._recovery.slices()
             if self._recovery.is_complete:
@@ -221,21 +223,21 @@ class Router:
         except JournalError as exc:
             logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
         finally:
-            self.pump.is_held = False
+            self.pump.is_suspended = False
             self.pump.run()
 
     @property
     def recovery_progress(self) -> str:
-        """How much of the journal is in lanes again, for people; empty once everything is."""
+        """How much of the journal is in lanes again, as text; empty once everything is."""
         if self._recovery is None or self.journal is None:
             return ""
         return f"recovering {self._recovery.entries} of {self.journal.entries_found} journal entries"
 
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
-        """The queue of a route that was there when a message was accepted.
+        """Return the queue of the route on which an earlier process accepted a message.
 
-        If it is gone, one that has the same flows, so that they stay in order: between the same endpoints, or with the same
-        name and target.
+        If that route is gone: the queue of a route with the same flows, so that they stay in order, between the same
+        endpoints or with the same name and target; else a new queue. None: the endpoint ``target`` is gone.
         """
         if target not in self.egresses:
             return None
@@ -266,17 +268,17 @@ class Router:
         transports: Mapping[str, UTransport] | None = None,
         on_accepted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Use the endpoints, routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
+        """Use the endpoints, routes, authorities and bounds of ``config`` from now on. Queued messages stay queued.
 
-        ``transports`` are those of endpoints that are new or changed; not started. Removed routes deliver what they hold and
-        take nothing new. An endpoint that goes or changes is left first (`leaving`), for at most ``shutdown.drain_s``; what
-        is left for one that goes then becomes a dead letter. Raises `UStatusError` if a transport cannot listen to what the
-        routes need; then nothing has changed. ``on_accepted``: it will not be refused any more.
+        ``transports`` are those of new or changed endpoints, not started. Removed routes deliver their queues and accept
+        nothing new. An endpoint that is removed or changed is left first (`leaving`), for at most ``shutdown.drain_s``;
+        messages left for a removed one then become dead letters. Raises `UStatusError` if a transport cannot listen as the
+        routes need; nothing has changed then. Calls ``on_accepted`` once the reload cannot be refused any more.
         """
         await Reload(self, config, transports or {}, on_accepted).run()
 
     async def prepare(self, config: Config) -> None:
-        """Have what `use` needs of a configuration's files read."""
+        """Read the files of a configuration that `use` needs."""
         await self._tokens.prepare(config.permissions)
 
     def use(self, config: Config, table: RoutingTable) -> None:
@@ -299,7 +301,7 @@ class Router:
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.
 
-        Within a turn of the event loop the topic is subscribed to where it is published, and forwarded to them.
+        From the next cycle of the event loop on, the topic is subscribed to where it is published, and forwarded to them.
         """
         if self.interest.change(topic, interested, owner):
             self.subscriber.change(topic)
@@ -308,12 +310,12 @@ class Router:
             self._changed_interest[topic] = None
 
     def apply_pause_rules(self) -> None:
-        """The rules in `pause_rules` have changed: hold the flows that they match, release the others."""
+        """Hold the flows that `pause_rules` match now, and release the others."""
         for egress in self.egresses.values():
             egress.apply_pause_rules()
 
     def paused_flows(self) -> Iterator[tuple[FlowKey, int]]:
-        """Every paused flow that has a lane, with the number of messages that wait in it."""
+        """Return every paused flow that has a lane, with the number of messages that wait in it."""
         return ((lane.key, lane.waiting_messages) for queue in self.queues() for lane in queue.paused_lanes())
 
     def _use_interest(self) -> None:
@@ -323,17 +325,17 @@ class Router:
         self.pump.send()
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
-        """A transport's link went up or down. The endpoint may be about to be added, or have been removed."""
+        """Send, if an endpoint's link is up now. The endpoint may be about to be added, or have been removed."""
         if state is LinkState.UP and endpoint in self.egresses:
             self.egresses[endpoint].pump(self.clock.wall_ms())
 
     def node_changed(self, endpoint: str, is_there: bool) -> None:
-        """A node of an endpoint's network was lost, or has joined."""
+        """Handle that a node of an endpoint's network was lost, or has joined (``is_there``)."""
         if endpoint in self.egresses:
             self.egresses[endpoint].node_changed(is_there)
 
     def rest_s(self) -> float:
-        """For how many seconds `tick` has nothing to do, unless `Custody.until_turned` tells that something waits."""
+        """Return for how many seconds `tick` has nothing to do, unless `Custody.until_flushed` returns True earlier."""
         egresses = self.egresses.values()
         is_waiting = self.is_draining or self._recovery is not None or self.redrive.is_waiting
         is_waiting |= any(ingress.has_backlog or len(ingress.misrouted) for ingress in self.ingresses.values())
@@ -342,20 +344,24 @@ class Router:
             return 0.0
         return _UNCONFIRMED_REST_S if any(egress.unsettled() for egress in egresses) else _IDLE_REST_S
 
-    def stood_still(self, for_s: float) -> None:
-        """The process did not run for so long: what was sent and is not confirmed has to wait that much longer."""
+    def extend_waits(self, for_s: float) -> None:
+        """Let unconfirmed messages wait ``for_s`` longer, because the process did not run for so long."""
         for store in [egress.store for egress in self.egresses.values() if egress.store is not None]:
-            store.stood_still(for_s)
+            store.extend_waits(for_s)
 
     def tick(self) -> None:
-        """Called every `TICK_S`, or after `rest_s`: does everything that depends on the time."""
+        """Do everything that depends on the time; to be called every `TICK_S`, or after `rest_s`."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
         if is_seldom := now_s >= self._seldom_s:
             self._seldom_s = now_s + _SELDOM_S
         self.settler.tick(now_s)
         for ingress in self.ingresses.values():
-            # A look at all of a large backlog at every tick would cost too much.
-            if ingress.has_backlog and (len(ingress.backlog) <= _FEW or is_seldom) and ingress.expire_backlog():
+            # Looking through a large backlog at every tick would cost too much.
+            if (
+                ingress.has_backlog
+                and (len(ingress.backlog) <= _SMALL_BACKLOG_MESSAGES or is_seldom)
+                and ingress.expire_backlog()
+            ):
                 self._seldom_s = now_s  # there is more
             ingress.tick(now_s)
         for egress in self.egresses.values():
@@ -368,13 +374,13 @@ class Router:
             self.redrive.go_on()
 
     def queues(self) -> list[RouteQueue]:
-        """The queues of every route, of removed routes that still have messages, and of the failure notices."""
+        """Return the queues of every route, of removed routes that still have messages, and of the failure notices."""
         return [*self._queues.values(), *self._retired, *self.notices.queues()]
 
     def accounts(self) -> Iterator[RouteAccount]:
-        """The accounts of every route, of the failure notices, and of messages that no route takes.
+        """Yield the accounts of every route, of the failure notices, and of messages that no route takes.
 
-        Each is made when it is its turn, and balances.
+        Each is made when it is asked for, and balances.
         """
         queues, ingresses = self.queues(), list(self.ingresses.items())
         for queue in queues:
@@ -383,7 +389,7 @@ class Router:
             yield RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0)
 
     def endpoint_accounts(self) -> list[EndpointAccount]:
-        """The account of every endpoint."""
+        """Return the account of every endpoint."""
         return [
             EndpointAccount(
                 name,
@@ -402,7 +408,7 @@ class Router:
         ]
 
     def account(self) -> RouterAccount:
-        """The router's counters beside the accounts of routes and endpoints."""
+        """Return the router's counters that are in no account of a route or endpoint."""
         return RouterAccount(
             len(self.seen),
             len(self.interest.topics()),
@@ -416,17 +422,17 @@ class Router:
         )
 
     def unsettled(self) -> int:
-        """How many deliveries have no outcome yet."""
+        """Return how many deliveries have no outcome yet."""
         return sum(egress.unsettled() for egress in self.egresses.values())
 
     async def drain(self, within_s: float) -> int:
-        """Take nothing new, and deliver what is queued for at most ``within_s`` seconds.
+        """Stop receiving, and deliver queued messages for at most ``within_s`` seconds; return how many are left.
 
-        That includes what our services still work on, and their answers. What is left then stays in the journal. Without
-        one it becomes a dead letter if it is in our custody; else its source still has it. Returns how many are left.
+        That includes Requests to the streamer's services and their Responses. The messages left stay in the journal. Without
+        one, those in custody become dead letters; the sources of the others still have them.
         """
         return await Drain(self).run(within_s)
 
     async def give_up_unwritten(self) -> int:
-        """After the drain, with a journal: dead-letter the messages for which it has no room; returns their number."""
+        """After the drain, with a journal: dead-letter the messages for which it has no room; return their number."""
         return await Drain(self).give_up_unwritten()

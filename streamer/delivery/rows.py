@@ -1,4 +1,4 @@
-"""The journal's rows: which deliveries are old enough for one, which are written together, and the form of a row. Pure."""
+"""The journal's rows: which deliveries are due for one, which are written together, and the form of a row. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -11,25 +11,25 @@ from streamer.journal.entries import Row
 from streamer.transports.base import Received
 
 TIMERS_S: Final = 0.002
-"""How much too early timers may be."""
+"""How early a timer may fire."""
 
 
 def to_write(deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
-    """The deliveries that need a row, in order; those in one list are written together or not at all.
+    """Return the deliveries that need a row, in order; those in one list must be written together or not at all.
 
-    That is everything that becomes of a message that its source keeps. With a row for some of it, the message would be a
-    duplicate when the source sends it again after a crash, and the rest would be lost.
+    These are all deliveries of a message that its source retransmits. If only some had a row, the message would be a
+    duplicate when the source sends it again after a crash, and the others would be lost.
     """
     waiting = [each for each in deliveries if each.state is not SETTLED and not each.journaled]
     return [list(together) for _, together in groupby(waiting, _whole)]
 
 
 def _whole(delivery: Delivery) -> Received | Delivery:
-    return delivery.received if delivery.received.source_keeps else delivery
+    return delivery.received if delivery.received.source_retransmits else delivery
 
 
 def row_of(delivery: Delivery, body: bytes) -> Row:
-    """The row of a delivery whose message is ``body`` (`codec.pack`)."""
+    """Return the row of a delivery whose packed message is ``body`` (`codec.pack`)."""
     queue = delivery.lane.queue
     marked = codec.sink_change(delivery.received.message.attributes, delivery.message.attributes)
     may_have_arrived = delivery.history & MAY_HAVE_ARRIVED
@@ -38,7 +38,7 @@ def row_of(delivery: Delivery, body: bytes) -> Row:
 
 
 def take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) -> None:
-    """Move what entered before a time, from the oldest on. What has its outcome is forgotten."""
+    """Move deliveries that entered before ``than_s`` to ``into``, oldest first, and drop settled ones."""
     while waiting:
         oldest = waiting[0]
         if oldest.state is not SETTLED:

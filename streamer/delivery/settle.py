@@ -1,7 +1,7 @@
 """Settling ends every delivery. Outcome → counters, trace record, tap, log line, failure notices, source acknowledgement.
 
-Every delivery comes through here exactly once. One that was sent and will not be confirmed is packed away first
-(`unconfirmed`); its outcome follows with the others of its batch.
+Every delivery is settled exactly once. One that was sent and will not be confirmed is packed first (`unconfirmed`); it gets
+its outcome with the others of its batch.
 """
 
 import logging
@@ -19,7 +19,7 @@ from streamer.delivery.stats import RouteStats
 from streamer.delivery.tap import Taps
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
-from streamer.delivery.unconfirmed_batch import LaneShare
+from streamer.delivery.unconfirmed_batch import LaneSummary
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
@@ -37,7 +37,7 @@ _UNCONFIRMED = Failure(Outcome.UNCONFIRMED, UCode.OK, "it was sent, and nothing 
 _UNHEARD = Failure(Outcome.UNHEARD, UCode.OK, "nobody listens")
 _UNHEARD_AGAIN = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "nobody listens, and it was to be sent again")
 _COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
-_LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "sooner after the last one than anybody asked for")
+_SAMPLED_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "it arrived before the sample period of its subscribers was over")
 UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
 _NOTICE_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for failure notices")
@@ -55,11 +55,11 @@ class Settler:
         self._custody = custody
         self._notices = notices
         self._tracer = tracer
-        self._taps: Taps | None = None  # while somebody looks
+        self._taps: Taps | None = None  # while anybody watches
         self.log = FlowLog(clock)
 
     def tick(self, now_s: float) -> None:
-        """Called by the clock: writes suppressed log lines, and acknowledges sources that have waited for a dead letter."""
+        """Write suppressed log lines, and acknowledge sources that have waited for a dead letter; called regularly."""
         self.log.tick()
         self._custody.sources.tick(now_s)
 
@@ -72,7 +72,7 @@ class Settler:
         self._taps = taps
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
-        """The destination has confirmed these."""
+        """Settle deliveries that the destination has confirmed."""
         if not deliveries:
             return
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
@@ -80,7 +80,7 @@ class Settler:
             self._tracer.delivered(deliveries, now_s)
         if self._taps is not None:
             self._taps.delivered(deliveries, now_s, now_ms)
-        run, stats = 0, deliveries[0].lane.queue.stats  # so many in turn are on the same account
+        run, stats = 0, deliveries[0].lane.queue.stats  # consecutive deliveries on the same account
         for delivery in deliveries:
             queue = delivery.lane.queue
             queue.leave(delivery)
@@ -96,7 +96,7 @@ class Settler:
         stats.count(Outcome.DELIVERED, number=run)
 
     def unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
-        """The network has taken these and does not confirm them: pack them into a batch. Latencies are counted now."""
+        """Pack deliveries that a network has taken and does not confirm into a batch. Their latencies are counted now."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         store.add(deliveries, now_s)
         if self._taps is not None:
@@ -110,38 +110,38 @@ class Settler:
             self._custody.settled(delivery)
             delivery.forget()
 
-    def confirmed(self, lane: Lane, share: LaneShare) -> None:
-        """Unconfirmed messages of a lane count as delivered now."""
-        lane.queue.stats.count(Outcome.DELIVERED, number=share.count)
+    def confirmed(self, lane: Lane, summary: LaneSummary) -> None:
+        """Settle unconfirmed messages of a lane as delivered."""
+        lane.queue.stats.count(Outcome.DELIVERED, number=summary.count)
         if self._tracer is not None:
-            self._tracer.confirmed(lane, share.traces, self._clock.monotonic_s())
+            self._tracer.confirmed(lane, summary.traces, self._clock.monotonic_s())
 
-    def unconfirmed_for_good(self, lane: Lane, share: LaneShare) -> None:
-        """End unconfirmed messages of a lane, about which nothing more can be found out."""
-        self._end(lane, share, _UNCONFIRMED)
+    def unconfirmed_for_good(self, lane: Lane, summary: LaneSummary) -> None:
+        """Settle unconfirmed messages of a lane that nothing can confirm any more."""
+        self._end(lane, summary, _UNCONFIRMED)
 
-    def lost(self, lane: Lane, share: LaneShare) -> None:
-        """End unconfirmed messages of a lane that cannot be read any more. The caller has logged that."""
-        self._end(lane, share, UNREADABLE)
+    def lost(self, lane: Lane, summary: LaneSummary) -> None:
+        """Settle unconfirmed messages of a lane that cannot be read any more. The caller has logged that."""
+        self._end(lane, summary, UNREADABLE)
 
-    def _end(self, lane: Lane, share: LaneShare, failure: Failure) -> None:
-        lane.queue.stats.count(failure.outcome, failure.code, share.count)
+    def _end(self, lane: Lane, summary: LaneSummary, failure: Failure) -> None:
+        lane.queue.stats.count(failure.outcome, failure.code, summary.count)
         if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-            self._tracer.lost(lane, share.traces, share.count, failure, now_s, now_ms)
+            self._tracer.lost(lane, summary.traces, summary.count, failure, now_s, now_ms)
         if self._taps is not None:
-            self._taps.lost(lane, share.count, failure)
+            self._taps.lost(lane, summary.count, failure)
 
     def unheard(self, delivery: Delivery) -> None:
-        """Nobody listens to a Publish: settle it as unheard. A redriven one becomes a dead letter again."""
+        """Settle a Publish that nobody listens to as unheard. A redriven one becomes a dead letter again."""
         self.give_up(delivery, _UNHEARD_AGAIN if delivery.history & REDRIVEN else _UNHEARD)
 
     def give_up(self, delivery: Delivery, failure: Failure) -> None:
-        """End a message for which there is no more time or room. If it may have arrived, that is no failure."""
+        """Settle a delivery for which there is no more time or room. If it may have arrived, that is not a failure."""
         self.fail(delivery, _UNCONFIRMED if delivery.history & MAY_HAVE_ARRIVED else failure)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
-        """A message that was accepted will not be delivered."""
+        """Settle a delivery that has failed."""
         queue = delivery.lane.queue
         if delivery.spilled and failure.is_reported:
             failure = self._with_payload(delivery, failure)
@@ -164,7 +164,7 @@ class Settler:
         delivery.forget()
 
     def _with_payload(self, delivery: Delivery, failure: Failure) -> Failure:
-        """Fetch the payload for the failure notices. If the journal cannot be read now, they are sent without it."""
+        """Load the payload for the failure notices. If the journal cannot be read now, they are sent without it."""
         try:
             return failure if self._custody.payloads.load(delivery) else UNREADABLE
         except JournalError as exc:
@@ -174,9 +174,9 @@ class Settler:
     def turn_away(
         self, received: Received, ingress: str, stats: RouteStats, failure: Failure, where: Where = NOWHERE
     ) -> None:
-        """A message that came in through ``ingress`` is not accepted on the account ``stats``.
+        """Settle a message from ``ingress`` that no route takes, on the account ``stats``.
 
-        ``where``: it was accepted by an earlier process, for an endpoint that is not there any more.
+        ``where``: an earlier process accepted it, for an endpoint that no longer exists.
         """
         stats.accepted += 1
         stats.count(failure.outcome, failure.code)
@@ -188,16 +188,16 @@ class Settler:
         self._seen.release(received)
 
     def duplicate(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
-        """Count a message whose id was seen before, on the account ``stats``. The caller acknowledges it."""
+        """Count a message whose id was seen before, on the account ``stats``. The caller releases it."""
         stats.accepted += 1
         stats.count(_COPY.outcome)
         self._record(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
-    def leave_out(self, received: Received, queue: RouteQueue) -> None:
-        """Settle a message beyond the sample period that the route's subscribers have asked for."""
+    def sample_out(self, received: Received, queue: RouteQueue) -> None:
+        """Settle a message that arrived before the sample period of the route's subscribers was over."""
         queue.stats.accepted += 1
-        queue.stats.count(_LEFT_OUT.outcome)
-        self._record(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
+        queue.stats.count(_SAMPLED_OUT.outcome)
+        self._record(received, (queue.name, queue.source, queue.target), _SAMPLED_OUT)
         self._seen.release(received)
 
     def reject(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:
@@ -212,7 +212,7 @@ class Settler:
         self._seen.release(received)
 
     def evict_for(self, queue: RouteQueue, size: int, priority_class: int, failure: Failure) -> bool:
-        """Make room for a new message by evicting less important ones; False if that is not possible."""
+        """Make room for a new message by evicting less important ones; return False if that is not possible."""
         victims = queue.victims(size, priority_class)
         for victim in victims or ():
             victim.lane.drop(victim)
@@ -235,7 +235,7 @@ class Settler:
         where: Where,
         delivery: Delivery | None = None,
     ) -> None:
-        """Put a failure's dead letters and its answer into their queues, and count it on the account ``stats``."""
+        """Send the dead letters and the error Response of a failure, and count it on the account ``stats``."""
         for notice_queue, message in self._notices.of(received, ingress, stats, failure, where, delivery):
             self._send_notice(notice_queue, message)
 

@@ -1,4 +1,4 @@
-"""The router's counters. Plain integers, incremented in place; `admin.metrics` turns them into metrics."""
+"""The router's counters: plain integers, incremented in place. `admin.metrics` turns them into metrics."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,21 +10,21 @@ from streamer.transports.base import LinkState
 from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.status import UCode
 
-# Seconds: fine in the range of a vehicle's control loops, coarse in that of a cloud link.
+# Seconds: finely spaced in the range of a vehicle's control loops, coarsely in that of a cloud link.
 LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INF: Final = math.inf
 _UP_TO_S: Final[list[float]] = [*LATENCY_BOUNDS, _INF]  # by bucket
 
 
 class Histogram:
-    """Counts per bucket (the last one has no upper bound) and the sum of what was observed."""
+    """Counts per bucket (the last one has no upper bound) and the sum of all values."""
 
     __slots__ = ("_above_s", "_bucket", "_up_to_s", "counts", "sum")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
         self.sum = 0.0
-        self._bucket = 0  # the last one that was counted in, and its bounds: mostly the next one as well
+        self._bucket = 0  # that of the last value, and its bounds; mostly the next value is in it as well
         self._above_s, self._up_to_s = -_INF, LATENCY_BOUNDS[0]
 
     def observe(self, value_s: float) -> None:
@@ -34,7 +34,7 @@ class Histogram:
         self.sum += value_s
 
     def _find(self, value_s: float) -> None:
-        bucket = self._bucket  # it mostly is a neighbour
+        bucket = self._bucket  # the one sought is mostly a neighbour
         while value_s > _UP_TO_S[bucket]:
             bucket += 1
         while bucket > 0 and value_s <= _UP_TO_S[bucket - 1]:
@@ -44,7 +44,7 @@ class Histogram:
         self._up_to_s = _UP_TO_S[bucket]
 
     def copy(self) -> "Histogram":
-        """What was observed until now."""
+        """Return a copy that later values do not change."""
         copy = Histogram()
         copy.counts = self.counts.copy()
         copy.sum = self.sum
@@ -52,9 +52,9 @@ class Histogram:
 
 
 class RouteStats:
-    """One route's account. At any time: accepted = sum of outcomes + what its queue holds.
+    """One route's account. At any time: accepted = sum of outcomes + messages in its queue.
 
-    It is all that is counted of a route: so it begins and goes with it, and under another name it begins anew.
+    It has all counters of a route. It begins and ends with the route, and begins anew when the route is renamed.
     """
 
     __slots__ = ("accepted", "dead_letters", "end_to_end", "in_daemon", "limited", "outcomes", "retries")
@@ -62,28 +62,28 @@ class RouteStats:
     def __init__(self) -> None:
         self.accepted = 0
         self.outcomes: dict[tuple[Outcome, UCode], int] = {}
-        self.dead_letters: dict[UCode, int] = {}  # that were made of its messages, reported or not
+        self.dead_letters: dict[UCode, int] = {}  # made of its messages, reported or not
         self.retries = 0
         self.limited = 0  # how often the route, or a source authority on it, had to wait for its rate
         self.in_daemon = Histogram()
         self.end_to_end = Histogram()
 
     def count(self, outcome: Outcome, code: UCode = UCode.OK, number: int = 1) -> None:
-        """Add to an outcome."""
+        """Add ``number`` messages to an outcome."""
         key = (outcome, code)
         self.outcomes[key] = self.outcomes.get(key, 0) + number
 
     def count_dead_letter(self, code: UCode) -> None:
-        """A failure has become a dead letter."""
+        """Count a dead letter that was made of a failure."""
         self.dead_letters[code] = self.dead_letters.get(code, 0) + 1
 
     @property
     def settled(self) -> int:
-        """Messages that have reached an outcome."""
+        """The number of messages that have an outcome."""
         return sum(self.outcomes.values())
 
     def copy(self) -> "RouteStats":
-        """The account as it is now."""
+        """Return a copy of the account as it is now."""
         copy = RouteStats()
         copy.accepted, copy.retries, copy.limited = self.accepted, self.retries, self.limited
         copy.outcomes, copy.dead_letters = self.outcomes.copy(), self.dead_letters.copy()
@@ -93,7 +93,7 @@ class RouteStats:
 
 @dataclass(frozen=True, slots=True)
 class RouteAccount:
-    """What one route has done and holds, for metrics and reports."""
+    """One route's counters and queue, for metrics and reports."""
 
     name: str
     source: str
@@ -115,7 +115,7 @@ class RouteAccount:
 
 
 class EndpointStats:
-    """One endpoint's account of what arrived. At any time: packets = received + sum of malformed + sum of unwanted."""
+    """One endpoint's account of packets. At any time: packets = received + sum of malformed + sum of unwanted."""
 
     __slots__ = ("malformed", "packets", "received", "reconnects", "unwanted")
 
@@ -127,11 +127,11 @@ class EndpointStats:
         self.unwanted: dict[str, int] = {}
 
     def count_malformed(self, reason: Malformed, number: int = 1) -> None:
-        """``number`` packets were not messages."""
+        """Count ``number`` packets that were not valid messages."""
         self.malformed[reason.value] = self.malformed.get(reason.value, 0) + number
 
     def count_unwanted(self, reason: Unwanted, number: int = 1) -> None:
-        """``number`` packets were not wanted by any listener."""
+        """Count ``number`` packets that no listener took."""
         self.unwanted[reason.value] = self.unwanted.get(reason.value, 0) + number
 
     @property
@@ -142,7 +142,7 @@ class EndpointStats:
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccount:
-    """What one endpoint has received and holds, and how it is."""
+    """One endpoint's counters, backlog and state."""
 
     name: str
     transport: str
@@ -153,15 +153,15 @@ class EndpointAccount:
     problems: Sequence[str]
     """What keeps it from working although its link is up."""
     figures: Mapping[str, float]
-    """What its transport measures of itself."""
+    """Measurements of its transport."""
     unconfirmed_bytes: int = 0
     unconfirmed_max_bytes: int | None = None
-    """What was sent to a network that does not confirm, and the room for it. None: the network confirms."""
+    """The bytes of unconfirmed messages, and the bound on them. None: the network confirms."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouterAccount:
-    """What the router keeps beside the accounts of routes and endpoints."""
+    """The router's counters that are in no account of a route or endpoint."""
 
     remembered_ids: int
     interest_topics: int
@@ -174,4 +174,4 @@ class RouterAccount:
     reports_suppressed: Mapping[str, int] = field(default_factory=dict)
     """Failures that were not reported because there were too many, by the endpoint where they came in."""
     token_problem: str | None = None
-    """Why the token verifier may not know what counts now; empty if nothing is wrong, None if there is none."""
+    """Why the token verifier may not know which tokens are valid; empty if nothing is wrong, None without a verifier."""

@@ -1,8 +1,8 @@
 """Registers listeners at every endpoint: those that the routing table and live subscriptions need, and no others.
 
-The filters of the routing table are registered at the start and at a reload, all or nothing. Those of subscriptions come and
-go topic by topic at runtime, so that a topic that nobody is interested in is not even received. A filter that both need is
-registered once, and unregistered when neither needs it.
+The filters of the routing table are registered at the start and at a reload, all or none. Those of subscriptions are
+registered and unregistered topic by topic at runtime, so that a topic that nobody is interested in is not even received. A
+filter that both need is registered once, and unregistered when neither needs it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, EntityId
 
-_AT_ONCE = 100  # topics between two turns of the event loop
+_TOPICS_PER_LOOP_CYCLE = 100  # before the event loop goes on with others
 
 logger = logging.getLogger("ustreamer.subscriber")
 
@@ -37,7 +37,7 @@ class Subscriber:
         self._dirty: OrderedDict[UUri, None] = OrderedDict()
         self._refused: dict[UUri, None] = {}
         self._changed = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def refused(self) -> int:
@@ -45,13 +45,13 @@ class Subscriber:
         return len(self._refused)
 
     async def use(self, table: RoutingTable, changed: Mapping[str, UTransport] | None = None) -> None:
-        """Register what a table needs and is not registered yet. Raises `UStatusError`; then nothing has changed.
+        """Register the filters that a table needs, and that are not registered yet.
 
-        ``changed``: transports that will take the place of those that have the same name now. They get all of it, and the
-        caller says `replaced` or forgets them.
+        ``changed``: transports that will replace those of the same name. All filters are registered there; the caller calls
+        `replaced` for each that it uses. Raises `UStatusError`; nothing has changed then.
         """
         changed = changed or {}
-        async with self._turn:
+        async with self._lock:
             added: list[tuple[str, Filter]] = []
             try:
                 for name, ingress in self._present():
@@ -73,26 +73,26 @@ class Subscriber:
                 self._always[name].add(registered)
 
     def add(self, endpoint: str) -> None:
-        """There is one more endpoint. The next `use` registers what is needed there."""
+        """Add an endpoint. The next `use` registers the filters that it needs."""
         self._always[endpoint] = set()
         self._topics[endpoint] = set()
 
     def replaced(self, endpoint: str, table: RoutingTable) -> None:
-        """A transport that was among the changed ones of `use` is in its place. Topics follow with `leave`."""
+        """Record that a changed transport, whose filters `use` has registered, is in use. `leave` registers its topics."""
         self._always[endpoint] = set(always(endpoint, table))
         self._topics[endpoint] = set()
 
     def remove(self, endpoint: str) -> None:
-        """An endpoint is being left, with everything that is registered there."""
+        """Forget an endpoint that is being left, with all its filters."""
         del self._always[endpoint], self._topics[endpoint]
 
     async def leave(self, table: RoutingTable) -> None:
-        """Unregister what ``table`` does not need; register the topics that somebody is interested in with it."""
+        """Unregister the filters that ``table`` does not need, and register topics that somebody is interested in."""
         self._table = table
         self._dirty.update(dict.fromkeys(self._interest.topics()))
         self._dirty.update(dict.fromkeys(topic for topics in self._topics.values() for topic in topics))
-        await self.catch_up()  # before anything is unregistered: what is still needed has no gap
-        async with self._turn:
+        await self.catch_up()  # before anything is unregistered, so that what is still needed has no gap
+        async with self._lock:
             for name, _ in self._present():
                 for unwanted in self._always[name] - set(always(name, table)):
                     self._always[name].discard(unwanted)
@@ -104,33 +104,33 @@ class Subscriber:
     async def _unregister(self, endpoint: str, unwanted: Filter) -> None:
         try:
             await self._transports[endpoint].unregister_listener(*unwanted, self._ingresses[endpoint])
-        except Exception:  # a bug in a plugin: what it still brings finds no route
+        except Exception:  # a bug in a plugin; messages that still arrive find no route
             logger.exception("unlistening_failed endpoint=%s", endpoint)
 
     def _present(self) -> list[tuple[str, Ingress]]:
-        """The endpoints that are not being left."""
+        """Return the endpoints that are not being left."""
         return [(name, ingress) for name, ingress in self._ingresses.items() if name in self._always]
 
     def _is_topic(self, endpoint: str, registered: Filter) -> bool:
-        """Whether a filter is registered for a subscription, too."""
+        """Whether a filter is also registered for a subscription."""
         source, sink = registered
         return sink is None and source in self._topics[endpoint]
 
     def change(self, topic: UUri) -> None:
-        """The interest in a topic has changed. `run` follows it."""
+        """Have `run` register or unregister a topic in which the interest has changed."""
         self._dirty[topic] = None
         self._changed.set()
 
     async def run(self) -> None:
-        """Follow the changes until cancelled."""
+        """Register and unregister topics as the interest in them changes, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Register and unregister what has changed."""
-        async with self._turn:
+        """Register and unregister the topics that have changed."""
+        async with self._lock:
             if self._table is None:
                 return
             done = 0
@@ -141,16 +141,16 @@ class Subscriber:
                 except Exception:  # a bug in a plugin costs its topic, and must not end the daemon
                     logger.exception("listening_failed topic=%s", topic)
                 done += 1
-                if done % _AT_ONCE == 0:
+                if done % _TOPICS_PER_LOOP_CYCLE == 0:
                     await asyncio.sleep(0)
 
     def _retry(self, room: int) -> None:
-        """Listeners were unregistered: as many refused topics may find room now."""
+        """Try ``room`` refused topics again, because so many listeners were unregistered."""
         for topic in list(self._refused)[:room]:
             self._dirty[topic] = None
 
     async def _follow(self, topic: UUri, table: RoutingTable) -> int:
-        """Follow one change; the number of listeners that were unregistered."""
+        """Register or unregister one topic where needed; return the number of listeners unregistered."""
         needed = set(where(topic, self._interest.at(topic), table))
         left = 0
         is_refused = False
@@ -180,9 +180,10 @@ class Subscriber:
 
 
 def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
-    """The filters that an endpoint always needs: what is meant for us or for other endpoints, and what routes publish.
+    """Yield the filters that an endpoint always needs: messages to this streamer or other endpoints, and publish patterns.
 
-    What no route allows is received too, so that its sender is told. None at an endpoint that the table does not have.
+    Messages that no route allows are received as well, so that their senders get a report. An endpoint that the table does
+    not have needs none.
     """
     anyone = everything_at(ANY_AUTHORITY)
     if endpoint == LOCAL_ENDPOINT:
@@ -203,7 +204,7 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
 
 
 def where(topic: UUri, interested: Mapping[str, int], table: RoutingTable) -> Iterable[str]:
-    """The endpoints at which a topic has to be subscribed to for those interested, beyond what is always needed there."""
+    """Yield the endpoints that need a listener for a topic, for the interested authorities, in addition to `always`."""
     homes = table.homes(topic.authority)
     for endpoint in homes:
         routes = [route for route in table.routes_from(endpoint) if route.target not in homes]

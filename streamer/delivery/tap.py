@@ -1,7 +1,7 @@
 """The tap: shows messages and their outcomes to people, live, while somebody watches.
 
 The law of this file:
-- It never delays a message. A tap keeps as many messages as it may show at its next turn, with the beginning of their
+- It never delays a message. A tap keeps as many messages as it may show with the next `Tap.take`, with the start of their
   payload, and no more bytes than `MAX_BYTES`. A slow reader sees fewer messages.
 - Messages that are not shown are counted.
 - If there are more than may be shown, flows with few messages displace those with many; inside a flow, each message is as
@@ -22,7 +22,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 SENT = "sent"
-"""The outcome shown for a message that a network has taken which does not confirm (Zenoh). It will not be shown again."""
+"""The outcome shown for a message that was sent to a network that does not confirm (Zenoh). It is not shown again."""
 
 OUTCOMES = (SENT, *(outcome.value for outcome in Outcome))
 
@@ -30,15 +30,15 @@ PAYLOAD_BYTES = 2048
 """How many bytes of a payload are shown."""
 
 MAX_BYTES = 1024 * 1024
-"""How many bytes a tap keeps between two turns, by default."""
+"""How many bytes a tap keeps between two calls of `Tap.take`, by default."""
 
-_ENTRY_BYTES = 1000  # what a message costs beside its payload
-_TEXT = 500  # characters of a reason: it may contain what others wrote
-_PICKS = 3  # messages that are looked at, to find one that may go
+_ENTRY_BYTES = 1000  # of a message, without its payload
+_TEXT = 500  # characters of a reason, which may contain text from other systems
+_PICKS = 3  # messages that are examined, to find one to drop
 
 
 class TapFilter(NamedTuple):
-    """What a tap shows; None: no restriction. ``endpoint``: where messages come in or go out."""
+    """What a tap shows; None: no restriction. ``endpoint`` is the ingress or the egress of a message."""
 
     route: str | None = None
     endpoint: str | None = None
@@ -49,9 +49,9 @@ class TapFilter(NamedTuple):
 
 
 class Tapped(NamedTuple):
-    """One message that has ended, as far as it is shown. ``in_daemon_s``: None if that is not known.
+    """One message with its outcome, as a tap shows it. ``in_daemon_s``: None if it is not known.
 
-    ``payload``: its beginning; None if there is none, or nobody asked for it. ``payload_bytes``: None without a payload.
+    ``payload``: its beginning; None if there is none, or it is not shown. ``payload_bytes``: None without a payload.
     """
 
     when_ms: int
@@ -79,13 +79,13 @@ class Tap:
         self._wants_all = wanted == TapFilter()
         self._most = most
         self._with_payload = with_payload
-        self._kept: list[tuple[int, Tapped]] = []  # with the number of each in the order in which they ended
+        self._kept: list[tuple[int, Tapped]] = []  # each with its number, in the order of their outcomes
         self._bytes = 0
         self._seen = 0
         self._of_flow: dict[Attributes, int] = {}
 
     def take(self) -> list[Tapped]:
-        """What was kept since the last time, in the order in which it ended."""
+        """Remove and return the messages kept since the last call, in the order of their outcomes."""
         kept, self._kept = self._kept, []
         self._of_flow = {}
         self._bytes = self._seen = 0
@@ -110,7 +110,7 @@ class Tap:
         return wanted.sink is None or _is_sink(wanted.sink, attributes.sink)
 
     def has_room(self, attributes: Attributes, payload: bytes | None) -> bool:
-        """Whether a message is to be kept; then call `keep`. What does not fit, or goes for this one, counts as left out."""
+        """Make room for a message; if that returns True, call `keep`. Messages that are dropped count as left out."""
         self._seen += 1
         size = self._size(payload)
         if len(self._kept) < self._most and self._bytes + size <= self._max_bytes:
@@ -128,13 +128,13 @@ class Tap:
         self._of_flow[flow] = self._of_flow.get(flow, 0) + 1
 
     def _size(self, payload: bytes | None) -> int:
-        """What a message takes here. Of what was kept the payload is as long as it ever gets."""
+        """Return the bytes that a message takes here, given its whole payload or the part that is kept."""
         if payload is None or not self._with_payload:
             return _ENTRY_BYTES
         return _ENTRY_BYTES + min(len(payload), PAYLOAD_BYTES)
 
     def _make_room(self, flow: Attributes, size: int) -> bool:
-        """Drop a message of a flow that has more kept than this one, or by chance of this flow. False: drop the new one."""
+        """Drop a kept message of a flow with more kept ones, or by chance of this flow. False: drop the new one."""
         kept = self._kept
         own = self._of_flow.get(flow, 0)
         is_drawn = random() * self._seen < len(kept)
@@ -162,34 +162,34 @@ class Tap:
 
 
 class Taps:
-    """All taps. The settler tells them what has ended, while there is one."""
+    """All taps, while there are any. The settler reports outcomes to them."""
 
     def __init__(self, taps: Sequence[Tap]) -> None:
         self._taps = tuple(taps)
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
-        """The destination has confirmed these."""
+        """Show deliveries that the destination has confirmed."""
         for delivery in deliveries:
             self._ended(delivery, Outcome.DELIVERED.value, UCode.OK, "", now_s, now_ms)
 
     def sent(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
-        """A network has these, and does not confirm them."""
+        """Show deliveries that were sent to a network that does not confirm."""
         for delivery in deliveries:
             self._ended(delivery, SENT, UCode.OK, "", now_s, now_ms)
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
-        """A delivery has failed for good."""
+        """Show a delivery that has failed."""
         self._ended(delivery, failure.outcome.value, failure.code, failure.text, now_s, now_ms)
 
     def lost(self, lane: Lane, count: int, failure: Failure) -> None:
-        """Messages of a lane cannot be read any more. They were shown when they were sent."""
+        """Count messages of a lane that ended after they were sent: they were shown then."""
         attributes = Attributes(UMessageType.UNSPECIFIED, lane.key[0], lane.key[1])
         for tap in self._taps:
             if tap.wants(_names(lane), attributes, failure.outcome.value):
                 tap.left_out += count
 
     def turned_away(self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_ms: int) -> None:
-        """A message never became a delivery. ``names``: of route, ingress and egress."""
+        """Show a message that never became a delivery. ``names``: of route, ingress and egress."""
         outcome, attributes = failure.outcome.value, message.attributes
         for tap in self._taps:
             if tap.wants(names, attributes, outcome) and tap.has_room(attributes, message.payload):
@@ -240,7 +240,7 @@ def _names(lane: Lane) -> tuple[str, str, str]:
 
 
 def _is_sink(wanted: UUri, sink: UUri | None) -> bool:
-    """Of a Publish that is addressed to an authority, only that is compared."""
+    """Whether a sink matches the pattern ``wanted``. Of a sink with only an authority, just that is compared."""
     if sink is None:
         return False
     if authority_only(sink):

@@ -1,8 +1,8 @@
 """Checks whether the token of a Request is valid for its method, and remembers the answers.
 
-An answer is remembered by the digest of the token, never with the token. Nothing that is logged or returned contains a
-token. A verifier reads its files on a thread. One that does not come back from there, or fails there, is not believed for
-more than `GRACE_S`.
+An answer is remembered under the digest of the token, never with the token. Nothing that is logged or returned contains a
+token. A verifier reads its files on a thread. If reading does not end, or fails, its answers count for at most `GRACE_S`
+longer.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from streamer.uprotocol.uri import UriError, UUri
 logger = logging.getLogger("ustreamer.tokens")
 
 _REMEMBER = 4096
-"""How many tokens are remembered: so many valid and as many invalid ones, so that the latter displace none of the former."""
+"""How many valid tokens are remembered, and as many invalid ones, which displace no valid ones."""
 _BAD_FOR_S = 10.0
 _MAX_SCOPE = 256
 
@@ -48,27 +48,27 @@ class _Bad(NamedTuple):
 
 
 class Tokens:
-    """Asks the verifier, once for each token. Without a verifier no token is good."""
+    """Asks the verifier, once for each token. Without a verifier no token is valid."""
 
     def __init__(self, verifier: TokenVerifier | None = None) -> None:
         self._verifier = verifier
         self._files = Files()
         self._prepared: tuple[TapConfig, TokenVerifier, Files] | None = None
         self._reading: asyncio.Task[bool | None] | None = None
-        self._answered_s: float | None = None  # when the verifier came back from reading for the last time
-        self._is_silent = False  # for longer than what it has read last counts
+        self._answered_s: float | None = None  # when the verifier last ended reading (monotonic)
+        self._is_silent = False  # it has not ended reading for longer than `GRACE_S`
         self._good: dict[bytes, _Good] = {}
         self._bad: dict[bytes, _Bad] = {}
 
     @property
     def problem(self) -> str | None:
-        """Why the verifier may not know what counts now; empty if nothing is wrong, None if there is no verifier."""
+        """Why the verifier may not know which tokens are valid; empty if nothing is wrong, None without a verifier."""
         if self._verifier is None:
             return None
         return "it does not come back from reading" if self._is_silent else self._verifier.problem
 
     async def prepare(self, section: PermissionsConfig | None) -> None:
-        """Have the verifier of a configuration read what it needs, for `use`. One that takes too long knows nothing yet."""
+        """Have the verifier of a configuration read its files, for `use`. One that takes too long accepts no token yet."""
         self._prepared = None
         if section is not None and section.tap is not None:
             verifier, files = section.tap.new_verifier(), Files()
@@ -76,9 +76,7 @@ class Tokens:
             self._prepared = section.tap, verifier, files
 
     def use(self, section: PermissionsConfig | None) -> None:
-        """Ask the verifier that is configured from now on: one that knows only what it has read since `prepare`, if that was
-        called, and nothing otherwise.
-        """
+        """Ask the configured verifier from now on: the one that `prepare` has made, else a new one that has read nothing."""
         prepared, self._prepared = self._prepared, None
         tap = None if section is None else section.tap
         if prepared is not None and prepared[0] == tap:
@@ -89,12 +87,12 @@ class Tokens:
         self._forget()
 
     async def read(self) -> None:
-        """Have the verifier read what it needs, before the first token."""
+        """Have the verifier read its files, before the first token."""
         if self._verifier is not None and await self._read(self._verifier, self._files):
             self._forget()
 
     def refresh(self, now_s: float) -> None:
-        """Have the verifier read what may have changed, on a thread. To be called about once a second."""
+        """Have the verifier read changed files, on a thread; to be called about once a second."""
         if self._verifier is None:
             return
         if self._reading is None or self._reading.done():
@@ -118,7 +116,7 @@ class Tokens:
                 logger.info("token_verifier_answers", extra=state)
 
     async def _read(self, verifier: TokenVerifier, files: Files) -> bool | None:
-        """Whether something has changed; None if it failed, or takes too long."""
+        """Have a verifier read its files; return whether they have changed, or None if that failed or takes too long."""
         try:
             return await files.run(lambda: self._guarded(verifier.refresh))
         except OSError as exc:
@@ -127,7 +125,7 @@ class Tokens:
             return None
 
     def refusal(self, attributes: Attributes, now_s: float) -> Refusal | None:
-        """Why this Request may not call its method with its token; None if it may. ``now_s`` is Unix time."""
+        """Return why a Request may not call its method with its token; None if it may. ``now_s`` is Unix time."""
         if not attributes.token:
             return Refusal(UCode.PERMISSION_DENIED, "it has no token")
         found = self._known(attributes.token, now_s)
@@ -172,7 +170,7 @@ class Tokens:
         return _Good(grant.until_s, scope, grant.authority)
 
     def _guarded(self, call: Callable[[], T]) -> T | None:
-        """A verifier of another package may fail in any way; then no token is good. Its text may contain the token."""
+        """Call a verifier, which may fail in any way: return None then, without its text, which may contain the token."""
         try:
             return call()
         except TokenRefusedError:
@@ -187,7 +185,7 @@ class Tokens:
 
 
 def _patterns(scope: Iterable[str]) -> Iterator[UUri]:
-    """What of a scope is a uPA URI with an authority: a token may be for other systems as well."""
+    """Yield the UUris with an authority in a scope. It may have other entries, for other systems."""
     for text in islice(scope, _MAX_SCOPE):
         try:
             found = UUri.parse(text)

@@ -12,27 +12,27 @@ class Tracer(Protocol):
     """Takes one record per delivery outcome."""
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """The destination has confirmed these deliveries."""
+        """Record deliveries that the destination has confirmed."""
         ...
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
-        """A delivery has failed for good."""
+        """Record a delivery that has failed."""
         ...
 
     def turned_away(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        """A message never became a delivery. ``names``: of route, ingress and egress; empty for none."""
+        """Record a message that never became a delivery. ``names``: of route, ingress and egress; empty for none."""
         ...
 
     def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
-        """Pack the record of a delivery that was sent and is unconfirmed. It is kept until `confirmed`."""
+        """Pack the record of a delivery that was sent and is unconfirmed. Keep it until `confirmed` or `lost`."""
         ...
 
     def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """The messages of a lane whose records `unconfirmed` has packed count as delivered."""
+        """Record as delivered the messages of a lane whose records `unconfirmed` has packed."""
         ...
 
     def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """``count`` messages of a lane cannot be read any more. `unconfirmed` has packed the records of some, or of none."""
+        """Record the failure of ``count`` sent messages of a lane. `unconfirmed` has packed the records of some, or none."""
         ...

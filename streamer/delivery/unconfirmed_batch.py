@@ -1,6 +1,6 @@
-"""Batches of unconfirmed messages: those that were sent between two flushes, packed. See `unconfirmed`.
+"""Batches of unconfirmed messages, which pack the messages sent between two flushes. See `unconfirmed`.
 
-The journal stores a batch as one of its segments.
+The journal stores a batch as a segment.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _REQUEST: Final = UMessageType.REQUEST  # an enumeration looks its members up sl
 
 
 class BatchFlow:
-    """What messages of one batch have in common."""
+    """What the messages of one lane with the same attributes have in common in a batch."""
 
     __slots__ = ("incoming", "index", "is_request", "lane", "outgoing")
 
@@ -30,11 +30,11 @@ class BatchFlow:
         self.is_request = outgoing.type is _REQUEST
 
 
-class LaneShare:
-    """What a batch has of one lane: number of messages and bytes, lowest ``seq``, earliest deadline (0: none).
+class LaneSummary:
+    """The messages of one lane in a batch: their number and bytes, lowest ``seq``, and earliest deadline (0: none).
 
-    ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times because of a node. ``traces``:
-    their trace records, packed, if there is a tracer.
+    ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times. ``traces`` are their packed
+    trace records, if there is a tracer.
     """
 
     __slots__ = ("bytes", "count", "deadline_ms", "first", "returns", "to_redeliver", "traces")
@@ -57,27 +57,27 @@ class LaneShare:
             self.deadline_ms = deadline_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether the TTL of at least one has passed."""
+        """Whether the TTL of at least one message has passed."""
         return 0 < self.deadline_ms < now_ms
 
 
 class UnconfirmedBatch:
-    """Messages that were sent at about the same time, and have returned as often: ``returns`` times.
+    """Messages that were sent at about the same time, and have returned to their lanes equally often: ``returns`` times.
 
-    ``received`` is what they came in as, until the batch is stored. All were sent up to ``sent_s``, and it was closed at
-    ``made_s``.
+    ``received`` are the received messages, until the batch is stored. The last message was sent at ``sent_s``; the batch was
+    closed at ``made_s``.
     """
 
     __slots__ = (
         "body",
         "flows",
         "is_stored",
+        "lanes",
         "made_s",
         "number",
         "received",
         "returns",
         "sent_s",
-        "shares",
         "size",
         "skip",
         "start",
@@ -85,46 +85,46 @@ class UnconfirmedBatch:
     )
 
     def __init__(
-        self, target: str, number: int, made_s: float, flows: list[BatchFlow], shares: dict[Lane, LaneShare]
+        self, target: str, number: int, made_s: float, flows: list[BatchFlow], summaries: dict[Lane, LaneSummary]
     ) -> None:
         self.target = target
         self.number = number
         self.made_s = made_s
         self.sent_s = made_s
         self.flows = flows
-        self.shares = shares
+        self.lanes = summaries
         self.received: list[Received] = []
         self.body: bytes | None = None  # None: only in the journal
-        self.start = 0  # where in the body the messages begin
+        self.start = 0  # offset of the messages in the body
         self.size = 0
         self.is_stored = False
         self.returns = 0
-        self.skip: frozenset[int] = frozenset()  # messages that are elsewhere, too
+        self.skip: frozenset[int] = frozenset()  # seq of messages that count elsewhere in the journal
 
 
 class OpenBatch:
-    """The batch that is being filled. ``is_ours``: nobody else has one of its messages."""
+    """The batch that is being filled. ``is_ours``: it has an unacknowledged message that no source retransmits."""
 
-    __slots__ = ("_latest", "bytes", "flows", "is_ours", "made_s", "received", "records", "sent_s", "shares")
+    __slots__ = ("_latest", "bytes", "flows", "is_ours", "lanes", "made_s", "received", "records", "sent_s")
 
     def __init__(self) -> None:
         self.flows: dict[tuple[Lane, Attributes], BatchFlow] = {}
-        self._latest: dict[Lane, BatchFlow] = {}  # mostly the next one of the lane as well
+        self._latest: dict[Lane, BatchFlow] = {}  # the next message of a lane mostly has the same
         self.made_s = 0.0  # when the first was added
-        self.sent_s = 0.0  # when the last was
+        self.sent_s = 0.0  # when the last was added
         self.is_ours = False
         self.records: list[bytes] = []
-        self.shares: dict[Lane, LaneShare] = {}
+        self.lanes: dict[Lane, LaneSummary] = {}
         self.received: list[Received] = []
         self.bytes = 0
 
     def add(
         self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None, requests: dict[bytes, tuple[Lane, int]]
     ) -> int:
-        """Pack deliveries that were sent, and note lane and ``seq`` of each Request by its id; return the bytes added."""
+        """Pack deliveries that were sent; return the bytes added. ``requests`` gets lane and ``seq`` of Requests, by id."""
         before = self.bytes
         self.sent_s = now_s
-        latest, records, shares, came = self._latest, self.records, self.shares, self.received
+        latest, records, summaries, came = self._latest, self.records, self.lanes, self.received
         for delivery in deliveries:
             lane = delivery.lane
             received = delivery.received
@@ -137,15 +137,15 @@ class OpenBatch:
             records += codec.pack_record(flow.index, seq, delivery.entered_ms, message)
             if flow.is_request:
                 requests[message.id] = (lane, seq)
-            entry = shares.get(lane)
-            if entry is None:
-                entry = shares[lane] = LaneShare(seq)
+            summary = summaries.get(lane)
+            if summary is None:
+                summary = summaries[lane] = LaneSummary(seq)
             ttl = incoming.ttl
-            entry.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
+            summary.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
             if tracer is not None:
-                entry.traces += tracer.unconfirmed(delivery, now_s)
+                summary.traces += tracer.unconfirmed(delivery, now_s)
             came.append(received)
-            if not (received.source_keeps or received.is_kept):
+            if not (received.source_retransmits or received.is_acknowledged):
                 self.is_ours = True
             self.bytes += delivery.size
         return self.bytes - before
@@ -157,10 +157,10 @@ class OpenBatch:
         return flow
 
     def closed(self, target: str, number: int, now_s: float) -> UnconfirmedBatch:
-        """Close it: what was added so far, packed."""
+        """Return the closed batch of all messages added so far."""
         flows = list(self.flows.values())
         packed = [codec.pack_flow(_packed(flow)) for flow in flows]
-        batch = UnconfirmedBatch(target, number, now_s, flows, self.shares)
+        batch = UnconfirmedBatch(target, number, now_s, flows, self.lanes)
         batch.body = codec.pack_segment(packed, self.records)
         batch.sent_s = self.sent_s
         batch.start = codec.start_of(packed)

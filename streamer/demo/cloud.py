@@ -1,4 +1,4 @@
-"""The simulated cloud: aiomqtt, an MQTT client that is not ours, and the uProtocol mapping written out by hand."""
+"""The simulated cloud: an independent MQTT client (aiomqtt), with the uProtocol mapping written out by hand."""
 
 import asyncio
 import json
@@ -25,15 +25,15 @@ LATE_S = 2.3
 ASLEEP_S = 1.5
 
 PATIENCE_S = 6.0
-"""How much longer than the TTL a caller waits for an answer that is due."""
+"""How many seconds longer than the TTL a caller waits for an answer that is due."""
 SILENT_PATIENCE_S = 0.3
-"""The same for a service that is known never to answer."""
+"""How many seconds longer than the TTL a caller waits for a service that never answers."""
 
 _LETTERS = f"{scenario.GATEWAY}/"
 
 
 class Cloud:
-    """Everything at authority ``cloud``. Enter it to connect and subscribe."""
+    """All uEntities at authority ``cloud``. Entering the context connects and subscribes."""
 
     def __init__(self, port: int, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -53,10 +53,10 @@ class Cloud:
         try:
             await self._client.__aexit__(None, None, None)
         except aiomqtt.MqttError:
-            return  # gone already; nothing is left to end
+            return  # disconnected already
 
     async def listen(self) -> None:
-        """Take what arrives, for ever. Raises `DemoError` if the broker goes away."""
+        """Receive messages until cancelled. Raises `DemoError` if the connection to the broker is lost."""
         try:
             async for message in self._client.messages:
                 self._take(message)
@@ -82,12 +82,12 @@ class Cloud:
             if asked in self._ledger.warm_up:
                 self._is_answered.set()
             self._ledger.answer(asked, code.name)
-            if code is not UCode.OK:  # the streamer's own answer: nobody else sent it
+            if code is not UCode.OK:  # an answer by the streamer, not by the service
                 return
         self._ledger.arrive(ident, now_s())
 
     async def warm_up(self) -> None:
-        """Send Requests until the vehicle answers one: the way there and back works. Raises `DemoError`."""
+        """Send Requests until the vehicle answers one, which shows that both directions work. Raises `DemoError`."""
         try:
             async with asyncio.timeout(START_S):
                 while not self._is_answered.is_set():
@@ -116,18 +116,18 @@ class Cloud:
             await self._call(scenario.CLIMATE_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.CLIMATE, 2000, payload))
 
     async def _silent(self, stop: asyncio.Event) -> None:
-        """The service never answers: only the caller's own time-out ends the call."""
+        """Call a service that never answers: only the caller's own time-out ends the call."""
         async for _ in ticks(SILENT_S, 0.5, stop):
             message = request(now_ms(), scenario.CLOUD_APP, scenario.SILENT, ttl=1000)
             await self._call(scenario.SILENT_FLOW, message, SILENT_PATIENCE_S)
 
     async def _late(self, stop: asyncio.Event) -> None:
-        """The Request was delayed on its way and has expired when the streamer receives it."""
+        """Send Requests with an old creation time, which have expired when the streamer receives them."""
         async for _ in ticks(LATE_S, 0.2, stop):
             await self._call(scenario.LATE_FLOW, request(now_ms() - 2000, scenario.CLOUD_APP, scenario.CLIMATE, ttl=1000))
 
     async def _asleep(self, stop: asyncio.Event) -> None:
-        """The other vehicle is not connected: the Request waits for it until its TTL is over."""
+        """Call a vehicle that is not connected: the Request waits in the streamer until its TTL is over."""
         async for _ in ticks(ASLEEP_S, 0.4, stop):
             await self._call(scenario.ASLEEP_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.SLEEPERS_CLIMATE, ttl=800))
 

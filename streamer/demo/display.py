@@ -1,4 +1,4 @@
-"""Draws: the live table, the line per second, the summary. Decides and counts nothing."""
+"""Draws the live table, the line per second and the summary of the demonstration."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -25,7 +25,7 @@ _GOOD, _BAD, _QUIET = "green", "bold red", "dim"
 
 
 def live(ledger: Ledger, snapshot: Snapshot, now_s: float, status: str, size: tuple[int, int]) -> RenderableType:
-    """Everything, or as much as fits into ``size`` (columns, lines), the most important first."""
+    """Draw everything, or as much as fits into ``size`` (columns, lines), the most important first."""
     columns, lines = size
     calls: RenderableType = _calls(ledger.calls.values())
     if columns >= _WIDE:
@@ -53,7 +53,7 @@ def live(ledger: Ledger, snapshot: Snapshot, now_s: float, status: str, size: tu
 
 
 def line(ledger: Ledger, snapshot: Snapshot, now_s: float, since_s: float, status: str) -> str:
-    """The same in one line."""
+    """Return the present figures in one line."""
     parts = [f"{now_s - since_s:5.1f} s"]
     for name in (scenario.SPEED_FLOW, scenario.DOOR_FLOW, scenario.CLIMATE_FLOW):
         flow = ledger.flows[name]
@@ -66,7 +66,7 @@ def line(ledger: Ledger, snapshot: Snapshot, now_s: float, since_s: float, statu
 
 
 def summary(console: Console, ledger: Ledger, snapshot: Snapshot | None) -> None:
-    """What was sent against what arrived, then the daemon's own books."""
+    """Print the sent and arrived messages, then the daemon's own accounts."""
     table = _table("What was sent, and what became of it")
     _columns(table, "flow", min_width=_FLOW_WIDTH)
     if console.width >= _MIDDLE:
@@ -96,7 +96,7 @@ def summary(console: Console, ledger: Ledger, snapshot: Snapshot | None) -> None
 
 
 def verdict(ledger: Ledger, problems: list[str]) -> str:
-    """One sentence."""
+    """Return a sentence that says whether all messages are accounted for."""
     flows = ledger.flows.values()
     sent, arrived = sum(f.sent for f in flows), sum(f.arrived for f in flows)
     dead, twice = sum(f.dead.total() for f in flows), sum(f.duplicates for f in flows)
@@ -180,7 +180,7 @@ def _endpoints(snapshot: Snapshot) -> Table:
     _columns(table, "endpoint", "transport", "state")
     _columns(table, "received", "in flight", right=True)
     for endpoint in snapshot.endpoints:
-        state = Text("up", _GOOD) if endpoint.is_up else Text("nobody there", "yellow")
+        state = Text("up", _GOOD) if endpoint.is_up else Text("not connected", "yellow")
         table.add_row(endpoint.name, endpoint.transport, state, f"{endpoint.received}", _count(endpoint.in_flight, "yellow"))
     return table
 
@@ -221,7 +221,7 @@ def _table(title: str) -> Table:
 
 
 def _columns(table: Table, *names: str, right: bool = False, **options: Any) -> None:
-    """Columns that never wrap: a live table that changes its height is hard to read."""
+    """Add columns that never wrap: a live table that changes its height is hard to read."""
     options.setdefault("min_width", 0)
     for name in names:
         width = max(options["min_width"], len(name)) if right else options["min_width"]  # numbers are never cut

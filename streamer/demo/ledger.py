@@ -1,7 +1,7 @@
 """The accounts of the demonstration: messages sent, received, and reported as failed. Pure: time is passed in.
 
-A message is *open* from `Flow.send` until its first copy arrives or its dead letter comes. A message that is open when
-nothing moves any more is unaccounted for, which this program promises never happens.
+A message is *open* from `Flow.send` until its first copy or its dead letter arrives. A message that is open when the daemon
+is idle is unaccounted for, which the streamer promises never happens.
 """
 
 from collections import Counter, deque
@@ -37,22 +37,22 @@ class Flow:
 
     @property
     def unaccounted(self) -> int:
-        """How many messages neither arrived nor were reported, so far."""
+        """Return how many messages have neither arrived nor been reported so far."""
         return len(self._open)
 
     def is_settled(self, uuid: bytes) -> bool:
-        """Whether a message has arrived or was reported."""
+        """Whether a message has arrived or was reported as failed."""
         return uuid in self._settled
 
     def send(self, uuid: bytes, now_s: float) -> None:
-        """A message is about to be sent."""
+        """Record a message that is about to be sent."""
         self.sent += 1
         self._open[uuid] = (self.sent, now_s)
         if self._first_sent_s is None:
             self._first_sent_s = now_s
 
     def arrive(self, uuid: bytes, now_s: float) -> None:
-        """A copy of a message has arrived."""
+        """Record the arrival of a copy of a message."""
         if (sent := self._settle(uuid)) is None:
             self.duplicates += 1
             return
@@ -65,7 +65,7 @@ class Flow:
         self._arrivals_s.append(now_s)
 
     def report(self, uuid: bytes, reason: str) -> bool:
-        """A dead letter has come for a message; whether it was the first news of it."""
+        """Record a dead letter for a message. Return whether this was its first arrival or report."""
         if self._settle(uuid) is None:
             return False
         self.dead[reason] += 1
@@ -80,7 +80,7 @@ class Flow:
         return sent
 
     def rate(self, now_s: float) -> float:
-        """Arrivals per second over the last seconds."""
+        """Return the arrivals per second over the last seconds."""
         if self._first_sent_s is None:
             return 0.0
         span_s = min(_RATE_S, max(1.0, now_s - self._first_sent_s))
@@ -92,12 +92,12 @@ class Flow:
         return recent / span_s
 
     def latency_s(self, share: float) -> float | None:
-        """The latency that ``share`` (0 to 1) of the latest arrivals did not exceed; None before the first one."""
+        """Return the latency that ``share`` (0 to 1) of the latest arrivals did not exceed; None: no arrivals."""
         return percentile(self._latencies_s, share)
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Nearest rank: the smallest value that at least ``share`` of all values do not exceed; None if there are none."""
+    """Return the smallest value that at least ``share`` of all values do not exceed (nearest rank); None: no values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -106,7 +106,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 class Calls:
-    """The account of Requests to one method. ``must_answer``: an answer is due from somebody."""
+    """The account of Requests to one method. ``must_answer``: the service or the streamer owes an answer."""
 
     def __init__(self, name: str, must_answer: bool) -> None:
         self.name = name
@@ -117,21 +117,21 @@ class Calls:
 
     @property
     def waiting(self) -> int:
-        """Requests whose callers still wait."""
+        """Return the number of Requests whose callers still wait."""
         return len(self._open)
 
     @property
     def unanswered(self) -> int:
-        """Requests whose caller gave up although an answer was due."""
+        """Return the number of Requests whose caller gave up although an answer was due."""
         return self.results[NO_ANSWER] if self.must_answer else 0
 
     def ask(self, uuid: bytes) -> None:
-        """A Request is about to be sent."""
+        """Record a Request that is about to be sent."""
         self.asked += 1
         self._open.add(uuid)
 
     def answer(self, uuid: bytes, result: str) -> bool:
-        """The answer to a Request has come, or its caller gives up; whether the caller still waited."""
+        """Record the answer to a Request, or that its caller gives up. Return whether the caller still waited."""
         if uuid not in self._open:
             return False
         self._open.discard(uuid)
@@ -142,7 +142,7 @@ class Calls:
 class Ledger:
     """All flows and all calls. ``flows`` maps names to paths.
 
-    The warm-up has an account of its own: its messages find out whether everything is connected, so they may be lost.
+    The warm-up has an account of its own: its messages test whether everything is connected, so they may be lost.
     """
 
     def __init__(self, flows: Mapping[str, str], answered: Iterable[str] = (), silent: Iterable[str] = ()) -> None:
@@ -153,26 +153,26 @@ class Ledger:
         self.letters: dict[tuple[str, str], tuple[int, str]] = {}
 
     def flow_of(self, uuid: bytes) -> Flow | None:
-        """The flow that sent a message."""
+        """Return the flow of a message; None: no flow sent it."""
         for flow in (*self.flows.values(), self.warm_up):
             if uuid in flow:
                 return flow
         return None
 
     def is_settled(self, uuid: bytes) -> bool:
-        """Whether a message has arrived or was reported before: a further copy is no news."""
+        """Whether a message of any flow has arrived or was reported before."""
         flow = self.flow_of(uuid)
         return flow is not None and flow.is_settled(uuid)
 
     def arrive(self, uuid: bytes, now_s: float) -> None:
-        """A message has arrived somewhere."""
+        """Record the arrival of a message at any receiver."""
         if (flow := self.flow_of(uuid)) is None:
             self.unknown += 1
         else:
             flow.arrive(uuid, now_s)
 
     def report(self, uuid: bytes, reason: str, text: str) -> None:
-        """A dead letter has come; ``uuid`` is the id of the message in it."""
+        """Record a dead letter; ``uuid`` is the id of the message in it."""
         if (flow := self.flow_of(uuid)) is None:
             self.unknown += 1
         elif flow.report(uuid, reason) and flow is not self.warm_up:
@@ -180,18 +180,18 @@ class Ledger:
             self.letters[reason, flow.name] = (count + 1, text)
 
     def answer(self, request: bytes, result: str) -> None:
-        """A Response has come; ``request`` is the id of its Request. A Response that is too late changes nothing."""
+        """Record a Response; ``request`` is the id of its Request. A late Response changes nothing."""
         for calls in self.calls.values():
             if calls.answer(request, result):
                 return
 
     @property
     def open(self) -> int:
-        """Messages on their way and callers that wait."""
+        """Return the number of open messages and of callers that wait."""
         return sum(flow.unaccounted for flow in self.flows.values()) + sum(c.waiting for c in self.calls.values())
 
     def problems(self) -> list[str]:
-        """What is wrong with the books, one sentence each, once nothing moves any more; empty if all is accounted for."""
+        """Return a sentence for each fault in the accounts, once the daemon is idle; empty: all is accounted for."""
         found = []
         for flow in self.flows.values():
             if flow.unaccounted:

@@ -11,7 +11,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 @dataclass(slots=True)
 class Books:
-    """What one route took in, and what became of it. Route `none` is what came onto no route."""
+    """The accepted messages of one route, and their outcomes. Route `none`: messages without a route."""
 
     route: str
     accepted: int = 0
@@ -21,7 +21,7 @@ class Books:
 
     @property
     def balance(self) -> bool:
-        """The accounting identity: in = sum of outcomes + queued."""
+        """Whether the accounting identity holds: in = sum of outcomes + queued."""
         return self.accepted == sum(self.outcomes.values()) + self.queued
 
 
@@ -49,12 +49,12 @@ class Snapshot:
 
     @property
     def queued(self) -> int:
-        """Messages without outcome, on all routes."""
+        """Return the number of messages without an outcome, on all routes."""
         return sum(books.queued for books in self.books)
 
 
 def read(text: str) -> Snapshot:
-    """What `/metrics` says."""
+    """Parse `/metrics`."""
     books: dict[tuple[str, str, str], Books] = {}
     endpoints: dict[str, EndpointState] = {}
     outcomes: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -30,11 +30,11 @@ _FROM_TERMINAL = {signal.SIGINT, signal.SIGHUP}
 
 
 class DemoError(Exception):
-    """The demonstration cannot start or go on; the text is for people."""
+    """The demonstration cannot start or continue; the text gives the reason."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below the range that the kernel uses for outgoing connections."""
+    """Return an unused port, below the range that the kernel uses for outgoing connections."""
     for _ in range(1000):
         port = random.randrange(20_000, 32_000)
         with socket.socket() as probe:
@@ -47,7 +47,7 @@ def free_port() -> int:
 
 
 async def until(condition: Callable[[], bool], within_s: float) -> bool:
-    """Wait until ``condition`` holds; False if it does not in time."""
+    """Wait until ``condition()`` is true. False: it is not within ``within_s``."""
     deadline_s = asyncio.get_running_loop().time() + within_s
     while not condition():
         if asyncio.get_running_loop().time() > deadline_s:
@@ -57,7 +57,7 @@ async def until(condition: Callable[[], bool], within_s: float) -> bool:
 
 
 class DemoProcesses:
-    """Broker and daemon, running inside ``async with``. What was started is ended and removed, whatever happens."""
+    """Broker and daemon, which run inside ``async with``. Its end always stops the processes and removes their files."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ustreamer-demo-"))
@@ -91,7 +91,7 @@ class DemoProcesses:
                 endings.push_async_callback(self._http.close)
 
     def keep_log(self) -> Path | None:
-        """Copy the daemon's log to where it survives the end, and say where; None if there is no log."""
+        """Copy the daemon's log to a file that stays, and return its path; None: there is no log."""
         if not self.log.exists():
             return None
         descriptor, kept = tempfile.mkstemp(prefix="ustreamer-demo-", suffix=".log")
@@ -100,19 +100,19 @@ class DemoProcesses:
         return Path(kept)
 
     async def snapshot(self) -> Snapshot | None:
-        """The daemon's metrics now; None if it does not answer."""
+        """Return the daemon's present metrics; None: it does not answer."""
         if self._http is None:
             raise AssertionError("the daemon was started before anybody reads it")
         return await fetch(self._http, f"http://{self._admin}/metrics")
 
     async def watch(self) -> None:
-        """Never return. Raises `DemoError` when the daemon ends, which nobody asked it to."""
+        """Wait for ever. Raises `DemoError` when the daemon ends by itself."""
         assert self._daemon is not None
         status = await self._daemon.wait()
         raise DemoError(f"the daemon ended by itself (exit status {status}):\n{self._log_tail()}")
 
     def _start_broker(self) -> None:
-        """On a thread of its own. A terminal's signals reach all of its processes; the broker has to outlive them."""
+        """Start the broker, on a thread of its own, with the terminal's signals blocked, so that it survives Ctrl-C."""
         config = self._directory / "broker.toml"
         config.write_text(_BROKER.format(host=HOST, port=self.mqtt_port))
         signal.pthread_sigmask(signal.SIG_BLOCK, _FROM_TERMINAL)  # the child inherits it
@@ -133,7 +133,7 @@ class DemoProcesses:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we tell the daemon when it is time
+                start_new_session=True,  # Ctrl-C does not reach the daemon; `_stop_daemon` stops it
             )
         self._http = aiohttp.ClientSession()
         loop = asyncio.get_running_loop()

@@ -23,7 +23,7 @@ _LINE_S = 1.0
 
 
 async def run(seconds: float | None, plain: bool) -> int:
-    """Run for ``seconds``, or until Ctrl-C. Returns 0 if all that was sent has arrived or is accounted for, else 1."""
+    """Run for ``seconds``, or until Ctrl-C. Return 0 if all messages are accounted for, else 1."""
     console = Console(width=None if sys.stdout.isatty() else display.PLAIN_WIDTH, highlight=False)
     processes = DemoProcesses()
     demo = DemoRun(processes, console, plain or not sys.stdout.isatty())
@@ -49,7 +49,7 @@ async def run(seconds: float | None, plain: bool) -> int:
 
 
 class DemoRun:
-    """One demonstration, on processes that run already."""
+    """One demonstration, on running processes."""
 
     def __init__(self, processes: DemoProcesses, console: Console, plain: bool) -> None:
         self._processes = processes
@@ -65,7 +65,7 @@ class DemoRun:
         self.is_aborted = False
 
     async def run(self, seconds: float | None) -> int:
-        """Returns the exit status."""
+        """Run the demonstration for ``seconds``, or until Ctrl-C. Return the exit status."""
         async with (
             Vehicle(self._processes.zenoh, self._ledger) as vehicle,
             Cloud(self._processes.mqtt_port, self._ledger) as cloud,
@@ -98,7 +98,7 @@ class DemoRun:
         await cloud.warm_up()
 
     async def _perform(self, vehicle: Vehicle, cloud: Cloud, seconds: float | None) -> None:
-        """Vehicle and cloud send until the time is over or Ctrl-C comes."""
+        """Have vehicle and cloud send until the time is over, or until Ctrl-C."""
         self._begun_s = now_s()
         self._is_sending = True
         ending = "(Ctrl-C ends it)" if seconds is None else f"of {seconds:g} s (Ctrl-C ends it)"
@@ -114,7 +114,7 @@ class DemoRun:
         self._status = "the senders have stopped, the rest is settling"
 
     async def _settle(self) -> Snapshot | None:
-        """Wait until all is accounted for and the daemon holds nothing, or time is over; the last snapshot is returned."""
+        """Wait until all is accounted for and the daemon is empty, or a time limit. Return the last snapshot."""
         deadline_s = now_s() + SETTLE_S
         while True:
             all_came = await until(lambda: not self._ledger.open, deadline_s - now_s())
@@ -156,16 +156,16 @@ class DemoRun:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """While messages are sent, the first Ctrl-C stops the senders. Before that, and the second time, it ends everything.
+        """While messages are sent, the first Ctrl-C stops the senders. Before that, and the second time, it ends the run.
 
-        Afterwards signals are ignored: the process is about to end, with the exit status that it has by then.
+        After the run, signals are ignored: the process is about to end, with the exit status of the run.
         """
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
 
         def interrupt(number: signal.Signals) -> None:
-            if self._is_over or self.is_aborted:  # what ends the processes is not to be interrupted
+            if self._is_over or self.is_aborted:  # the end of the processes must not be interrupted
                 return
             if not self._is_sending or self._stop.is_set() or number is signal.SIGHUP:  # the terminal has gone
                 self.is_aborted = True

@@ -34,7 +34,7 @@ FLOWS = {
     ASLEEP_FLOW: f"{CLOUD} → {SLEEPER}",
     FORBIDDEN_FLOW: f"{VEHICLE} → {SLEEPER}",
 }
-"""Every flow, and between whom."""
+"""Every flow, and its path."""
 
 ANSWERED_CALLS = (CLIMATE_FLOW, LATE_FLOW, ASLEEP_FLOW, FORBIDDEN_FLOW)
 """Requests that must be answered: by the service, or by the streamer that could not deliver them."""

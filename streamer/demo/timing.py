@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 
 
 def now_ms() -> int:
-    """Unix time, for ids and TTLs."""
+    """Return Unix milliseconds, for ids and TTLs."""
     return time.time_ns() // 1_000_000
 
 
 def now_s() -> float:
-    """A clock that never jumps, for latencies."""
+    """Return seconds of the monotonic clock, for latencies."""
     return time.monotonic()
 
 
 async def ticks(every_s: float, first_s: float, stop: asyncio.Event) -> AsyncIterator[int]:
-    """Count 0, 1, 2, … at a steady rate until ``stop``; a tick that comes late does not delay the next."""
+    """Yield 0, 1, 2, … at a steady rate until ``stop``; a late tick does not delay the next one."""
     start_s = now_s() + first_s
     number = 0
     while True:

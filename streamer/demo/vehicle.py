@@ -1,4 +1,4 @@
-"""The simulated vehicle: a Zenoh session of its own, without our transport. It drives, opens doors, and serves RPCs."""
+"""The simulated vehicle: a Zenoh session without our transport. Drives, opens doors, and serves RPCs."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ _JSON = UPayloadFormat.JSON
 
 
 class Vehicle:
-    """Everything at authority ``veh1``. Enter it to connect; messages arrive on threads of Zenoh."""
+    """All uEntities at authority ``veh1``. Entering the context connects; messages arrive on Zenoh's threads."""
 
     def __init__(self, endpoint: str, ledger: Ledger) -> None:
         self._endpoint = endpoint
@@ -56,7 +56,7 @@ class Vehicle:
             await asyncio.shield(opening)
         except zenoh.ZError as exc:
             raise DemoError(f"the simulated vehicle cannot open Zenoh at {self._endpoint}: {exc}") from exc
-        except asyncio.CancelledError:  # a session that nobody closes keeps the process from ending
+        except asyncio.CancelledError:  # an open session would keep the process from ending
             await asyncio.wait([opening])
             if opening.exception() is None:
                 await self.__aexit__()
@@ -93,7 +93,7 @@ class Vehicle:
         return all(status.matching for status in statuses)
 
     def _on_sample(self, sample: zenoh.Sample) -> None:
-        """On a thread of Zenoh: return at once."""
+        """Pass a sample on to the event loop. Called on a thread of Zenoh, so it must not block."""
         try:
             self._loop.call_soon_threadsafe(self._take, sample)
         except RuntimeError:  # the loop is closed: the demo is over
@@ -129,14 +129,14 @@ class Vehicle:
         self._puts.put_nowait(answer)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send everything that the vehicle sends by itself, until ``stop``."""
+        """Send the vehicle's publications and Requests until ``stop``."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._drive(stop), name="vehicle-speed")
             tasks.create_task(self._doors(stop), name="vehicle-doors")
             tasks.create_task(self._call_neighbour(stop), name="vehicle-call")
 
     async def answer(self) -> None:
-        """Send the answers of the services, for ever."""
+        """Send the answers of the services until cancelled."""
         while True:
             await self._put(await self._puts.get())
 
@@ -153,7 +153,7 @@ class Vehicle:
             await self._send(scenario.DOOR_FLOW, notification(now_ms(), scenario.DOOR, scenario.CLOUD_APP, event, options))
 
     async def _call_neighbour(self, stop: asyncio.Event) -> None:
-        """Car to car: the configuration has no route for it."""
+        """Call another vehicle, for which the configuration has no route."""
         async for _ in ticks(FORBIDDEN_S, 0.3, stop):
             message = request(now_ms(), scenario.DRIVER_APP, scenario.SLEEPERS_CLIMATE, ttl=2000)
             self._ledger.calls[scenario.FORBIDDEN_FLOW].ask(message.id)
@@ -165,7 +165,7 @@ class Vehicle:
         await self._put(message)
 
     async def _put(self, message: UMessage) -> None:
-        """A put can block while the other side takes nothing, so not on the loop."""
+        """Put a message on a thread: a put can block while the other side does not read."""
         await asyncio.to_thread(self._put_blocking, message)
 
     def _put_blocking(self, message: UMessage) -> None:

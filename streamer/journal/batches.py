@@ -26,7 +26,7 @@ from streamer.journal.sqlite import transaction
 logger = logging.getLogger("ustreamer.journal")
 
 _MAX_BLOB_BYTES = 64 << 20
-_ROWS_AT_ONCE = 256
+_ROWS_PER_STATEMENT = 256
 
 _SUM = f"ifnull(sum(length(body) + {ENTRY_BYTES}), 0)"
 _LETTERS_SUM = f"ifnull(sum(size + {ENTRY_BYTES}), 0)"
@@ -41,7 +41,7 @@ _REJECTED_NOW = REJECTED.replace("outcome", "value->>5").replace("route", "value
 
 
 def _evict_up_to(kind: str, most: str, most_bytes: str) -> str:
-    """The number up to which the letters of a kind are evicted: the oldest ones, as far as they are beyond the bounds."""
+    """Return the SQL for the number up to which letters of a kind are evicted, so that the rest is within bounds."""
     return f"""max(
         ifnull((SELECT number FROM letters WHERE {kind} ORDER BY number DESC LIMIT 1 OFFSET {most}), -1),
         CASE WHEN (SELECT {_LETTERS_SUM} FROM letters WHERE {kind}) > {most_bytes} THEN (SELECT max(number) FROM (
@@ -50,7 +50,7 @@ def _evict_up_to(kind: str, most: str, most_bytes: str) -> str:
 
 
 def _text(start: str, size: str) -> str:
-    """A text of a stranger, which stands among the bodies: from JSON, SQLite takes nothing behind a NUL."""
+    """Return the SQL for a text of another program, passed among the bodies: SQLite ends a text from JSON at a NUL."""
     return f"CAST(substr(NEW.bodies, {start}, {size}) AS TEXT)"
 
 
@@ -64,16 +64,16 @@ _SETUP = (
     )""",
     _COUNT.format(sum=_SUM, letters=_LETTERS_SUM),
     """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS segments, 0 AS letters,
-        0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_kept, 0 AS added, 0 AS max_letters,
+        0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_unmarked, 0 AS added, 0 AS max_letters,
         0 AS max_bytes, 0 AS max_rejected, 0 AS max_rejected_bytes""",
-    # Other programs delete letters too, which goes unnoticed here: letters are counted anew whenever some are written.
+    # Other programs delete letters, too, without this connection's triggers: letters are counted anew with each written one.
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
         UPDATE totals SET bytes = bytes + NEW.added
             - (SELECT {_SUM} FROM {_ROWS_DONE}) - (SELECT {_SUM} FROM {_SEGMENTS_DONE});
         DELETE FROM rows WHERE number IN (SELECT entry.number FROM {_ROWS_DONE});
         DELETE FROM segments WHERE number IN (SELECT entry.number FROM {_SEGMENTS_DONE});
         DELETE FROM letters WHERE {_IN.format("NEW.letters_done")};
-        UPDATE letters SET redrive = NULL, redrive_ttl = NULL WHERE {_IN.format("NEW.letters_kept")};
+        UPDATE letters SET redrive = NULL, redrive_ttl = NULL WHERE {_IN.format("NEW.letters_unmarked")};
         INSERT INTO segments SELECT value->>0, value->>1, value->>2,
             substr(NEW.bodies, value->>3, value->>4) FROM json_each(NEW.segments);
         INSERT OR REPLACE INTO letters SELECT value->>0, substr(NEW.bodies, value->>1, 16), value->>2, value->>3,
@@ -103,9 +103,9 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LetterBounds(NamedTuple):
-    """How many dead letters the file keeps; beyond that the oldest are evicted.
+    """The most dead letters, and bytes of them, in the file; beyond that the oldest are evicted.
 
-    Letters of messages that were never accepted have bounds of their own, so that nobody can push out the others.
+    Letters of messages that were never accepted have bounds of their own, so that they cannot evict the others.
     """
 
     max_letters: int
@@ -129,12 +129,12 @@ def set_up(connection: sqlite3.Connection) -> None:
 
 
 def recount(connection: sqlite3.Connection) -> None:
-    """Count again, after another program has changed the file. Raises sqlite3.Error."""
+    """Count the bytes of letters again after another program has changed the file. Raises sqlite3.Error."""
     connection.execute(f"UPDATE totals SET letter_bytes = (SELECT {_LETTERS_SUM} FROM letters)")
 
 
 def totals(connection: sqlite3.Connection) -> Totals:
-    """The totals after the last commit. Raises sqlite3.Error."""
+    """Return the totals after the last commit. Raises sqlite3.Error."""
     return Totals(*connection.execute(_TOTALS).fetchone())
 
 
@@ -148,11 +148,11 @@ def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: Letter
     with transaction(connection):
         for part in parts:
             connection.execute(_APPLY, part)
-        _insert(connection, batch.rows, _ROWS_AT_ONCE if batch.bytes <= _MAX_BLOB_BYTES else 1)
+        _insert(connection, batch.rows, _ROWS_PER_STATEMENT if batch.bytes <= _MAX_BLOB_BYTES else 1)
 
 
 def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:
-    """A letter that alone is beyond the bounds would evict all others: it is kept without its payload, or not at all."""
+    """Return the letter; without its payload, or None, if it alone is beyond the bounds and would evict all others."""
     most = bounds.max_rejected_bytes if letter.is_rejected else bounds.max_bytes
     if len(letter.body) + ENTRY_BYTES <= most:
         return letter
@@ -165,7 +165,7 @@ def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:
 
 
 def _insert(connection: sqlite3.Connection, rows: list[Row], size: int) -> None:
-    """Write rows, ``size`` with each statement, then half as many, and so on."""
+    """Write rows, ``size`` per statement; the rest with half of that, and so on."""
     start = 0
     while start < len(rows):
         if len(rows) - start < size:
@@ -184,7 +184,7 @@ def _insert_statement(size: int) -> str:
 
 
 def _spans(numbers: list[int]) -> list[tuple[int, int]]:
-    """The numbers as ranges, from the first to the last of each."""
+    """Return the numbers as ranges (first, last)."""
     spans: list[tuple[int, int]] = []
     if not numbers:
         return spans
@@ -200,7 +200,7 @@ def _spans(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts whose bodies fit into one blob; rows are not in it. Deletions come first."""
+    """Yield the batch, without its rows, in parts whose bodies fit into one blob. Deletions come first."""
     if batch.bytes <= _MAX_BLOB_BYTES:
         yield batch
         return
@@ -231,7 +231,7 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
             at += size
         added += at - start + ENTRY_BYTES * len(segments)
         segments_done = segments_done + [segment.number for segment in batch.segments if segment.number <= top]
-    for letter in sorted(batch.letters, key=lambda letter: not letter.is_rejected):  # the others replace them
+    for letter in sorted(batch.letters, key=lambda letter: not letter.is_rejected):  # accepted ones last, to replace others
         texts = [text.encode(errors="backslashreplace") for text in (letter.text, letter.source, letter.sink)]
         columns = list(letter[2:-1])
         for column, text in zip(_TEXTS, texts, strict=True):
@@ -248,7 +248,7 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
         _to_json(_spans(rows_done)),
         _to_json(_spans(segments_done)),
         _to_json(batch.letters_done),
-        _to_json(batch.letters_kept),
+        _to_json(batch.letters_unmarked),
         added,
         *bounds,
     )

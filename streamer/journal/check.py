@@ -16,7 +16,7 @@ Found = tuple[int, int, int]
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Raises `CorruptFileError` for the first fault found, and sqlite3.Error."""
+    """Check the file. Raises `CorruptFileError` for the first fault found, and sqlite3.Error."""
     check_structure(connection, "integrity_check(letters)")
     for table in TABLES:
         for page in _pages(connection, table):

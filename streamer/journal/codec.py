@@ -35,11 +35,11 @@ _routes: Cache[tuple[str, str, str, str], bytes] = Cache()
 
 
 class UnreadableError(ValueError):
-    """The bytes in the journal do not have the form that we write."""
+    """The bytes in the journal do not have the form that this module writes."""
 
 
 class PackedFlow(NamedTuple):
-    """What messages of a segment have in common. ``outgoing``: see `sink_change`."""
+    """The part that messages of a segment have in common. ``outgoing``: see `sink_change`."""
 
     route: str
     source: str
@@ -59,7 +59,7 @@ class PackedMessage(NamedTuple):
 
 
 def pack(message: UMessage) -> bytes:
-    """Serialize one message. What it shares with others of its flow is serialized once."""
+    """Serialize one message. The part that it shares with others of its flow is serialized once, and cached."""
     rest = _pack_attributes(message.attributes)
     uuid, payload = message.id, message.payload
     head = b"\x0a%b\x0a\x12\x09%b\x11%b%b" % (_varint(_ID_BYTES + len(rest)), uuid[7::-1], uuid[:7:-1], rest)
@@ -85,7 +85,7 @@ def _pack_shared(attributes: Attributes) -> bytes:
 
 
 def _unpack_attributes(packed: bytes) -> Attributes:
-    """The opposite of `_pack_attributes`: the same object for all messages of a flow. Raises DecodeError and ValueError."""
+    """Reverse `_pack_attributes`; messages of a flow share the result. Raises DecodeError and ValueError."""
     try:
         return _decoded[packed]
     except KeyError:
@@ -106,7 +106,7 @@ def _unpack_attributes(packed: bytes) -> Attributes:
 
 
 def _decode_shared(packed: bytes, proto: pb.UAttributes) -> Attributes:
-    """The attributes of a flow, with what was kept behind their fields."""
+    """Return the attributes of a flow, with the provenance behind their fields."""
     attributes = attributes_from_proto(proto)
     kept = stored.Provenance.FromString(packed)
     if kept.HasField("ceiling"):
@@ -128,7 +128,7 @@ def _varint(number: int) -> bytes:
 
 
 def unpack(body: bytes) -> UMessage:
-    """The opposite of `pack`. Raises `UnreadableError`."""
+    """Reverse `pack`. Raises `UnreadableError`."""
     try:
         return _unpack_ours(body) or _unpack_any(body)
     except (DecodeError, ValueError) as exc:
@@ -136,7 +136,7 @@ def unpack(body: bytes) -> UMessage:
 
 
 def _unpack_ours(body: bytes) -> UMessage | None:
-    """A message whose fields are where `pack` puts them; None if they are not. Raises as `_unpack_attributes`."""
+    """Return a message whose fields are in the order of `pack`; None if they are not. Raises as `_unpack_attributes`."""
     if len(body) < _LEAST_BYTES:
         return None
     size, at = _read_varint(body, 1)
@@ -158,7 +158,7 @@ def _unpack_ours(body: bytes) -> UMessage | None:
 
 
 def _unpack_any(body: bytes) -> UMessage:
-    """A message with its fields in any order. Raises DecodeError and ValueError."""
+    """Return a message with its fields in any order. Raises DecodeError and ValueError."""
     proto = pb.UMessage.FromString(body)
     uuid = id_from_proto(proto.attributes.id)
     proto.attributes.ClearField("id")
@@ -167,7 +167,7 @@ def _unpack_any(body: bytes) -> UMessage:
 
 
 def _read_varint(body: bytes, at: int) -> tuple[int, int]:
-    """A number of up to 64 bits, and the offset behind it; what lies behind the end counts as 0."""
+    """Return a number of up to 64 bits, and the offset after it. Bytes beyond the end count as 0."""
     number = shift = 0
     while at < len(body) and shift < 64:
         digit = body[at]
@@ -180,19 +180,19 @@ def _read_varint(body: bytes, at: int) -> tuple[int, int]:
 
 
 def without_payload(body: bytes) -> bytes:
-    """The same message without its payload. Raises `UnreadableError`."""
+    """Return a serialized message without its payload. Raises `UnreadableError`."""
     return pack(replace(unpack(body), payload=None))
 
 
 def sink_change(incoming: Attributes, outgoing: Attributes) -> str:
-    """How the streamer changed the sink: `UNCHANGED`, empty for removed, or the authority to which it was set."""
+    """Return how the streamer changed the sink: `UNCHANGED`, "" for removed, or the authority that was set."""
     if outgoing.sink == incoming.sink:
         return UNCHANGED
     return "" if outgoing.sink is None else outgoing.sink.authority
 
 
 def outgoing(incoming: Attributes, change: str) -> Attributes:
-    """The attributes that are sent, by a `sink_change`."""
+    """Return the attributes to send: the received ones with a `sink_change` applied."""
     if change == UNCHANGED:
         return incoming
     return replace(incoming, sink=everything_at(change) if change else None)
@@ -219,17 +219,17 @@ def pack_record(flow: int, seq: int, entered_ms: int, message: UMessage) -> tupl
 
 
 def pack_segment(flows: list[bytes], records: list[bytes]) -> bytes:
-    """A whole segment, from the results of `pack_flow` and `pack_record`."""
+    """Join the results of `pack_flow` and `pack_record` to a segment."""
     return b"".join((_COUNT.pack(len(flows)), *flows, *records))
 
 
 def start_of(flows: list[bytes]) -> int:
-    """The offset of the first message in a segment with these flows."""
+    """Return the offset of the first message in a segment with these flows."""
     return _COUNT.size + sum(map(len, flows))
 
 
 def unpack_flows(body: bytes) -> tuple[list[PackedFlow], int]:
-    """The flows of a segment, and the offset of its first message. Raises `UnreadableError`."""
+    """Return the flows of a segment, and the offset of its first message. Raises `UnreadableError`."""
     try:
         (count,) = _COUNT.unpack_from(body)
         at = _COUNT.size
@@ -248,7 +248,7 @@ def unpack_flows(body: bytes) -> tuple[list[PackedFlow], int]:
 
 
 def unpack_records(body: bytes, at: int) -> Iterator[PackedMessage]:
-    """The messages of a segment, in the order in which they were sent. Raises `UnreadableError`."""
+    """Yield the messages of a segment in the order in which they were sent. Raises `UnreadableError`."""
     while at < len(body):
         try:
             flow, seq, entered_ms, uuid, length = _RECORD.unpack_from(body, at)

@@ -6,11 +6,11 @@ The law of this file:
   of it (`streamer.journal.wal`), if it or its log was removed or replaced while in use, or if it was emptied then. A file of
   zero length without a log is a new file.
 - It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
-- Every row that can still be read and was not changed is copied to a new file, which takes its place. What the log had is
-  read from a copy of the log in which all checksums are right: what is wrong with a row, the row's own checksum tells. If
-  rows have none, frames that were changed are left out.
-- That is safe against a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is moved
-  away, and the next process that opens the file finishes the replacement (`put_in_place`).
+- Every row that can still be read and was not changed is copied to a new file, which takes its place. The rows in the log
+  are read from a copy of it with corrected checksums: each row's own checksum shows whether it was changed. If rows have no
+  checksum, changed frames are left out.
+- The replacement survives a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is
+  moved away, and the next process that opens the file finishes the replacement (`put_in_place`).
 - One log line reports it, ``file_set_aside``: how many rows were kept, and how many are known to be lost.
 """
 
@@ -31,14 +31,14 @@ from streamer.journal.wal import WriteAheadLog
 
 MAX_SET_ASIDE = 3
 SIDES = ("-wal", "-shm", "")
-"""What SQLite keeps beside a file, and the file. The log first: beside another file it would be taken for that file's."""
+"""Suffixes of SQLite's side files and the file. The log is first: SQLite would apply it to another file beside it."""
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _ATTEMPTS = 20_000
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from the text of SQLite's error
 
 
 class Salvaged(NamedTuple):
-    """How many rows were saved, and how many are known to be lost. There may have been more."""
+    """The numbers of rows that were saved, and that are known to be lost; more may be lost."""
 
     kept: int
     lost: int
@@ -46,7 +46,7 @@ class Salvaged(NamedTuple):
 
 @contextmanager
 def all_that_is_left(path: Path, found: WriteAheadLog, form: FileForm) -> Iterator[sqlite3.Connection | None]:
-    """A connection to what is left of a file that nobody uses and of its log, which it does not change.
+    """Yield a connection to the rest of an unused file and of its log, which are not changed.
 
     None if there is nothing. Raises sqlite3.Error and OSError.
     """
@@ -71,7 +71,7 @@ def all_that_is_left(path: Path, found: WriteAheadLog, form: FileForm) -> Iterat
 def _link(path: Path, to: Path) -> None:
     try:
         os.link(path, to)
-    except OSError:  # this file system has no links
+    except OSError:  # the file system has no hard links
         shutil.copyfile(path, to)
 
 
@@ -81,12 +81,12 @@ def _remove(path: Path) -> None:
 
 
 def text_of(path: Path, exc: CorruptFileError) -> str:
-    """The error text for a program that only reads the file."""
+    """Return the error text for a program that only reads the file."""
     return f"{path}: damaged ({exc}); the daemon saves what it can when it opens the file"
 
 
 def salvage(source: sqlite3.Connection | None, path: Path, form: FileForm) -> Salvaged:
-    """Copy what can be read from ``source`` to a new file, ready for `put_in_place`. Raises sqlite3.Error and OSError."""
+    """Copy the readable rows of ``source`` to a new file, ready for `put_in_place`. Raises sqlite3.Error and OSError."""
     fresh = path.with_name(path.name + ".salvage")
     for suffix in ("", "-journal"):
         Path(f"{fresh}{suffix}").unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def is_ready(path: Path) -> bool:
 
 
 def put_in_place(path: Path) -> Path:
-    """Move the damaged file away, and the salvaged one to its place. Returns the damaged file's new path."""
+    """Move the damaged file away, and the salvaged one to its place. Return the damaged file's new path."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
     for side in SIDES:
@@ -123,13 +123,13 @@ def put_in_place(path: Path) -> Path:
 
 
 def set_aside(path: Path) -> list[Path]:
-    """The damaged files that are still there, oldest first."""
+    """Return the damaged files that were set aside and still exist, oldest first."""
     found = path.parent.glob(f"{path.name}.corrupt-*")
     return sorted(file for file in found if not file.name.endswith(SIDES[:2]) and file.is_file())
 
 
 def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, form: FileForm) -> Salvaged:
-    with suppress(*_UNREADABLE):  # else SQLite reads nothing of a file that was cut short
+    with suppress(*_UNREADABLE):  # otherwise SQLite reads nothing from a truncated file
         source.execute("PRAGMA writable_schema = ON")
     kept, lost = zip(*(_copy(source, target, table, form.is_whole) for table in form.tables), strict=True)
     return Salvaged(sum(kept), sum(lost))
@@ -162,14 +162,14 @@ def _copy(
 
 
 def _is_without_rowid(source: sqlite3.Connection, table: str) -> bool:
-    """Whether rows have a key only, as in a table of 0.1."""
+    """Whether a table is WITHOUT ROWID, as one of 0.1."""
     with suppress(*_UNREADABLE):
         return source.execute("SELECT 1 FROM pragma_table_list WHERE name = ? AND wr", (table,)).fetchone() is not None
     return False
 
 
 def _rows_by_key(source: sqlite3.Connection, query: str) -> tuple[list[Sequence[object]], bool]:
-    """The rows up to the first that cannot be read, and whether that is all of them."""
+    """Return the rows before the first unreadable one, and whether these are all."""
     found: list[Sequence[object]] = []
     try:
         found.extend(source.execute(query))
@@ -179,13 +179,13 @@ def _rows_by_key(source: sqlite3.Connection, query: str) -> tuple[list[Sequence[
 
 
 def _rows(source: sqlite3.Connection, table: str, query: str) -> tuple[Iterator[Sequence[object] | None], bool]:
-    """The rows that can be found, None for each that cannot be read, and whether that is all of them."""
+    """Return the rows that can be found, None for each unreadable one, and whether these are all."""
     rowids, is_complete = _rowids(source, table)
     return (_values(source, f"{query} WHERE rowid = ?", rowid) for rowid in rowids), is_complete
 
 
 def _rowids(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
-    """The row ids that can be read, in order, and whether that is all of them."""
+    """Return the readable row ids in order, and whether these are all."""
     found: list[int] = []
     if _read_rowids(source, table, _LEAST, _MOST, found):
         return found, True
@@ -197,7 +197,7 @@ def _rowids(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
 
 
 def _rowids_between(source: sqlite3.Connection, table: str, low: int, high: int) -> list[int]:
-    """What can be read between two row ids, from the middle of ever smaller gaps, up to a number of attempts."""
+    """Return readable row ids between two: searched from the middle of ever smaller gaps, with bounded attempts."""
     found: list[int] = []
     gaps = deque([(low, high)])
     for _ in range(_ATTEMPTS):
@@ -218,7 +218,7 @@ def _rowids_between(source: sqlite3.Connection, table: str, low: int, high: int)
 
 
 def _read_rowids(source: sqlite3.Connection, table: str, first: int, last: int, found: list[int]) -> bool:
-    """Find the row ids from the first to the last, upwards or downwards; False if that ends at damage."""
+    """Add the row ids from ``first`` to ``last``, upwards or downwards, to ``found``; False if damage ended that."""
     order = "ASC" if first <= last else "DESC"
     query = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid {order}"
     try:
@@ -242,7 +242,7 @@ def _ready(path: Path) -> Path:
 
 
 def _sync(directory: Path) -> None:
-    """Make renames durable."""
+    """Make renames in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
 """The journal's records: rows, segments and dead letters, and the batch that is written in one transaction.
 
-No files and no SQL in here. Numbers come from `Journal.number`; they are the order of everything.
+No files and no SQL in here. Numbers come from `Journal.number`; they give all entries one order.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from streamer.journal.sqlite import FileError
 
 ENTRY_BYTES: Final = 200
-"""What an entry counts beside its body, for its columns and SQLite's overhead. See `Journal.bytes`."""
+"""The bytes that an entry counts besides its body, for its columns and SQLite's overhead. See `Journal.bytes`."""
 
 
 class Row(NamedTuple):
@@ -64,7 +64,7 @@ class Letter(NamedTuple):
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the message was never accepted, as `schema.REJECTED` says in SQL: anybody can cause such a letter."""
+        """Whether the message was never accepted (in SQL: `schema.REJECTED`): any sender can cause such a letter."""
         return self.outcome == "rejected" or (self.outcome == "expired" and not self.route)
 
 
@@ -73,8 +73,7 @@ class Batch:
     """Everything that one transaction writes. The lists that end in ``_done`` have the numbers of entries to delete.
 
     Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id,
-    source, sink and route. ``letters_kept`` has the numbers of letters that were marked for a redrive and stay: their mark
-    is removed.
+    source, sink and route. ``letters_unmarked`` has the numbers of letters that stay after a redrive: their mark is removed.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -83,7 +82,7 @@ class Batch:
     rows_done: list[int] = field(default_factory=list)
     segments_done: list[int] = field(default_factory=list)
     letters_done: list[int] = field(default_factory=list)
-    letters_kept: list[int] = field(default_factory=list)
+    letters_unmarked: list[int] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -91,19 +90,19 @@ class Batch:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether there is more in it than rows and segments to delete, which can wait."""
-        return bool(self.rows or self.segments or self.letters or self.letters_done or self.letters_kept)
+        """Whether the batch has more than deletions of rows and segments, which can wait."""
+        return bool(self.rows or self.segments or self.letters or self.letters_done or self.letters_unmarked)
 
     @property
     def bytes(self) -> int:
-        """The bytes of its new entries. See `ENTRY_BYTES`."""
+        """Return the bytes of the batch's new entries. See `ENTRY_BYTES`."""
         return sum(
             len(entry.body) + ENTRY_BYTES for entries in (self.rows, self.segments, self.letters) for entry in entries
         )
 
 
 class JournalError(FileError):
-    """The journal file cannot be used now; the text says why, for people."""
+    """The journal file cannot be used now; the text gives the reason."""
 
     key = "journal.path"
 

@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 def problem_of(path: Path, form: FileForm) -> str:
-    """Why a daemon could not use an existing file, or would set it aside; empty if nothing is wrong. It is only read."""
+    """Return why a daemon could not use an existing file, or would set it aside; empty if it could. Only reads the file."""
     try:
         with faults_of(path, form.error):
             if problem := wal.damage_of_unused(path):
@@ -56,8 +56,7 @@ class DatabaseFile:
 
     ``check`` looks at every part of the file when it is opened first; it raises `CorruptFileError` and sqlite3.Error.
     ``on_connected`` prepares a new connection. ``generation`` counts the files that took the place of another, ``wal_bytes``
-    is the size of the write-ahead log when the file was last used. That it grows, as it does while another program reads, is
-    logged.
+    is the size of the write-ahead log when the file was last used. Its growth, while another program reads, is logged.
     """
 
     def __init__(self, path: Path, form: FileForm, check: Check, on_connected: Check = lambda connection: None) -> None:
@@ -75,15 +74,15 @@ class DatabaseFile:
         self._lock = FileLock(path, form.error)
 
     def lock(self) -> None:
-        """Keep other streamers off the file until it is closed, as `open` does as well."""
+        """Lock the file against other streamers until it is closed, as `open` does, too."""
         with self._faults():
             self._take_lock()
 
     def open(self) -> None:
-        """Open the file, or make it, and check every part of it."""
+        """Open or create the file, and check every part of it."""
         with self._faults():
             self._take_lock()
-            # What an interrupted replacement has left is about to be put in place of the file.
+            # The salvaged file of an interrupted replacement is about to replace this one.
             found = WriteAheadLog(self.path) if damage.is_ready(self.path) else wal.look(self.path)
             try:
                 if found.problem:
@@ -93,7 +92,7 @@ class DatabaseFile:
                 self._replace(str(exc), found)
 
     def use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Do some work on the file. If that finds damage, replace the file and do it once more.
+        """Call ``work`` with a connection to the file. If that finds damage, replace the file and call ``work`` again.
 
         ``work`` may raise `CorruptFileError` for content that was changed.
         """
@@ -108,7 +107,7 @@ class DatabaseFile:
             raise self._form.error(f"{self.path}: damaged again at once: {exc}") from exc
 
     def close(self) -> None:
-        """Close the file; what was committed is in it."""
+        """Close the file, and release its lock."""
         try:
             with self._faults():
                 self._disconnect()
@@ -132,16 +131,16 @@ class DatabaseFile:
             with self._faults():
                 result = work(connection)
         except FileError as exc:
-            # The connection may be all that leads to what is in a file that was removed.
+            # The content of a removed file may be reachable through this connection only.
             if not exc.is_link_good and self._is_in_place():
                 self._disconnect()
             raise
         with self._faults():
-            self._watch_wal(self._link())  # what was removed meanwhile holds nothing that outlives the process
+            self._watch_wal(self._link())  # replaces the file if it was removed meanwhile
         return result
 
     def _link(self) -> sqlite3.Connection:
-        """The connection to the file, which has to be where it was."""
+        """Return the connection to the file; replace the file if it was removed, replaced or emptied."""
         if self._connection is None:
             if self._identities[-1] in (NOWHERE, identity(self.path)) or damage.is_ready(self.path):
                 self._connect(is_checked=False)
@@ -155,7 +154,7 @@ class DatabaseFile:
         return self._connection
 
     def _is_in_place(self) -> bool:
-        """Whether the file and what SQLite keeps beside it are where they were, and the file is not empty."""
+        """Whether the file and SQLite's side files are the same as before, and the file is not empty."""
         try:
             now = [identity(side) for side in self._sides]
             is_emptied = self.path.stat().st_size == 0
@@ -163,23 +162,23 @@ class DatabaseFile:
             return False
         if is_emptied or any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
             return False
-        self._identities = now  # SQLite makes them when they are first needed
+        self._identities = now  # SQLite creates the side files when it needs them
         self._measure_wal()
         return True
 
     def _measure_wal(self) -> None:
-        """Raises OSError."""
+        """Set `wal_bytes`. Raises OSError."""
         try:
             self.wal_bytes = os.stat(self._sides[0]).st_size
         except FileNotFoundError:
             self.wal_bytes = 0
 
     def _watch_wal(self, connection: sqlite3.Connection) -> None:
-        """Log that the log grows because somebody reads it, and that it has shrunk. Raises sqlite3.Error."""
+        """Log that the write-ahead log grows because of a reader, and that it has shrunk. Raises sqlite3.Error."""
         side, what = self._sides[0], f"log of {self.path}"
         if self.wal_bytes > _LARGE_WAL_BYTES and not self._wal_grows:
             _, frames, taken = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if taken < frames:  # it is not one large transaction
+            if taken < frames:  # not because of one large transaction
                 self._wal_grows = True
                 reason = "another program reads the file, such as sqlite3 or a backup, and does not end"
                 state = {"state": (what, "grows")}
@@ -197,7 +196,7 @@ class DatabaseFile:
         if damage.is_ready(self.path):  # the last replacement was interrupted
             self._put_in_place()
         create(self.path)
-        if not self.path.is_file():  # a folder or a device keeps its mode
+        if not self.path.is_file():  # the mode of a folder or device is not changed
             raise self._form.error(f"{self.path}: expected a regular file")
         self.path.chmod(0o600)
         connection = connect(self.path)
@@ -215,7 +214,7 @@ class DatabaseFile:
         self._connection = connection
 
     def _replace(self, why: str, found: WriteAheadLog | None = None) -> None:
-        """``found``: the log as it was before SQLite looked at it."""
+        """Replace a damaged file. ``found``: the log as it was before SQLite opened the file."""
         if self._connection is not None:
             saved = damage.salvage(self._connection, self.path, self._form)
         else:

@@ -16,7 +16,7 @@ from streamer.journal.reading import Reader
 from streamer.journal.sqlite import MAX_WAL_BYTES
 from streamer.journal.store import Store
 
-_BRIEFLY_S = 0.02
+_SHORT_WAIT_S = 0.02
 _REDRIVE_LETTERS = 64
 
 logger = logging.getLogger("ustreamer.journal")
@@ -37,16 +37,16 @@ class JournalState(Enum):
 
 
 class Journal:
-    """What survives the process. All methods but `stop`, which blocks, are for the event loop's thread, and callbacks are
-    posted to it.
+    """The entries that survive the process. All methods but `stop`, which blocks, are for the event loop's thread; callbacks
+    are posted to it.
 
     ``entries_found`` is how many rows and segments were in the file when it was opened.
-    ``problem`` says in words why ``state`` is FAILING, ``is_newer`` that it is the file's version.
+    ``problem`` is the reason why ``state`` is FAILING, as a text; ``is_newer``: the reason is the file's version.
     ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
     ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
 
-    The writer takes the GIL five times for a batch. Beside a loop that is never idle, and releases and takes the GIL at
-    every turn, each time can take long: CPython's waiter starts its switch interval anew whenever that happens.
+    The writer takes the GIL five times for a batch. Each time can take long beside an event loop that is never idle, and
+    releases and takes the GIL in every iteration: each time, CPython's waiter restarts its switch interval.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Journal:
         self._numbering = threading.Lock()
         self._found_up_to = 0
         self._committed_bytes = 0
-        self._in_hand_bytes = 0
+        self._writing_bytes = 0
         self._failing_since_s = 0.0
         self._is_unwritten = False
         self._redriven: set[int] = set()
         self._to_redrive: list[int] = []
-        self._is_taken = threading.Event()
-        self._is_taken.set()
+        self._are_redrives_taken = threading.Event()
+        self._are_redrives_taken.set()
         self._stop_at_s = 0.0
         self._tried = threading.Event()
         self._stopping = threading.Event()
@@ -97,10 +97,10 @@ class Journal:
         self._on_redrive: OnRedrive | None = None
 
     def lock(self) -> None:
-        """Keep other streamers off the file until `stop`. Raises `JournalError` if one uses it, for no other reason."""
+        """Lock the file against other streamers until `stop`. Raises `JournalError` only if another streamer uses it."""
         try:
             self._store.lock()
-        except JournalError as exc:  # what else there is, `start` tries again
+        except JournalError as exc:  # other failures are left to `start`, which retries
             if exc.is_in_use:
                 raise
 
@@ -117,11 +117,11 @@ class Journal:
         return self._tried
 
     def use(self, letters: LetterBounds) -> None:
-        """Keep more or fewer dead letters, from the next batch on."""
+        """Apply other bounds of dead letters from the next batch on."""
         self._store.bounds = letters
 
     def number(self) -> int:
-        """The next number: above everything in the file, also if that could not be read yet."""
+        """Return the next number, above those of all entries in the file, even while the file cannot be read."""
         numbers = self._numbers
         if numbers is None:
             with self._numbering:
@@ -132,35 +132,35 @@ class Journal:
         return next(numbers)
 
     def write(self, batch: Batch, done: Callable[[], None]) -> None:
-        """Hand over a batch; ``done`` is posted once it is on the disk, however long that takes. One at a time."""
+        """Hand over a batch; ``done`` is posted once it is on disk. The caller hands over the next batch only after that."""
         if self.is_busy:
             raise AssertionError("a batch is being written already")
         self.is_busy = self._is_unwritten = True
-        self._in_hand_bytes = batch.bytes
+        self._writing_bytes = batch.bytes
         self._work.put((batch, done))
 
     def rows(self) -> Iterator[Row]:
-        """The rows that were in the file when it was opened, in order."""
+        """Yield the rows that were in the file when it was opened, in order."""
         return self._reader.rows(self._found_up_to)
 
     def segments(self) -> Iterator[Segment]:
-        """The segments that were in the file when it was opened, in order."""
+        """Yield the segments that were in the file when it was opened, in order."""
         return self._reader.segments(self._found_up_to)
 
     def row_body(self, number: int) -> bytes:
-        """The body of a row. Raises `CorruptEntryError`."""
+        """Return the body of a row. Raises `CorruptEntryError`."""
         return self._reader.row_body(number)
 
     def segment_body(self, number: int) -> bytes:
-        """The body of a segment. Raises `CorruptEntryError`."""
+        """Return the body of a segment. Raises `CorruptEntryError`."""
         return self._reader.segment_body(number)
 
     def letter_body(self, number: int) -> bytes:
-        """The body of a dead letter. Raises `CorruptEntryError` if there is none any more."""
+        """Return the body of a dead letter. Raises `CorruptEntryError` if the letter was deleted or damaged."""
         return self._reader.letter_body(number)
 
     def stop(self, within_s: float) -> bool:
-        """Write what was handed over, and close the file. Blocks that long at most. False if a batch stays unwritten."""
+        """Write the last batch, and close the file. Blocks for at most ``within_s``. False: a batch is not written."""
         self._reader.close()
         if self._thread is None:
             self._close()
@@ -173,18 +173,18 @@ class Journal:
 
     @property
     def entries_corrupt(self) -> int:
-        """Entries that were found damaged."""
+        """Return the number of entries that were found damaged."""
         return self._store.entries_lost + self._reader.entries_corrupt
 
     @property
     def wal_bytes(self) -> int:
-        """The size of the file's write-ahead log, which grows while another program reads the file."""
+        """Return the size of the file's write-ahead log, which grows while another program reads the file."""
         return self._store.wal_bytes
 
     @property
     def bytes(self) -> int:
-        """The bytes of all entries, with the batch that is being written. See `ENTRY_BYTES`."""
-        return self._committed_bytes + self._in_hand_bytes
+        """Return the bytes of all entries, including the batch that is being written. See `ENTRY_BYTES`."""
+        return self._committed_bytes + self._writing_bytes
 
     # Everything below runs on the writer thread, except for the three callbacks at the end.
 
@@ -240,10 +240,10 @@ class Journal:
                 if is_idle:
                     self._attempt(self._tidy)
             if self._to_redrive:
-                wait_s = _BRIEFLY_S
+                wait_s = _SHORT_WAIT_S
 
     def _write(self, batch: Batch, done: Callable[[], None]) -> bool:
-        """False if it was given up because the process stops."""
+        """Write a batch, however often that fails. False: given up because the process stops."""
         while not self._attempt(lambda: self._apply(batch)):
             if self._has_to_stop(self._retry_s / 2):
                 return False
@@ -254,7 +254,7 @@ class Journal:
     def _apply(self, batch: Batch) -> None:
         started_s = time.perf_counter()
         self._store.apply(batch)
-        self._redriven.difference_update(batch.letters_kept)  # they may be marked again
+        self._redriven.difference_update(batch.letters_unmarked)  # these letters may be marked again
         self.last_commit_s = time.perf_counter() - started_s
         self.commits += 1
         self.rows_written += len(batch.rows)
@@ -266,11 +266,11 @@ class Journal:
         except JournalError as exc:
             if not exc.is_link_good:
                 raise
-            logger.debug("journal_untidy reason=%s", exc)  # the disk is full, or somebody reads the file: try later
+            logger.debug("journal_untidy reason=%s", exc)  # the disk is full, or another program reads the file: try later
 
     def _look_for_marks(self) -> None:
         """Post newly marked letters to the loop, some at a time: the next ones once it has taken the last ones."""
-        if self._on_redrive is None or not self._is_taken.is_set():
+        if self._on_redrive is None or not self._are_redrives_taken.is_set():
             return
         if (marked := self._store.marked()) is not None:
             self._redriven.intersection_update(marked)
@@ -281,11 +281,11 @@ class Journal:
             letters, ttls = self._store.letters(page)
             del self._to_redrive[: len(page)]
             self._redriven.update(page)
-            self._is_taken.clear()
+            self._are_redrives_taken.clear()
             self._call(self._redrive, letters, ttls)
 
     def _attempt(self, action: Callable[[], None]) -> bool:
-        """Do it; if it fails, log that and return False."""
+        """Call ``action``; if it fails, log that and return False."""
         try:
             action()
         except JournalError as exc:
@@ -308,7 +308,7 @@ class Journal:
         """Wait before the next attempt. True if there is no time for one."""
         if not self._stopping.wait(wait_s):
             return False
-        time.sleep(_BRIEFLY_S)
+        time.sleep(_SHORT_WAIT_S)
         return time.monotonic() >= self._stop_at_s or not self._is_unwritten
 
     def _close(self) -> None:
@@ -320,18 +320,18 @@ class Journal:
     def _call(self, call: Callable[..., object], *args: object) -> None:
         try:
             self._post(call, *args)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
+        except RuntimeError:  # the loop is closed: nobody waits for the call
             logger.debug("journal_callback_dropped call=%s", call)
 
     def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
         self.is_busy = False
-        self._committed_bytes, self._in_hand_bytes = committed_bytes, 0
+        self._committed_bytes, self._writing_bytes = committed_bytes, 0
         done()
 
     def _recounted(self, committed_bytes: int) -> None:
         self._committed_bytes = committed_bytes
 
     def _redrive(self, letters: list[Letter], ttls: list[int | None]) -> None:
-        self._is_taken.set()
+        self._are_redrives_taken.set()
         if self._on_redrive is not None and letters:
             self._on_redrive(letters, ttls)

@@ -1,4 +1,4 @@
-"""Redrives and deletes dead letters in small portions, so that the daemon's own writing does not wait for long."""
+"""Redrives and deletes dead letters in small portions, so that the daemon's own transactions do not wait for long."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ MAX_TTL_MS = 0xFFFF_FFFF
 """The longest TTL that a message can have."""
 
 MAX_NAMED = 20
-"""Letters that stay, of which it is told why."""
+"""The most letters that stay and are reported with a reason."""
 
-_AT_ONCE = 500
+_PAGE_LETTERS = 500
 
 
 class UnreadableLetterError(ValueError):
-    """The message of a letter cannot be read; the text says why."""
+    """The message of a letter cannot be read; the text gives the reason."""
 
 
 class Staying(NamedTuple):
@@ -35,7 +35,7 @@ class Staying(NamedTuple):
 
 @dataclass(slots=True)
 class Redriven:
-    """How many letters are to be sent again, and how many stay; why, of the first `MAX_NAMED`."""
+    """The numbers of letters that are redriven and that stay, with the reasons of the first `MAX_NAMED`."""
 
     going: int = 0
     staying: int = 0
@@ -49,7 +49,7 @@ def _always() -> bool:
 def redrive(
     file: LetterFile, selected: LetterFilter, now_ms: int, ttl_ms: int | None, go_on: Callable[[], bool] = _always
 ) -> Redriven:
-    """Ask the daemon to send letters again, each with a new TTL in ms (0: none) or with its own, until ``go_on`` says no."""
+    """Mark letters for a redrive, with a new TTL in ms (0: none; None: their own), while ``go_on`` returns True."""
     done = Redriven()
     for letters in _pages(file, selected, go_on):
         going: list[int] = []
@@ -66,12 +66,12 @@ def redrive(
 
 
 def purge(file: LetterFile, selected: LetterFilter, go_on: Callable[[], bool] = _always) -> int:
-    """Delete letters for good, until ``go_on`` says no; how many."""
+    """Delete letters for good while ``go_on`` returns True. Return how many."""
     return sum(file.delete([letter.number for letter in letters]) for letters in _pages(file, selected, go_on))
 
 
 def message_of(letter: LetterSummary, file: LetterFile) -> UMessage:
-    """The message of a letter. Raises `UnreadableLetterError`."""
+    """Return the message of a letter. Raises `UnreadableLetterError`."""
     try:
         return message_from_proto(pb.UMessage.FromString(file.body(letter.number)))
     except (CorruptEntryError, DecodeError, ValueError) as exc:
@@ -80,13 +80,13 @@ def message_of(letter: LetterSummary, file: LetterFile) -> UMessage:
 
 def _pages(file: LetterFile, selected: LetterFilter, go_on: Callable[[], bool]) -> Iterator[list[LetterSummary]]:
     after: int | None = None
-    while go_on() and (letters := file.find(selected, after, _AT_ONCE)):
+    while go_on() and (letters := file.find(selected, after, _PAGE_LETTERS)):
         yield letters
         after = letters[-1].number
 
 
 def _obstacle(letter: LetterSummary, file: LetterFile, ttl_ms: int | None, now_ms: int) -> str:
-    """Why a letter cannot be redriven; empty if it can."""
+    """Return why a letter cannot be redriven; empty if it can."""
     if ttl_ms == 0 and letter.type == UMessageType.REQUEST:
         return "a Request needs a TTL above 0"
     try:

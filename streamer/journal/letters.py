@@ -21,11 +21,11 @@ from streamer.uprotocol.uri import UriError, UUri
 _COLUMNS = """number, ifnull(id, zeroblob(16)), ifnull(route, ''), ifnull(ingress, ''), ifnull(target, ''),
     ifnull(outcome, ''), ifnull(code, 0), ifnull(text, ''), ifnull(attempts, 0), ifnull(first_ms, 0), ifnull(last_ms, 0),
     ifnull(type, 0), ifnull(source, ''), ifnull(sink, ''), ifnull(size, 0), redrive, redrive_ttl"""
-"""A fault of the disk can have made any of them NULL: that letter has to be told without it, and the others anyway."""
+"""A fault of the disk can have made any of them NULL: the letter has to be listed all the same."""
 
 
 class LetterSummary(NamedTuple):
-    """A dead letter without its body: as `Letter`, with the body's size and the time at which a redrive was asked for."""
+    """A dead letter without its body: as `Letter`, with the body's size and the time at which a redrive was requested."""
 
     number: int
     id: bytes
@@ -60,7 +60,7 @@ class LetterFilter:
     numbers: tuple[int, ...] | None = None
 
     def conditions(self) -> Iterator[tuple[str, object]]:
-        """What has to hold, in SQL with one value each."""
+        """Yield the conditions in SQL, each with its parameter (None: no condition)."""
         for condition, value in (
             ("id = ?", self.id),
             ("route = ?", self.route),
@@ -86,14 +86,14 @@ class LetterFile:
     def find(
         self, selected: LetterFilter, after: int | None = None, limit: int = -1, *, newest_first: bool = False
     ) -> list[LetterSummary]:
-        """The letters that match, oldest first or newest; after the one with this number, and no more than ``limit``."""
+        """Return at most ``limit`` matching letters, oldest or newest first, after the letter with this number."""
         where, values = _where(selected, after, "<" if newest_first else ">")
         with journal_faults(self._path):
             query = f"SELECT {_COLUMNS} FROM letters {where} ORDER BY number {'DESC' if newest_first else ''} LIMIT ?"
             return list(map(LetterSummary._make, self._connection.execute(query, (*values, limit))))
 
     def count(self, selected: LetterFilter) -> tuple[int, int]:
-        """How many letters match, and their size in bytes."""
+        """Return how many letters match, and their size in bytes."""
         where, values = _where(selected)
         with journal_faults(self._path):
             query = f"SELECT count(*), ifnull(sum(size), 0) FROM letters {where}"
@@ -101,7 +101,7 @@ class LetterFile:
             return number, size
 
     def body(self, number: int) -> bytes:
-        """The serialized UMessage. Raises `CorruptEntryError` if it was changed or deleted."""
+        """Return the serialized UMessage of a letter. Raises `CorruptEntryError` if it was changed or deleted."""
         with journal_faults(self._path):
             found = self._connection.execute("SELECT crc, body FROM letters WHERE number = ?", (number,)).fetchone()
         if found is None:
@@ -112,11 +112,11 @@ class LetterFile:
         return bytes(body)
 
     def delete(self, numbers: list[int]) -> int:
-        """Delete letters. Returns how many were still there."""
+        """Delete letters. Return how many of them still existed."""
         return self._change("DELETE FROM letters", (), numbers)
 
     def mark_for_redrive(self, numbers: list[int], now_ms: int, ttl_ms: int | None) -> int:
-        """Ask the daemon to send letters again; see `OnRedrive`. Returns how many were still there."""
+        """Mark letters for the daemon to redrive; see `OnRedrive`. Return how many of them still existed."""
         return self._change("UPDATE letters SET redrive = ?, redrive_ttl = ?", (now_ms, ttl_ms), numbers)
 
     def _change(self, statement: str, values: tuple[int | None, ...], numbers: list[int]) -> int:
@@ -127,13 +127,13 @@ class LetterFile:
 
 @contextmanager
 def open_letters(path: Path) -> Iterator[LetterFile]:
-    """The dead letters of a journal. Raises `JournalError` and `CorruptFileError`."""
+    """Yield the dead letters of a journal file. Raises `JournalError` and `CorruptFileError`."""
     with journal_faults(path):
         if not path.exists():
             raise JournalError(f"{path}: no such file; the daemon creates it when it starts")
         if not os.access(path, os.R_OK | os.W_OK):
             raise JournalError(f"{path}: permission denied; only the user who runs the daemon may read it")
-        if problem := wal.damage_of_unused(path):  # opened here, what is left of the log would be lost
+        if problem := wal.damage_of_unused(path):  # opening it here would lose the rest of the log
             raise CorruptFileError(problem)
         connection = connect(path)
     try:
@@ -159,5 +159,5 @@ def _where(selected: LetterFilter, after: int | None = None, beyond: str = ">") 
 def _matches(pattern: str, text: str) -> bool:
     try:
         return UUri.parse(pattern).matches(UUri.parse(text))
-    except UriError:  # none, or not a valid address: that may be why it is a dead letter
+    except UriError:  # absent or invalid, which may be the reason for the dead letter
         return False

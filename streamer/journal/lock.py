@@ -1,6 +1,6 @@
-"""A lock that keeps a second daemon off the same file: two on one journal would deliver each other's messages.
+"""Locks a file against a second daemon: two on one journal would deliver each other's messages.
 
-The lock is on a file beside it, and ends with the process. The lock file is never removed: that would be a race.
+The lock is on another file beside it, and ends with the process. That lock file is never removed, to avoid a race.
 """
 
 import fcntl
@@ -15,11 +15,11 @@ Identity = tuple[int, int]
 NOWHERE: Identity = (0, 0)
 
 _LOOK_S = 0.02
-"""Longer than `is_in_use` takes."""
+"""Wait before a second attempt to take the lock: longer than `is_in_use` holds it."""
 
 
 class FileLock:
-    """Held from `take` to `release`."""
+    """A lock that this process holds from `take` to `release`."""
 
     def __init__(self, path: Path, error: type[FileError]) -> None:
         self._locked = path
@@ -28,7 +28,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the lock, again if somebody has removed the lock file. Raises `FileError` and OSError."""
+        """Take the lock; take it again if its file was removed. Raises `FileError` and OSError."""
         if self._descriptor is not None:
             if identity(self._path) == _identity(os.fstat(self._descriptor)):
                 return
@@ -41,7 +41,7 @@ class FileLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Release it for other processes."""
+        """Release the lock for other processes."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

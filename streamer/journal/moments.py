@@ -1,4 +1,4 @@
-"""Moments and lengths of time as people read and type them."""
+"""Parses and formats moments and durations for people."""
 
 import re
 from datetime import UTC, datetime
@@ -8,11 +8,11 @@ _DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)(ms|s|m|h|d|w)", re.ASCII)
 
 
 _LONGEST_MS = 1 << 62
-"""Longer ones are as long as that: a moment before or after them is still a number that a database can hold."""
+"""Longer durations are cut to this, so that a moment plus or minus one still fits into a database."""
 
 
 def milliseconds(text: str) -> int:
-    """A length of time as people type it, such as 30m. Raises ValueError."""
+    """Parse a duration such as 30m to milliseconds. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r}: expected a number and a unit (ms, s, m, h, d, w), such as 30m, 2h, 7d")
@@ -20,7 +20,7 @@ def milliseconds(text: str) -> int:
 
 
 def as_moment(ms: int) -> str:
-    """Unix milliseconds, in UTC."""
+    """Format Unix milliseconds as a moment in UTC."""
     try:
         moment = datetime.fromtimestamp(ms // 1000, UTC)
     except (OverflowError, ValueError, OSError):  # an id may contain anything
@@ -29,7 +29,7 @@ def as_moment(ms: int) -> str:
 
 
 def as_span(ms: int) -> str:
-    """A length of time in the largest unit that it has at least twice: 90s, 119m, 5h."""
+    """Format milliseconds in the largest unit of which they have at least two: 90s, 119m, 5h."""
     for unit in ("w", "d", "h", "m", "s"):
         if ms >= 2 * _UNITS_MS[unit]:
             return f"{ms // _UNITS_MS[unit]}{unit}"

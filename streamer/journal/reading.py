@@ -26,7 +26,7 @@ _SEGMENTS = "SELECT crc, number, target, body FROM segments WHERE number > ? AND
 
 
 class Reader:
-    """A read connection, opened when it is first needed, and again when ``generation`` changes: the file is another one."""
+    """A read connection, opened at the first read, and again when ``generation`` shows that the file was replaced."""
 
     def __init__(self, path: Path, generation: Callable[[], int]) -> None:
         self._path = path
@@ -36,25 +36,25 @@ class Reader:
         self.entries_corrupt = 0
 
     def rows(self, up_to: int) -> Iterator[Row]:
-        """Every row with a number up to this one, in order."""
+        """Yield every row with a number up to this one, in order."""
         for values in self._entries(_ROWS, up_to):
             yield Row(*values)
 
     def segments(self, up_to: int) -> Iterator[Segment]:
-        """Every segment with a number up to this one, in order."""
+        """Yield every segment with a number up to this one, in order."""
         for values in self._entries(_SEGMENTS, up_to):
             yield Segment(*values)
 
     def row_body(self, number: int) -> bytes:
-        """The body of a row."""
+        """Return the body of a row."""
         return self._body("rows", number)
 
     def segment_body(self, number: int) -> bytes:
-        """The body of a segment."""
+        """Return the body of a segment."""
         return self._body("segments", number)
 
     def letter_body(self, number: int) -> bytes:
-        """The body of a dead letter."""
+        """Return the body of a dead letter."""
         return self._body("letters", number)
 
     def close(self) -> None:

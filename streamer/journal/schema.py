@@ -12,13 +12,13 @@ from streamer.journal.versions import rebuild
 
 
 def is_whole(row: Mapping[str, object]) -> bool:
-    """Whether the body of a row, segment or letter is what was written."""
+    """Whether the body of a row, segment or letter is unchanged, by its checksum."""
     body = row["body"]
     return isinstance(body, bytes) and crc32(body) == row["crc"]
 
 
 REJECTED = "(outcome = 'rejected' OR (outcome = 'expired' AND route = ''))"
-"""Selects the letters of messages that were never accepted, in files of any age: anybody can cause such letters."""
+"""Selects the letters of messages that were never accepted, in files of any version: any sender can cause such letters."""
 
 JOURNAL = FileForm(
     application_id=0x75537472,  # "uStr"
@@ -50,9 +50,9 @@ _LETTER_KEY = """SELECT key.name FROM pragma_index_list('letters') AS list, prag
 
 
 def complete(connection: sqlite3.Connection) -> None:
-    """Give a file what an earlier program did not write and would pass over, unless the disk is full. Raises sqlite3.Error.
+    """Add to a file what earlier programs did not write and ignore, unless the disk is full. Raises sqlite3.Error.
 
-    In files of that program a dead letter took the place of another one with its id and route, whoever had sent it.
+    In their files a dead letter replaced another one with its id and route, even of another sender.
     """
     with suppress(sqlite3.OperationalError), transaction(connection):
         if ("sink",) not in connection.execute(_LETTER_KEY).fetchall():
@@ -62,5 +62,5 @@ def complete(connection: sqlite3.Connection) -> None:
 
 
 def journal_faults(path: Path) -> AbstractContextManager[None]:
-    """`faults_of` a journal file."""
+    """Return `faults_of` for a journal file."""
     return faults_of(path, JournalError)

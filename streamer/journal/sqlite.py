@@ -23,7 +23,7 @@ _TRANSIENT = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class FileError(Exception):
-    """The file cannot be used now; the text says why, for people.
+    """The file cannot be used now; the text gives the reason.
 
     ``is_link_good`` tells whether the connection to the file can be used further, as it can be on a full disk;
     ``is_newer`` that waiting does not help, because a newer version of this program has written the file; ``is_in_use`` that
@@ -45,27 +45,27 @@ class CorruptFileError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileForm:
-    """What makes a file one of a kind."""
+    """The form of one kind of file: identification, tables, and migrations from earlier versions."""
 
     application_id: int
-    """Told by file(1) and by ourselves."""
+    """Identifies the kind of file, for this program and file(1)."""
     version: int
-    """Goes up if an earlier program would misread the file, not for what it can pass over (`streamer.journal.versions`)."""
+    """Increased if an earlier program would misread the file, not for additions that it ignores (`journal.versions`)."""
     tables: Mapping[str, str]
-    """The statement that creates it, by name. STRICT, so that a salvaged row has values of the right types."""
+    """Name → the statement that creates the table. STRICT, so that a salvaged row has values of the right types."""
     added: frozenset[str] = frozenset()
-    """Tables that earlier programs of this version did not make: a file without them is whole, and gets them."""
+    """Tables that earlier programs did not create in this version: a file without them is undamaged, and gets them."""
     indexes: tuple[str, ...] = ()
     error: type[FileError]
     is_whole: Callable[[Mapping[str, object]], bool] | None
-    """Whether a row, by column, is what was written; None if rows have no checksum."""
+    """Returns whether a row, by column, matches its checksum; None: rows have no checksum."""
     migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
-    """By version: what makes the next version of a file, in the transaction of `versions.prepare`."""
+    """Version → the function that converts a file to the next version, in the transaction of `versions.prepare`."""
 
 
 @contextmanager
 def faults_of(path: Path, error: type[FileError]) -> Iterator[None]:
-    """Translate what SQLite and the operating system raise. Raises `CorruptFileError` and ``error``."""
+    """Convert errors of SQLite and the operating system. Raises `CorruptFileError` and ``error``."""
     try:
         yield
     except sqlite3.Error as exc:
@@ -95,15 +95,15 @@ def connect(path: Path, read_only: bool = False, immutable: bool = False) -> sql
 
 def connect_to_look(path: Path) -> sqlite3.Connection:
     """Open an existing file without changing it, also while a daemon uses it. Raises sqlite3.Error."""
-    # Without a write-ahead log nobody has it open, and it needs no lock.
+    # Without a write-ahead log no program has the file open, and reading needs no lock.
     is_still = not path.with_name(f"{path.name}-wal").exists()
     return connect(path, read_only=True, immutable=is_still)
 
 
 def create(path: Path) -> None:
-    """Make an empty file that only its owner may read, if there is none.
+    """Create an empty file that only its owner may read, unless it exists.
 
-    An existing one is not touched: closing it would drop the locks that SQLite holds on it in this process.
+    An existing file is not opened: closing it would release the locks that SQLite holds on it in this process.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -111,7 +111,7 @@ def create(path: Path) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it, or nothing."""
+    """Run the block in a transaction: commit all of its changes, or none if it raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -124,7 +124,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def make_durable(connection: sqlite3.Connection, path: Path, form: FileForm) -> None:
-    """A commit is on the disk when it returns, and the log does not grow without end. Raises `FileError`."""
+    """Configure a connection so that a commit is on disk when it returns, and the log is bounded. Raises `FileError`."""
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise form.error(f"{path}: its file system cannot hold a write-ahead log; name a file on a local disk")
@@ -134,7 +134,7 @@ def make_durable(connection: sqlite3.Connection, path: Path, form: FileForm) -> 
 
 
 def check_structure(connection: sqlite3.Connection, *pragmas: str) -> None:
-    """SQLite's own check. Raises `CorruptFileError` for the first thing that is wrong, and sqlite3.Error."""
+    """Run SQLite's own check. Raises `CorruptFileError` for the first fault, and sqlite3.Error."""
     for pragma in ("quick_check(1)", *pragmas):
         for (finding,) in connection.execute(f"PRAGMA {pragma}"):
             if finding != "ok":
@@ -142,25 +142,25 @@ def check_structure(connection: sqlite3.Connection, *pragmas: str) -> None:
 
 
 def _reason(path: Path, exc: sqlite3.Error) -> str:
-    """Why SQLite could not use a file, for people; what the system says of its folder, which SQLite does not pass on."""
+    """Return why SQLite could not use a file, with the operating system's error for its folder, which SQLite leaves out."""
     if _primary_code(exc) not in _OF_THE_SYSTEM:
         return str(exc)
-    told = f"{exc}, {getattr(exc, 'sqlite_errorname', 'no code')}"
+    detail = f"{exc}, {getattr(exc, 'sqlite_errorname', 'no code')}"
     for side in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
         if side.exists() and not os.access(side, os.R_OK | os.W_OK):
-            return f"{side.name}: permission denied; expected a file that this user may read and write ({told})"
+            return f"{side.name}: permission denied; expected a file that this user may read and write ({detail})"
     try:
         with TemporaryFile(dir=path.parent) as probe:
             probe.write(bytes(_ROOM_BYTES))
             probe.flush()
     except OSError as failure:
         expected = "a folder that can be written, with room for the file, its log (-wal) and its index (-shm)"
-        return f"{failure.strerror or failure}; expected {expected} ({told})"
-    return told
+        return f"{failure.strerror or failure}; expected {expected} ({detail})"
+    return detail
 
 
 def _primary_code(exc: sqlite3.Error) -> int:
-    """SQLite's result code without its extension; 0 if it was Python's module that complained."""
+    """Return SQLite's result code without its extension; 0: the error is of Python's module."""
     code: int = getattr(exc, "sqlite_errorcode", 0)
     return code & 0xFF
 

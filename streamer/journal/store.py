@@ -1,4 +1,4 @@
-"""The journal file for its one writer: opens it, applies batches, keeps it compact, closes it. No threads in here."""
+"""The journal file for its one writer: opens, writes, compacts and closes it. No threads in here."""
 
 import json
 import sqlite3
@@ -28,8 +28,8 @@ class Store:
 
     ``top`` is the highest number in the file, ``entries`` how many rows and segments it had when it was opened,
     ``generation`` counts the files that took the place of another.
-    ``bounds`` hold from the next batch on; any thread may set others. Nothing more is written while the write-ahead log has
-    more than ``max_wal_bytes`` and somebody reads it.
+    ``bounds`` apply from the next batch on; any thread may set others. Writing stops while the write-ahead log has more than
+    ``max_wal_bytes`` and another program reads it.
     """
 
     def __init__(self, path: Path, bounds: LetterBounds, max_wal_bytes: int = 1 << 30) -> None:
@@ -48,24 +48,24 @@ class Store:
 
     @property
     def entries_lost(self) -> int:
-        """Entries that could not be saved from damaged files."""
+        """Return the number of entries that could not be saved from damaged files."""
         return self._file.rows_lost
 
     @property
     def wal_bytes(self) -> int:
-        """The size of the write-ahead log."""
+        """Return the size of the write-ahead log in bytes."""
         return self._file.wal_bytes
 
     def lock(self) -> None:
-        """Keep other streamers off the file until it is closed."""
+        """Lock the file against other streamers until it is closed."""
         self._file.lock()
 
     def open(self) -> None:
-        """Open the file, or make it, and check every part of it."""
+        """Open or create the file, and check every part of it."""
         self._file.open()
 
     def shift_below(self, number: int) -> None:
-        """Renumber everything in the file to below ``number``, in the same order, unless it is below already."""
+        """Renumber all entries in the file to below ``number``, in the same order, unless they are below already."""
 
         def shift(connection: sqlite3.Connection) -> None:
             if self.top < number:
@@ -80,7 +80,7 @@ class Store:
         self._file.use(shift)
 
     def apply(self, batch: Batch) -> None:
-        """Write a batch; it is on the disk when this returns."""
+        """Write a batch; it is on disk when this returns."""
 
         def write(connection: sqlite3.Connection) -> None:
             if self._file.wal_bytes > self._max_wal_bytes and not _shrink_wal(connection):
@@ -94,11 +94,11 @@ class Store:
             self.top = max(self.top, max((entry[0] for entry in entries), default=0))
 
     def close(self) -> None:
-        """Close the file; what was applied is in it."""
+        """Close the file."""
         self._file.close()
 
     def tidy(self) -> bool:
-        """Release unused disk space, a slice at a time. Returns whether there is more to do at once."""
+        """Release a slice of the unused disk space. Return whether there is more to release now."""
 
         def free(connection: sqlite3.Connection) -> bool:
             connection.executescript(
@@ -113,7 +113,7 @@ class Store:
         return not self._is_tidy and self._file.use(free)
 
     def marked(self) -> list[int] | None:
-        """The letters that are marked for a redrive; None if no other program has written to the file since."""
+        """Return the letters that are marked for a redrive; None: no other program has written since the last call."""
 
         def look(connection: sqlite3.Connection) -> list[int] | None:
             (version,) = connection.execute("PRAGMA data_version").fetchone()
@@ -128,7 +128,7 @@ class Store:
         return self._file.use(look)
 
     def letters(self, numbers: list[int]) -> tuple[list[Letter], list[int | None]]:
-        """The letters that are still there, with the TTLs that the redrive asks for."""
+        """Return those of the letters that still exist, with the new TTLs of their redrives."""
 
         def read(connection: sqlite3.Connection) -> tuple[list[Letter], list[int | None]]:
             letters: list[Letter] = []
@@ -157,7 +157,7 @@ class Store:
 
 
 def _shrink_wal(connection: sqlite3.Connection) -> bool:
-    """Put the log into the file and empty it; False if somebody still reads it. Raises sqlite3.Error."""
+    """Move the log into the file and empty it; False: another program still reads it. Raises sqlite3.Error."""
     connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY_MS}")
     try:
         (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -1,4 +1,4 @@
-"""The version of a file's format: accepts today's, migrates earlier ones, refuses newer ones.
+"""Checks the version of a file's format: accepts the present one, migrates earlier ones, refuses newer ones.
 
 The law of this file:
 
@@ -29,7 +29,7 @@ _NOT_OURS_ALONE = {"sqlite_sequence", _FORMAT}
 
 
 class Age(Enum):
-    """What has to be done with a file."""
+    """The age of a file's format, which decides what has to be done with it."""
 
     EMPTY = "empty"
     EARLIER = "earlier"
@@ -37,7 +37,7 @@ class Age(Enum):
 
 
 def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
-    """Raises the form's `FileError` for a file that is not ours or newer, `CorruptFileError` for one that is damaged."""
+    """Return the age of a file. Raises the form's `FileError` if it is not ours or newer, `CorruptFileError` if damaged."""
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         expected = ".".join(map(str, _MIN_SQLITE))
         raise form.error(f"SQLite {sqlite3.sqlite_version} is too old; expected at least {expected}")
@@ -64,7 +64,7 @@ def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
 
 
 def _missing_columns(connection: sqlite3.Connection, form: FileForm) -> list[str]:
-    """Damage in the text of the schema may leave a valid one. Columns that a newer program has added do not count."""
+    """Return the columns that are missing, since a damaged schema may still be valid. Additional columns are ignored."""
     with closing(sqlite3.connect(":memory:")) as whole:
         for statement in form.tables.values():
             whole.execute(statement)
@@ -95,7 +95,7 @@ def build(connection: sqlite3.Connection, form: FileForm) -> None:
 
 
 def migrated_copy(connection: sqlite3.Connection, form: FileForm) -> sqlite3.Connection:
-    """A copy in memory of an earlier file, brought up to date, for those that only read. Raises as `prepare`."""
+    """Return a migrated copy, in memory, of an earlier file, for programs that only read it. Raises as `prepare`."""
     copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
         connection.backup(copy)
@@ -107,7 +107,7 @@ def migrated_copy(connection: sqlite3.Connection, form: FileForm) -> sqlite3.Con
 
 
 def rebuild(connection: sqlite3.Connection, tables: Mapping[str, str]) -> None:
-    """Step of a migration: make tables anew, with their rows and the same columns; one that is missing is made empty."""
+    """A step of a migration: recreate tables with their rows and the same columns; create missing ones empty."""
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for name, statement in tables.items():
         if name not in found:
@@ -121,7 +121,7 @@ def rebuild(connection: sqlite3.Connection, tables: Mapping[str, str]) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, form: FileForm) -> int:
-    """Returns the version that the file had. Raises `CorruptFileError` and sqlite3.Error; the file is as it was then."""
+    """Migrate a file. Return its earlier version. Raises `CorruptFileError` and sqlite3.Error, without a change."""
     check_structure(connection)
     first = _version(_pragma(connection, "application_id"), _pragma(connection, "user_version"), form)
     try:
@@ -131,13 +131,13 @@ def _migrate(connection: sqlite3.Connection, form: FileForm) -> int:
             for name in form.added:
                 connection.execute(form.tables[name].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
             _sign(connection, form)
-    except sqlite3.IntegrityError as exc:  # rows that the earlier program cannot have written
+    except sqlite3.IntegrityError as exc:  # rows that an earlier program cannot have written
         raise CorruptFileError(str(exc)) from exc
     return first
 
 
 def _sign(connection: sqlite3.Connection, form: FileForm) -> None:
-    """Write the version, and who made the file so. Within a transaction."""
+    """Write the format's version, and the program's. The caller has begun a transaction."""
     connection.execute(f"CREATE TABLE IF NOT EXISTS {_FORMAT} (written_by TEXT NOT NULL) STRICT")
     connection.execute(f"DELETE FROM {_FORMAT}")
     connection.execute(f"INSERT INTO {_FORMAT} VALUES (?)", (__version__,))
@@ -146,7 +146,7 @@ def _sign(connection: sqlite3.Connection, form: FileForm) -> None:
 
 
 def _version(application_id: int, version: int, form: FileForm) -> int:
-    """-1 for a file whose header was damaged."""
+    """Return the version of a file; -1 if its header is damaged."""
     if application_id == form.application_id:
         return version
     return -1 if application_id else 0

@@ -1,18 +1,18 @@
-"""The write-ahead log beside a SQLite file: tells whether all of it is there, and copies what is left of a damaged one.
+"""The write-ahead log beside a SQLite file: checks whether the log is complete, and copies the rest of a damaged one.
 
-SQLite takes a log for whole up to the first frame whose checksum is wrong, and says nothing of what follows. That is right
-after a kill or a loss of power, which leave nothing but a last transaction that nobody was told of. It is wrong for damage.
+SQLite reads a log up to the first frame with a wrong checksum, and ignores the rest without an error. That is right after a
+kill or a loss of power, after which the rest is a last transaction that was not acknowledged. It is wrong after damage.
 The law of this file, by SQLite's file format (sqlite.org/fileformat2.html, "The Write-Ahead Log", and walformat.html):
 
-- A log has frames, each with a page, a checksum that goes on from frame to frame, and the salts of its log. Frames with
-  other salts are left over from before the log was begun anew.
+- A log has frames, each with a page, a checksum over it and all earlier frames, and the salts of its log. Frames with
+  other salts are from before the last restart of the log.
 - A transaction ends with a commit frame, and is on the disk before the next one begins. So if SQLite stops before a commit
   frame and there is any frame of this log behind that one, or the index knows of it, something was damaged. If there is
-  none, it may be a transaction that failed, or that a loss of power has cut short: it is left alone.
+  none, it may be a transaction that failed, or that a loss of power has cut short: the log is left unchanged.
 - The index (``-shm``) is written after the log, and survives a kill. What it knows of was committed, as long as it is about
-  this log. Without a log it is believed only if the system was not started since.
+  this log. Without a log, the index counts only if the system has not been restarted since.
 
-Nothing in here changes the file or its log. The first connection that SQLite opens does change the index: look before that.
+This module changes neither file nor log. But SQLite's first connection changes the index: call `look` before that.
 """
 
 import logging
@@ -47,7 +47,7 @@ Salts = tuple[int, int]
 
 
 class _Index(NamedTuple):
-    """What the index says of the log: how many frames were committed, and how many of them are in the file as well."""
+    """The index's numbers of frames that were committed, and of those that are in the file already."""
 
     salts: Salts
     frames: int
@@ -57,9 +57,9 @@ class _Index(NamedTuple):
 
 @dataclass(slots=True)
 class WriteAheadLog:
-    """A log as it is on the disk. ``problem`` says what was damaged, for people; empty if nothing was.
+    """A log on the disk. ``problem`` describes the damage; empty: none.
 
-    ``frames`` are those that count: number, page, and the size of the file in pages if the frame ends a transaction.
+    ``frames`` has the valid ones: number, page, and the size of the file in pages if the frame ends a transaction.
     """
 
     path: Path
@@ -72,7 +72,7 @@ class WriteAheadLog:
 
 
 def look(path: Path) -> WriteAheadLog:
-    """Look at a file that nobody uses and at its log, before SQLite does. Raises sqlite3.Error and OSError."""
+    """Check an unused file and its log before SQLite opens them. Raises sqlite3.Error and OSError."""
     index = _index(Path(f"{path}-shm"))
     log = scan(path)
     if log.problem:
@@ -95,13 +95,13 @@ def look(path: Path) -> WriteAheadLog:
         return log
     left = sum(number < last for number, _, _ in log.frames)
     log.problem = f"its log is damaged: SQLite reads {taken} of {max(last, committed)} frames, {left} are left"
-    if index is not None and last <= index.backfilled:  # what is left is older than what is in the file
+    if index is not None and last <= index.backfilled:  # the remaining frames are older than the file
         log.frames = []
     return log
 
 
 def damage_of_unused(path: Path) -> str:
-    """What `look` says of a file, for programs that are about to open it; empty if a daemon uses it, or may use it."""
+    """Return the damage that `look` finds, before a program opens the file; empty if a daemon uses it, or may use it."""
     try:
         if is_in_use(path):
             return ""
@@ -111,7 +111,7 @@ def damage_of_unused(path: Path) -> str:
 
 
 def scan(path: Path) -> WriteAheadLog:
-    """Find the frames of the log of a file, whether SQLite would take them or not. Raises OSError."""
+    """Find all frames of a file's log, whether SQLite would read them or not. Raises OSError."""
     log = WriteAheadLog(Path(f"{path}-wal"))
     try:
         source = log.path.open("rb")
@@ -140,9 +140,9 @@ def scan(path: Path) -> WriteAheadLog:
 
 
 def copy(log: WriteAheadLog, path: Path, *, with_changed: bool) -> None:
-    """Write what is left of a log as the whole log of the file at ``path``, which has none.
+    """Write the frames of a log as the log of the file at ``path``, which has none.
 
-    ``with_changed``: also frames that are not as they were written. Raises OSError.
+    ``with_changed``: include frames whose checksum is wrong. Raises OSError.
     """
     last, pages = max(((number, size) for number, _, size in log.frames if size), default=(-1, 0))
     if last < 0:
@@ -181,8 +181,8 @@ def _frames(source: BinaryIO, page_bytes: int, salts: Salts) -> Iterator[tuple[i
 
 
 def _taken(path: Path) -> int | None:
-    """How many frames SQLite takes; None if it finds damage, and will say so. Raises sqlite3.Error and OSError."""
-    with closing(connect(path, read_only=True)) as connection:  # which cannot put the log into the file when it ends
+    """Return how many frames SQLite reads; None if it reports damage itself. Raises sqlite3.Error and OSError."""
+    with closing(connect(path, read_only=True)) as connection:  # read-only: closing must not checkpoint the log
         try:
             connection.execute("PRAGMA schema_version").fetchone()
         except sqlite3.OperationalError:
@@ -194,7 +194,7 @@ def _taken(path: Path) -> int | None:
 
 
 def _index(path: Path) -> _Index | None:
-    """None if there is none, or if it was not written to its end."""
+    """Return the content of the index; None if there is none, or if it is incomplete."""
     try:
         with path.open("rb") as source:
             written, raw = os.fstat(source.fileno()).st_mtime, source.read(2 * _INDEX.size + _BACKFILLED.size)
@@ -212,20 +212,20 @@ def _index(path: Path) -> _Index | None:
 
 
 def _as_in_log(*salts: int) -> Salts:
-    """The index has the bytes of the salts as the log has them."""
+    """Return the salts of the index, which are in native byte order, as the log has them."""
     first, second = struct.unpack(">II", struct.pack("=II", *salts))
     return first, second
 
 
 def _page_bytes(path: Path) -> int:
-    """The size of the pages of a database; the usual one if that cannot be read."""
+    """Return the page size of a database; the default if it cannot be read."""
     size = int.from_bytes(_start(path, 18)[16:], "big")
     size = 65536 if size == 1 else size
     return size if size >= 512 and not size & (size - 1) else 4096
 
 
 def _start(path: Path, size: int = 16) -> bytes:
-    """How a file begins; empty if there is none."""
+    """Return the first bytes of a file; empty if there is none."""
     with suppress(FileNotFoundError), path.open("rb") as source:
         return source.read(size)
     return b""

@@ -3,8 +3,8 @@
 The law of this file:
 - An act is always logged: the logger has a level of its own, and the limit for repeated lines does not apply to it
   (`streamer.logs.output`).
-- Strangers can cause any number of refusals. So the lines about them are bounded in each window, per requester and in total;
-  the rest is counted, and the counts are written when the window is over (`write_denied_again`).
+- Unauthenticated programs can cause any number of refusals. So the lines about refusals are bounded in each window, per
+  requester and in total; the rest is counted, and the counts are written when the window is over (`write_denied_again`).
 - Nothing is logged that proves an identity: no tokens, no passwords, no payloads.
 """
 
@@ -26,7 +26,7 @@ LINES = 50
 """The most refusals of one requester, and of all, that have a line of their own in a window."""
 
 COUNTED = 20
-"""The most requesters whose other refusals are counted one by one; what others ask is counted together."""
+"""The most requesters whose further refusals are counted separately; those of others are counted together."""
 
 OTHERS = "others"
 
@@ -36,7 +36,7 @@ _logger.setLevel(logging.INFO)
 
 
 def denials() -> Limit[Hashable, None]:
-    """Which refusals have a line of their own, and how many of whom had none: nothing yet."""
+    """Return the limit that decides which refusals have a line of their own, and counts the others."""
     return Limit(WINDOW_S, LINES, COUNTED)
 
 
@@ -59,7 +59,7 @@ def audit(event: str, *, who: Hashable, where: str, **fields: object) -> None:
 
 
 def write_denied_again(is_end: bool = False) -> None:
-    """Log how many refusals had no line. To be called now and then: it says it once the window is over, or at the end."""
+    """Log how many refusals had no line once the window is over, or at the end. To be called periodically."""
     for who, times, _ in _denials.over(_now_s(), is_end):
         _log(logging.WARNING, "denied_again", {"who": OTHERS if who is None else who, "times": times})
 

@@ -2,8 +2,8 @@
 
 The law of this file:
 - In a window, a bounded number of lines is written of one kind, and of all kinds together.
-- Suppressed lines are counted, and the last one of its kind is kept. Once the window is over it is to be written, with the
-  number of those before it. So the last line of a kind may come late, but it always comes, even if nothing else happens.
+- Suppressed lines are counted, and the last one of its kind is kept. Once the window is over, the caller writes it, with the
+  number of those before it. So the last line of a kind may be late, but it is always written, even if nothing else happens.
 - A kept line is dropped if a later one of its kind is written: it would contradict that one.
 - The number of kinds with a kept line is bounded. Further kinds share one.
 """
@@ -16,8 +16,8 @@ Kept = TypeVar("Kept")
 
 
 class LeftOut(NamedTuple, Generic[Kind, Kept]):
-    """What a kind had no line for in a window: ``times``, with the last one. ``kind`` is None for the kinds that
-    share one.
+    """The suppressed lines of a kind in a window: their number ``times``, and the last one. ``kind`` None: of all kinds that
+    share one count.
     """
 
     kind: Kind | None
@@ -26,7 +26,7 @@ class LeftOut(NamedTuple, Generic[Kind, Kept]):
 
 
 class Limit(Generic[Kind, Kept]):
-    """In ``window_s`` seconds at most ``lines`` lines, and ``kinds`` kinds of which what is left out is counted."""
+    """Allows at most ``lines`` lines in ``window_s`` seconds, and counts the others separately for ``kinds`` kinds."""
 
     __slots__ = ("_kept", "_kinds", "_lines", "_total", "_until_s", "_window_s", "_written")
 
@@ -40,7 +40,7 @@ class Limit(Generic[Kind, Kept]):
         self._kept: dict[Kind | None, tuple[int, Kept]] = {}
 
     def has_line(self, kind: Kind, now_s: float, most: int = 1) -> bool:
-        """Whether one more of a kind is to be written, if there may be ``most`` of them in a window. If not, `leave_out`."""
+        """Whether the caller may write one more line of a kind, of ``most`` in a window. If not, it calls `leave_out`."""
         written = self._written.get(kind, 0)
         if written >= most or self._total >= self._lines:
             return False
@@ -51,12 +51,12 @@ class Limit(Generic[Kind, Kept]):
         return True
 
     def left_out(self, kind: Kind) -> int:
-        """How many of a kind were left out before one that is written now; they are not counted any more."""
+        """Return, and reset, how many lines of a kind were left out before the one that is written now."""
         kept = self._kept.pop(kind, None) if self._kept else None
         return 0 if kept is None else kept[0]
 
     def leave_out(self, kind: Kind, last: Kept, now_s: float) -> None:
-        """One of a kind is not written."""
+        """Count a line of a kind that is not written, and keep it as the last one."""
         kept = self._kept.get(kind)
         if kept is not None:
             self._kept[kind] = (kept[0] + 1, last)
@@ -68,13 +68,13 @@ class Limit(Generic[Kind, Kept]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is as if nothing had ever happened."""
+        """Whether the limit is in its initial state: nothing is counted or kept."""
         return not self._written and not self._kept
 
     def over(self, now_s: float, is_end: bool = False) -> list[LeftOut[Kind, Kept]]:
-        """If the window is over, or at the end of the process: what was left out in it, to be written now.
+        """Once the window is over, or at the end of the process, return its left-out lines for the caller to write.
 
-        That begins a window, in which it counts as one line of each kind.
+        This begins a window, in which they count as one line of each kind.
         """
         if self.is_idle or (now_s < self._until_s and not is_end):
             return []

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 
 MAX_TEXT = 1024
-"""Characters of a value in any line, and of a line of a traceback."""
+"""The most characters of a value in any line, and of a line of a traceback."""
 
 MAX_VALUE = 256
-"""Characters of a value that comes from the network, in a line that has its own limit."""
+"""The most characters of a value from the network, in a line with a limit of its own."""
 
 _TRACEBACK_ENDS = 100  # lines at the beginning and at the end of a long traceback
 
@@ -34,7 +34,7 @@ def _as_json(char: str) -> str:
 
 
 def escaped(text: str, escape: Callable[[str], str] = _as_python) -> str:
-    """The text with escape sequences for what would begin a line, move a cursor or turn the direction of writing."""
+    """Return the text with control characters escaped: those that begin a line, move a cursor or change text direction."""
     return text if text.isprintable() else "".join(char if char.isprintable() else escape(char) for char in text)
 
 
@@ -90,12 +90,12 @@ def _value(form: str, arg: object) -> object:
 
 
 def bounded(value: object, most: int = MAX_VALUE) -> object:
-    """A field's value as it may stand in a line: a number, None, or a text that is not long."""
+    """Return a field's value for a line: a number, None, or a text of at most ``most`` characters."""
     return value if value is None or isinstance(value, int | float) else _cut(str(value), most)
 
 
 def shortened(record: logging.LogRecord) -> logging.LogRecord:
-    """The same event with no text longer than `MAX_TEXT`: the record itself if it has none."""
+    """Return the record, or a copy in which no text is longer than `MAX_TEXT`."""
     args = record.args if isinstance(record.args, tuple) and _is_short(record.msg) else ()
     text = record.msg if args else record.getMessage()
     if _is_short(text) and all(map(_is_short, args)):

@@ -1,4 +1,4 @@
-"""Where log lines go, and how often: standard error, and for the audit log a file as well.
+"""Writes log lines to standard error, and those of the audit log to a file, too; limits repeated lines.
 
 The law of this file:
 - Lines of one kind (the same event and first field) are written once in ``repeat_s`` seconds. When the time is over, the
@@ -8,10 +8,10 @@ The law of this file:
   the last line about a subject is true.
 - Some lines are never suppressed here: critical ones, those of the audit log, and those with a number of lines suppressed
   before them (``extra={"left_out": n}``), which have been limited elsewhere.
-- No line is long: its values, and the lines of its traceback, are cut before anything else is done with them.
+- No line is long: values, and the lines of a traceback, are cut before all else.
 - What is kept of a suppressed line is bounded: its text, not the objects that it was made of.
-- A file of the audit log is a regular one. The daemon writes to it on a thread, so that a file system that hangs holds up no
-  message; the lines that wait are bounded.
+- A file of the audit log is a regular one. The daemon writes to it on a thread, so that a file system that hangs delays no
+  message; the number of waiting lines is bounded.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from streamer.logs.audit import NAME, write_denied_again
 from streamer.logs.limit import Limit
 from streamer.logs.lines import HumanFormatter, JsonFormatter, shortened
 
-_AUDIT_MODE = 0o640  # who reads it is a matter of its group
+_AUDIT_MODE = 0o640  # its group decides who may read it
 _AUDIT_FOLDER_MODE = 0o750
 
 CHANGES = 10
@@ -57,7 +57,7 @@ _Kind = tuple[str, ...]
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines to standard error, as often as the law says. What was left out is written by `write_left_out`."""
+    """Writes lines to standard error, as often as the law says. `write_left_out` writes those that were left out."""
 
     def __init__(self, formatter: logging.Formatter, repeat_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         """``repeat_s`` of 0: nothing is left out."""
@@ -67,7 +67,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._now_s = now_s
         self._repeats: Limit[_Kind, logging.LogRecord] = Limit(repeat_s, KINDS, KINDS)
         self._states: Limit[_Kind, logging.LogRecord] = Limit(repeat_s, KINDS, KINDS)
-        self._told: dict[str, str] = {}  # the state of each subject, as far as it was written
+        self._told: dict[str, str] = {}  # the last written state of each subject
 
     def handle(self, record: logging.LogRecord) -> bool:
         with self._own_lock():
@@ -76,13 +76,13 @@ class LineHandler(logging.StreamHandler[TextIO]):
                 record = shortened(record)
                 if self._is_limited(record) and not self._has_line(record):
                     return False
-            except Exception:  # noqa: BLE001  # an argument that cannot be shown: what `emit` does as well
+            except Exception:  # noqa: BLE001  # an argument that cannot be formatted: as `emit` does
                 self.handleError(record)
                 return False
             return bool(super().handle(record))
 
     def write_left_out(self, is_end: bool = False) -> None:
-        """Write the last line of each kind that was left out, if its time is over. To be called now and then."""
+        """Write the last left-out line of each kind whose time is over. To be called periodically."""
         with self._own_lock():
             now_s = self._now_s()
             due = (*self._states.over(now_s, is_end), *self._repeats.over(now_s, is_end))
@@ -93,7 +93,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
                 super().handle(record)
 
     def close(self) -> None:
-        """Write what was left out, at the end of the process."""
+        """Write the lines that were left out, at the end of the process."""
         self.write_left_out(is_end=True)
         super().close()
 
@@ -140,7 +140,7 @@ def _kind(record: logging.LogRecord) -> _Kind:
 
 
 def _kept(record: logging.LogRecord) -> logging.LogRecord:
-    """The line as it may wait: without objects of others, and not long. Its traceback was written with the first one."""
+    """Return a record to keep: formatted, cut, and without a traceback, which was written with the first line."""
     kept = copy.copy(record)
     kept.exc_info = kept.exc_text = kept.stack_info = None
     args = record.args if isinstance(record.args, tuple) else ()
@@ -156,10 +156,10 @@ def _kept(record: logging.LogRecord) -> logging.LogRecord:
 
 
 class AuditFile(logging.handlers.WatchedFileHandler):
-    """Appends the audit log to a file, as JSON. Once that was renamed or deleted, a new one is begun (logrotate)."""
+    """Appends the audit log to a file, as JSON. After the file is renamed or deleted, it creates a new one (logrotate)."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Open the file. Raises OSError."""
         super().__init__(path, encoding="utf-8")
         self.setFormatter(JsonFormatter())
 
@@ -170,7 +170,7 @@ class AuditFile(logging.handlers.WatchedFileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             super().emit(record)
-        except OSError:  # of reopening: the folder is gone, or no longer ours
+        except OSError:  # reopening failed: no folder, or no permission for it
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
@@ -182,10 +182,10 @@ class AuditFile(logging.handlers.WatchedFileHandler):
 
 
 class AuditThread(logging.Handler):
-    """Has an `AuditFile` write on a thread of its own. What it has no room for is said, and missing in the file."""
+    """Has an `AuditFile` write on a thread of its own. Lines beyond its queue are missing in the file; that is logged."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError. It may hang: not for the event loop."""
+        """Open the file. Raises OSError. May hang: not for the event loop."""
         super().__init__()
         self._path = path
         self._file = AuditFile(path)
@@ -206,12 +206,12 @@ class AuditThread(logging.Handler):
         self._waiting.task_done()
 
     def flush(self) -> None:
-        """Wait until the lines until now are in the file, for some seconds at most."""
+        """Wait until all earlier lines are in the file, for some seconds at most."""
         with self._waiting.all_tasks_done:
             self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, _FLUSH_S)
 
     def close(self) -> None:
-        """Close the file once the lines until now are in it. Nobody waits for that."""
+        """Have the file closed once all earlier lines are in it, without waiting for that."""
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
         super().close()
@@ -223,7 +223,7 @@ def set_up(
     """Send the process's log lines to standard error, and those of the audit log to a file or a handler as well.
 
     ``form`` is human, json or auto (human on a terminal). Of each kind of line, one appears in ``repeat_s`` seconds. Raises
-    OSError if the file cannot be opened; nothing has changed then. The file's folder is made if only that is missing.
+    OSError, without a change, if the file cannot be opened. The file's folder is created if only that is missing.
     """
     if isinstance(audit, Path):
         _make_folder(audit)
@@ -239,7 +239,7 @@ def set_up(
 
 
 def write_left_out(is_end: bool = False) -> None:
-    """Write what was left out once its time is over, or at the end of the process. To be called now and then."""
+    """Write the left-out lines whose time is over, or all at the end of the process. To be called periodically."""
     write_denied_again(is_end)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, LineHandler):
@@ -247,9 +247,9 @@ def write_left_out(is_end: bool = False) -> None:
 
 
 def open_audit_log(path: Path | None) -> AuditThread | None:
-    """What `set_up` needs to write the audit log to this file on a thread; the file is made, as its folder is.
+    """Return what `set_up` needs to write the audit log to this file on a thread. Creates the file and its folder.
 
-    Raises OSError. It may hang: not for the event loop.
+    Raises OSError. May hang: not for the event loop.
     """
     if path is None:
         return None

@@ -1,19 +1,20 @@
-"""Where does a message go, or why does it go nowhere? A pure function of type, source, sink, the table and interest.
+"""Decides where a message goes, or why it goes nowhere: a pure function of type, source, sink, routing table and interest.
 
 The rules, in order:
 
-1. What comes from one of our services goes to every endpoint where its sink's authority lives. What it publishes goes to the
-   networks inside the device that its source's authority names (all of them, if that is ours), and to who is interested.
+1. A message of one of the streamer's services goes to every endpoint where its sink's authority lives. A Publish of a
+   service goes to the networks inside the device where its source's authority lives (all, if that is the streamer's), and
+   to interested authorities.
 2. A source must live behind the endpoint that its message arrived through (else UNAUTHENTICATED).
-3. What is addressed to one of our services goes there; without an authority, the source's is taken.
+3. A message to one of the streamer's services goes there; if the sink has no authority, the source's is used.
 4. A message with a sink goes to the endpoint where the sink's authority lives, exact names before `*`, if a route
-   leads there (else PERMISSION_DENIED). If that is where it arrived from, it is there already.
+   leads there (else PERMISSION_DENIED). If it arrived from that endpoint, it is there already.
 5. A Publish without sink goes over every route that has a pattern for its topic, or behind whose target an authority is
-   interested in it. One that is addressed to us is meant for the interested authorities behind us.
+   interested in it. One that is addressed to the streamer is meant for interested authorities behind it.
 6. Split horizon: nothing goes back to an endpoint where the source's authority lives.
 7. Transient mark: a multicast that arrived from a network that connects devices is not published to another such one.
-8. What would go on, or be answered, has to be permitted (`streamer.routing.permissions`). What has arrived already, or goes
-   nowhere quietly, needs no permission.
+8. A message that would be forwarded, or answered, has to be permitted (`streamer.routing.permissions`). One that has arrived
+   already, or is dropped without a report, needs no permission.
 """
 
 from collections.abc import Mapping
@@ -35,8 +36,9 @@ _MARKED = "is multicast and came from a network that connects devices already"
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One route to take: the sink that the message has on it (a Publish may be given one, or lose it), and the sample
-    period in ms (0: every message).
+    """One route to take, with the sink that the message has on it and the sample period in ms (0: every message).
+
+    A Publish may be given a sink, or lose it.
     """
 
     route: TableRoute
@@ -48,7 +50,7 @@ class Hop:
 class Decision:
     """Either hops or a failure. ``why`` explains it to people, one line per rule that applied.
 
-    Where permissions are configured, ``permit`` is what allowed it; ``is_denied``: they are why it goes nowhere.
+    Where permissions are configured, ``permit`` is the permit of the rule that allows it; ``is_denied``: they deny it.
     """
 
     hops: tuple[Hop, ...] = ()
@@ -70,7 +72,7 @@ def decide(
     """Decide for a valid message of type ``kind`` that came in through endpoint ``ingress``.
 
     ``interested`` are the authorities that have subscribed to the topic ``source``, each with its sample period in ms;
-    ``identity`` is who sent it, as far as the network proves that.
+    ``identity`` is the sender's identity, as far as the network proves it.
     """
     if ingress == LOCAL_ENDPOINT:
         if sink is None:
@@ -102,12 +104,12 @@ def decide(
 def declined(
     kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, table: RoutingTable, failure: Failure
 ) -> tuple[Failure, bool]:
-    """What becomes of messages that no route takes, and whether they may be copies, because they came from the wrong side.
+    """Return the failure of messages that no route takes, and whether they may be copies forwarded by another streamer.
 
-    They are not if their source lives here (it is the sender that is not authenticated), or behind no endpoint of ours,
-    or on the network of their sink: the original would never arrive here. Dead letters of another streamer are not
-    waited for: their failure is not reported anyway. A copy that has reached the network of its sink needs nothing from
-    us.
+    They are not copies if their source lives behind ``ingress`` (only the sender is unauthenticated), behind no endpoint, or
+    on the network of their sink, because then no original would arrive. Dead letters and status messages of another streamer
+    do not count as copies, because their failure is not reported anyway. A copy that has reached the network of its sink has
+    arrived.
     """
     homes = table.homes(source.authority)
     is_report = source[1:3] == USTREAMER and kind is UMessageType.PUBLISH
@@ -130,7 +132,7 @@ def _route(
     table: RoutingTable,
     interested: Mapping[str, int],
 ) -> Decision:
-    """Where a message from a network goes that is not ours, and whose source lives there."""
+    """Decide for a message whose source lives behind ``ingress`` and is not this streamer."""
     if sink is not None and sink[:3] in table.services:
         inner = table.to_services(ingress)
         assert inner is not None
@@ -173,7 +175,7 @@ def _forward_publish(
 
 
 def _hops(route: TableRoute, addressed: bool, is_listed: bool, asking: Mapping[str, int]) -> list[Hop]:
-    """One copy, or one for each authority where the network needs one. What a pattern lists is not sampled."""
+    """Return one hop, or where the network needs an authority, one for each. Topics that a pattern lists are not sampled."""
     if not addressed:
         return [Hop(route, None, EVERY_MESSAGE if is_listed else min(asking.values()))]
     listed = dict.fromkeys(route.publish_to, EVERY_MESSAGE) if is_listed else {}
@@ -215,7 +217,7 @@ def _forward_to_sink(
 
 
 def _from_service(sink: UUri, table: RoutingTable) -> Decision:
-    """What a service sends goes to every network where its sink's authority lives: the request may have come from any."""
+    """Decide for a message of a service: all networks of the sink's authority, any of which may have sent the Request."""
     if sink.authority == table.authority:
         return _nowhere(Outcome.REJECTED, UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}")
     homes = table.homes(sink.authority)
@@ -226,7 +228,7 @@ def _from_service(sink: UUri, table: RoutingTable) -> Decision:
 
 
 def _publish_of_service(source: UUri, table: RoutingTable, interested: Mapping[str, int]) -> Decision:
-    """Nobody has to subscribe on the networks of the device itself: dispatchers and loggers just listen there."""
+    """Decide for a Publish of a service. Inside the device nobody has to subscribe: dispatchers and loggers only listen."""
     homes = tuple(table.authorities) if source.authority == table.authority else table.homes(source.authority)
     inside = [name for name in homes if name not in table.connecting and name not in table.addressed]
     hops: list[Hop] = []

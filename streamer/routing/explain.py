@@ -1,4 +1,4 @@
-"""Explains what would happen to a message, and why: the result of `decide`, in words, for `streamer explain` and the API.
+"""Explains what would happen to a message, and why: the result of `decide` as text, for `streamer explain` and the API.
 
 No event loop, no clock, no logger in here.
 """
@@ -28,12 +28,12 @@ _LOCAL_SOURCE = (
 
 
 class UnclearQuestionError(ValueError):
-    """The question cannot be answered; the text says what it lacks."""
+    """The question is incomplete or wrong; the text says in what respect."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingQuestion:
-    """A message that somebody may send. ``ingress`` None: where its source lives; ``identity`` None: nobody proved any."""
+    """A message that somebody may send. ``ingress`` None: where its source lives; ``identity`` None: not proven."""
 
     kind: UMessageType
     source: UUri
@@ -44,7 +44,7 @@ class RoutingQuestion:
 
 
 class Known(NamedTuple):
-    """What a daemon knows."""
+    """What a daemon knows about routing."""
 
     table: RoutingTable
     interest: Interest
@@ -52,7 +52,7 @@ class Known(NamedTuple):
 
 
 def explain(question: RoutingQuestion, known: Known, now_ms: int) -> dict[str, Any]:
-    """The answer in JSON's types. Raises `UnclearQuestionError`."""
+    """Return the answer, in types of JSON. Raises `UnclearQuestionError`."""
     kind, source, sink = question.kind, question.source, question.sink
     table = known.table
     if kind is not UMessageType.PUBLISH and sink is None:
@@ -101,7 +101,7 @@ def _hops(decision: Decision, source: UUri, pause_rules: PauseRules) -> Iterator
 
 
 def _limits(policy: QueuePolicy) -> Iterator[str]:
-    """The rates of a route."""
+    """Yield the rates of a route as text."""
     for rate, whose in ((policy.rate, "the route"), (policy.rate_per_authority, "each source authority")):
         if rate is not None:
             each = [f"{rate.messages:g} messages"] if rate.messages is not None else []
@@ -110,7 +110,7 @@ def _limits(policy: QueuePolicy) -> Iterator[str]:
 
 
 def _attributes(question: RoutingQuestion, now_ms: int) -> Attributes:
-    """A message of that type with these addresses. Only what was given can be wrong: it has everything else."""
+    """Return valid attributes of a message of that type, except for what the question may have wrong."""
     kind = question.kind
     is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
     return Attributes(
@@ -125,7 +125,7 @@ def _attributes(question: RoutingQuestion, now_ms: int) -> Attributes:
 
 
 def _as_claimed(decision: Decision, attributes: Attributes) -> Decision:
-    """The decision with what its method demands of the caller."""
+    """Return the decision with what the method demands of the caller."""
     permit = decision.permit
     if permit is None or permit.demand is None or decision.failure is not None:
         return decision
@@ -138,7 +138,7 @@ def _as_claimed(decision: Decision, attributes: Attributes) -> Decision:
 def _as_a_copy(
     decision: Decision, kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, table: RoutingTable
 ) -> Decision:
-    """The decision with what the router makes of a message that another streamer may have carried to where it arrives."""
+    """Return the decision with what the router does with a message that another streamer may have forwarded."""
     if decision.failure is None:
         return decision
     failure, is_misrouted = declined(kind, source, sink, ingress, table, decision.failure)
@@ -151,6 +151,6 @@ def _as_a_copy(
 
 
 def _rejected(problems: Sequence[str]) -> Decision:
-    """The decision of an ingress on a message that breaks the rules of its type."""
+    """Return the decision of an ingress on a message that breaks the rules of its type."""
     text = "invalid attributes: " + "; ".join(problems)
     return Decision(failure=Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text), why=tuple(problems))

@@ -1,6 +1,7 @@
 """Which authorities are interested in which topics, by live subscriptions or multicast registrations. Pure.
 
-Interest is counted by authority, not by uEntity: what crosses a network is addressed to a device, and fans out there.
+Interest is recorded by authority, not by uEntity: a message that crosses a network is addressed to a device, and
+distributed there.
 """
 
 from collections.abc import Iterable, KeysView, Mapping
@@ -9,7 +10,7 @@ from streamer.uprotocol.uri import ANY_INSTANCE, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import made_ms
 
 EVERY_MESSAGE = 0
-"""The sample period that leaves nothing out."""
+"""The sample period with which every message passes."""
 
 _NOBODY: Mapping[str, int] = {}
 
@@ -20,14 +21,14 @@ class Interest:
     def __init__(self) -> None:
         self._merged: dict[UUri, Mapping[str, int]] = {}
         self._by_owner: dict[UUri, dict[str, Mapping[str, int]]] = {}
-        self._wide = 0  # topics that stand for any instance or version of their uEntity
+        self._wide = 0  # number of topics that stand for any instance or version
 
     def at(self, topic: UUri) -> Mapping[str, int]:
-        """The authorities that are interested in exactly this topic, which may stand for any instance or version."""
+        """Return the authorities that are interested in exactly this topic, which may stand for any instance or version."""
         return self._merged.get(topic, _NOBODY)
 
     def of(self, topic: UUri) -> Mapping[str, int]:
-        """The authorities that are interested in a topic, or in any instance or version of it."""
+        """Return the authorities that are interested in a topic, or in any instance or version of it."""
         if not self._wide:
             return self.at(topic)
         any_instance = topic._replace(ue_id=ANY_INSTANCE << 16 | topic.type_id)
@@ -36,11 +37,11 @@ class Interest:
         return _merged(self.at(name) for name in names)
 
     def topics(self) -> KeysView[UUri]:
-        """Every topic that somebody is interested in."""
+        """Return every topic that an authority is interested in."""
         return self._merged.keys()
 
     def change(self, topic: UUri, interested: Mapping[str, int], owner: str) -> bool:
-        """Set all that are interested in ``topic`` as far as ``owner`` knows; whether that makes a difference."""
+        """Set the authorities interested in ``topic`` as far as ``owner`` knows; return whether the interest has changed."""
         owners = self._by_owner.setdefault(topic, {})
         if interested:
             owners[owner] = dict(interested)
@@ -76,9 +77,9 @@ class Sampler:
         self._last_ms: int | None = None
 
     def lets_pass(self, message_id: bytes, now_ms: int) -> bool:
-        """Whether the message with this id goes on. The first one does, and the first after each period."""
+        """Whether the message with this id passes. The first one does, and the first after each period."""
         made = made_ms(message_id, now_ms)
-        # A clock that was set back must not silence a topic: what is far enough from the last one passes.
+        # A sender's clock that was set back must not silence a topic: a large distance in either direction passes.
         if self._last_ms is not None and abs(made - self._last_ms) < self.period_ms:
             return False
         self._last_ms = made

@@ -1,4 +1,4 @@
-"""The outcomes of messages, and which are failures: one vocabulary for metric labels, dead letters and trace columns."""
+"""The outcomes of messages, and which are failures: one vocabulary for metric labels, dead letters and traces."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -7,9 +7,9 @@ from streamer.uprotocol.status import UCode
 
 
 class Outcome(StrEnum):
-    """How a message ended. Every message that was received ends in exactly one of these per route."""
+    """How a message ended. Every received message has exactly one outcome per route."""
 
-    DELIVERED = "delivered"  # the destination confirmed it, or it was unconfirmed for long without a sign of loss
+    DELIVERED = "delivered"  # confirmed by the destination or by evidence, or unconfirmed for long without a sign of loss
     EXPIRED = "expired"  # its TTL passed before it was sent
     REJECTED = "rejected"  # it was never accepted: invalid, not allowed, too large, too fast, or no room
     DEAD_LETTERED = "dead_lettered"  # accepted, but refused, not listened to in time, without an endpoint, or evicted
@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     LOCAL = "local"  # its sink lives where it came from: it has arrived already
     UNWANTED = "unwanted"  # a Publish that no route forwards
     UNHEARD = "unheard"  # a Publish that a route forwards and nobody on the far network listens to
-    SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than anybody on the far side asked for
+    SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than the sample period of its subscribers
     UNCONFIRMED = "unconfirmed"  # it was sent while somebody listened, and ended before anything confirmed that it arrived
 
     @property
@@ -32,8 +32,8 @@ FAILURES = frozenset((Outcome.EXPIRED, Outcome.REJECTED, Outcome.DEAD_LETTERED))
 class Failure(NamedTuple):
     """Why a message was not delivered: its outcome, the code for programs, the text for people.
 
-    ``is_audited``: permissions are the reason, and the audit log has it. ``payload_bytes``: how long the payload is of a
-    message of which only a part is known.
+    ``is_audited``: permissions are the reason, and it is in the audit log. ``payload_bytes``: the length of the payload, if
+    only a part of the message is known.
     """
 
     outcome: Outcome
@@ -44,5 +44,5 @@ class Failure(NamedTuple):
 
     @property
     def is_reported(self) -> bool:
-        """Whether it goes to the dead letter topic, and back to the sender of a Request."""
+        """Whether a dead letter and, for a Request, an error Response report it."""
         return self.outcome.is_failure

@@ -1,4 +1,4 @@
-"""The pause rules, and which flows they match.
+"""The pause rules, and the flows that they match.
 
 The law of this file:
 - A rule is a pattern of sources, and optionally a pattern of sinks. A flow is paused while at least one rule matches it.
@@ -37,7 +37,7 @@ class PauseRuleError(ValueError):
 
 
 class PauseRule(NamedTuple):
-    """Pause what comes from ``source``; with a ``sink``, only what goes there. Both may have wildcards."""
+    """Pauses flows from ``source``; with a ``sink``, only flows to it. Both may have wildcards."""
 
     source: UUri
     sink: UUri | None = None
@@ -82,10 +82,10 @@ class PauseRule(NamedTuple):
 
 
 class PauseRules:
-    """All rules, in the order in which they came.
+    """All rules, in the order in which they were added.
 
-    They are indexed by source, so that a lookup costs the same with one rule or a thousand: one per combination of wildcards
-    in use (at most 32), and one per rule with the same source.
+    They are indexed by source, so that the cost of a lookup does not depend on their number: one access per combination of
+    wildcards in use (at most 32), and one per rule with the same source.
     """
 
     def __init__(self, rules: Iterable[PauseRule] = ()) -> None:
@@ -101,7 +101,7 @@ class PauseRules:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached. It applies to new rules; rules on disk are always restored."""
+        """Whether the limit is reached. It applies to new rules only; rules on disk are always restored."""
         return len(self._rules) >= MAX_RULES
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class PauseRules:
         return rule in self._rules
 
     def add(self, rule: PauseRule) -> bool:
-        """Add a rule; False if it was there already."""
+        """Add a rule; return False if it was there already."""
         if rule in self._rules:
             return False
         self._rules[rule] = None
@@ -120,7 +120,7 @@ class PauseRules:
         return True
 
     def remove(self, rule: PauseRule) -> bool:
-        """Remove exactly this rule; False if it was not there."""
+        """Remove exactly this rule; return False if it was not there."""
         if rule not in self._rules:
             return False
         del self._rules[rule]
@@ -135,11 +135,11 @@ class PauseRules:
         return True
 
     def rule_for(self, source: UUri, sink: UUri | None) -> PauseRule | None:
-        """A rule that pauses a flow with these addresses; None if nothing does."""
+        """Return a rule that pauses a flow with these addresses, or None."""
         return next(self.rules_for(source, sink), None)
 
     def rules_for(self, source: UUri, sink: UUri | None) -> Iterator[PauseRule]:
-        """Every rule that pauses a flow with these addresses."""
+        """Yield every rule that pauses a flow with these addresses."""
         for shape, by_source in self._by_shape.items():
             for rule in by_source.get(_masked(source, shape), ()):
                 if rule.allows_sink(sink):
@@ -173,7 +173,7 @@ def _shape(pattern: UUri) -> _Shape:
 
 
 def _masked(uri: UUri, shape: _Shape) -> UUri:
-    """The URI with wildcards where a pattern of this shape has them."""
+    """Return the URI with wildcards where a pattern of this shape has them."""
     authority, type_id, instance_id, version, resource = shape
     return UUri(
         ANY_AUTHORITY if authority else uri.authority,

@@ -5,11 +5,11 @@ The law of this file:
   denied, also at an endpoint that the section does not name.
 - ``from`` is compared with the source, ``to`` with the sink. The source of a Publish is its topic: both are compared with
   that, whatever sink its network needs.
-- Where identities are configured, a message comes in only if the network proves its identity, and only in the name of an
+- Where identities are configured, a message is accepted only if the network proves the sender's identity, and only from an
   authority for which this identity may send.
-- What a message claims is believed up to a bound: its priority up to the ceilings of endpoint and rule, its permission level
-  up to that of the endpoint.
-- The demands of methods apply to every Request, also to our own services.
+- The priority that a message claims is lowered to the ceilings of endpoint and rule, its permission level to that of the
+  endpoint.
+- The demands of methods apply to every Request, also to the streamer's own services.
 
 The text of a refusal names the rule. It is for operators and is not sent to the message's sender
 (`streamer.delivery.dead_letter`).
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Demand(NamedTuple):
-    """What a method demands of a Request. ``name`` is the place in the configuration."""
+    """What a method demands of a Request. ``name`` is its place in the configuration."""
 
     name: str
     level: int
@@ -48,7 +48,7 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """A rule allows it. ``name`` is the rule's place in the configuration."""
+    """The result of a rule that allows a message. ``name`` is the rule's place in the configuration."""
 
     name: str
     ceiling: int = HIGHEST_CLASS
@@ -64,13 +64,13 @@ class Permit:
         return f"{self.name} allows it, at most {text} of each source authority"
 
     def applied(self, attributes: Attributes) -> Attributes:
-        """The attributes that a message goes on with: the same object unless they claim too much."""
+        """Return the attributes with which a message is forwarded: the same object unless they claim too much."""
         if (attributes.permission_level or 0) > self.max_level:
             attributes = replace(attributes, permission_level=self.max_level)
         return attributes.below(self.ceiling)
 
     def refusal(self, attributes: Attributes) -> Failure | None:
-        """Why a Request with these attributes may not call its method; None if it may."""
+        """Return why a Request with these attributes may not call its method; None if it may."""
         level = min(attributes.permission_level or 0, self.max_level)
         if self.demand is None or level >= self.demand.level:
             return None
@@ -79,7 +79,7 @@ class Permit:
 
 
 class Permissions:
-    """All rules. Asking costs about the same with a few rules or hundreds, see `FirstMatch`."""
+    """All rules. The cost of a judgement hardly depends on their number, see `FirstMatch`."""
 
     def __init__(self, config: PermissionsConfig) -> None:
         self._endpoints = {name: _Endpoint(name, section) for name, section in config.endpoints.items()}
@@ -96,7 +96,7 @@ class Permissions:
     def judge(
         self, kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, identity: str | None
     ) -> Permit | Failure:
-        """Whether a message may come in through ``ingress``, and how far what it says of itself is believed."""
+        """Return the permit of a message that comes in through ``ingress``, or the failure if it is denied."""
         endpoint = self._endpoints.get(ingress)
         if endpoint is None:
             return denied(UCode.PERMISSION_DENIED, f"permissions.endpoints has no {ingress}: nothing is allowed there")
@@ -114,7 +114,7 @@ class Permissions:
 
 
 class _Endpoint:
-    """What the configuration says of one endpoint."""
+    """The configured rules and identities of one endpoint."""
 
     def __init__(self, name: str, section: EndpointPermissions) -> None:
         self.name = f"permissions.endpoints.{name}"
@@ -137,7 +137,7 @@ class _Endpoint:
             yield tuple(_KINDS[kind] for kind in about.types), about.from_, about.to, verdict
 
     def unproven(self, authority: str, identity: str | None) -> str:
-        """Why a message from ``authority`` may not come in with this identity; empty if it may."""
+        """Return why a message from ``authority`` may not come in with this identity; empty if it may."""
         if self._identities is None:
             return ""
         if not identity:
@@ -153,7 +153,7 @@ def _class(priority: PriorityName) -> int:
 
 
 def denied(code: UCode, because: str) -> Failure:
-    """A refusal, with the reason for operators. Whoever finds it out tells the audit log."""
+    """Return the failure of a denial, with the reason for operators. The caller writes it to the audit log."""
     return Failure(Outcome.REJECTED, code, because, is_audited=True)
 
 
@@ -164,7 +164,7 @@ _Key = tuple[str, int, str, int]
 
 
 class _Shape(Generic[T]):
-    """The patterns whose wildcards are at the same places, by what is left of them."""
+    """The entries whose patterns have wildcards at the same places, by the remaining parts."""
 
     __slots__ = ("first", "found", "source", "to")
 
@@ -176,10 +176,11 @@ class _Shape(Generic[T]):
 
 
 class FirstMatch(Generic[T]):
-    """Finds the first entry whose patterns match. A search is one look-up for each combination of wildcards in use, and not
-    one comparison for each entry.
+    """Finds the first entry whose patterns match, with one look-up for each combination of wildcards in use, not one
+    comparison for each entry.
 
-    Wildcards are all ones: with its wildcard bits set, a name equals every pattern that matches it and has the same shape.
+    Wildcards have all bits set. So a name whose bits are set where a shape has wildcards equals the pattern of that shape
+    that matches it.
     """
 
     def __init__(self, entries: Iterable["_Entry[T]"]) -> None:
@@ -196,7 +197,7 @@ class FirstMatch(Generic[T]):
                 shape.found.setdefault(key, (position, value))
 
     def find(self, kind: UMessageType, source: UUri, to: UUri) -> T | None:
-        """The value of the first entry of this type that matches both addresses, which have no wildcards."""
+        """Return the value of the first entry of this type that matches both addresses, which have no wildcards, or None."""
         best: tuple[int, T] | None = None
         from_authority, to_authority = source.authority, to.authority
         from_number, to_number = _number(source), _number(to)

@@ -1,4 +1,4 @@
-"""The routing table: which authorities live behind which endpoint, and which routes lead where. Immutable."""
+"""The routing table: which authorities live behind which endpoint, and where routes lead. Immutable."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Entity = tuple[str, int, int]
 """Authority, ue_id and version of a uEntity."""
 
 FlowKey = tuple[UUri, UUri | None]
-"""Source and sink, which the messages of a flow have in common."""
+"""Source and sink of the messages of a flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class TableRoute:
 class RoutingTable:
     """Endpoints' authorities in the order of the configuration, and the routes.
 
-    ``addressed`` names the endpoints on whose network a Publish needs a sink authority, ``connecting`` those that connect
-    devices. ``services`` are our own uEntities, ``inner`` the ways to and from them. ``multicast`` are the topics of
-    multicast ids. Without ``permissions``, what the routes allow is permitted.
+    ``addressed`` names the endpoints on whose network a Publish needs a sink authority, ``connecting`` those whose networks
+    connect devices. ``services`` are the streamer's own uEntities, ``inner`` the routes to and from them. ``multicast`` are
+    the topics of multicast ids. Without ``permissions``, everything that the routes allow is permitted.
     """
 
     authority: str
@@ -54,7 +54,7 @@ class RoutingTable:
         entities: Iterable[EntityId] = (),
         multicast: Iterable[UUri] = (),
     ) -> "RoutingTable":
-        """The table that a configuration describes; ``entities`` are the services in this streamer."""
+        """Return the table of a configuration; ``entities`` are the services in this streamer."""
         authorities = {name: tuple(endpoint.authorities) for name, endpoint in config.endpoints.items()}
         addressed = frozenset(addressed)
         routes = tuple(
@@ -82,39 +82,39 @@ class RoutingTable:
         )
 
     def homes(self, authority: str) -> tuple[str, ...]:
-        """The endpoints behind which ``authority`` lives."""
+        """Return the endpoints behind which ``authority`` lives."""
         return homes_of(authority, self.authorities)
 
     def named(self, endpoint: str) -> frozenset[str] | None:
-        """The authorities that an endpoint lists by name; None if nobody else lives there, or it is not ours any more."""
+        """Return the authorities that an endpoint lists beside `*`; None if it does not list `*`, or does not exist."""
         listed = self.authorities.get(endpoint, ())
         return frozenset(listed) - {ANY_AUTHORITY} if ANY_AUTHORITY in listed else None
 
     def routes_from(self, endpoint: str) -> tuple[TableRoute, ...]:
-        """The routes that begin at ``endpoint`` and lead out of the streamer."""
+        """Return the routes that begin at ``endpoint`` and lead out of the streamer."""
         routes = self.inner if endpoint == LOCAL_ENDPOINT else self.routes
         return tuple(route for route in routes if route.source == endpoint)
 
     def to_services(self, endpoint: str) -> TableRoute | None:
-        """The way from ``endpoint`` to our own services."""
+        """Return the route from ``endpoint`` to the streamer's services, or None."""
         return next((route for route in self.inner if (route.source, route.target) == (endpoint, LOCAL_ENDPOINT)), None)
 
     def all_from(self, endpoint: str) -> tuple[TableRoute, ...]:
-        """The routes that begin at ``endpoint``, the one to our services included."""
+        """Return the routes that begin at ``endpoint``, including the one to the streamer's services."""
         return tuple(route for route in (*self.routes, *self.inner) if route.source == endpoint)
 
 
 def homes_of(authority: str, endpoints: Mapping[str, Container[str]]) -> tuple[str, ...]:
-    """The endpoints behind which an authority lives: those that name it, else those that take everyone.
+    """Return the endpoints behind which an authority lives: those that list it, else those that list `*`.
 
-    ``endpoints``: the authorities of each.
+    ``endpoints`` has the authorities of each endpoint.
     """
     named = tuple(name for name, listed in endpoints.items() if authority in listed)
     return named or tuple(name for name, listed in endpoints.items() if ANY_AUTHORITY in listed)
 
 
 def connecting(config: Config, addressed: Container[str]) -> frozenset[str]:
-    """The endpoints whose networks connect devices: those that say so, and else those where a Publish needs an address."""
+    """Return the endpoints whose networks connect devices: by default those where a Publish needs a sink authority."""
     return frozenset(
         name
         for name, endpoint in config.endpoints.items()
@@ -123,7 +123,7 @@ def connecting(config: Config, addressed: Container[str]) -> frozenset[str]:
 
 
 def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, ...]:
-    """The authorities, beside our own, whose uSubscription service we are."""
+    """Return the authorities, except for the streamer's own, whose uSubscription service the streamer is."""
     options = config.usubscription
     if options is not None and options.local is not None:
         return tuple(options.local)
@@ -133,7 +133,7 @@ def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, .
 
 
 def _services(config: Config, entities: tuple[EntityId, ...], addressed: Container[str]) -> frozenset[Entity]:
-    """Our own uEntities: at our authority, and uSubscription at the local authorities."""
+    """Return the streamer's uEntities: at its own authority, and uSubscription at the local authorities."""
     found = {(config.authority, *entity) for entity in entities}
     options = config.usubscription
     if options is not None and options.external is None:
@@ -143,7 +143,10 @@ def _services(config: Config, entities: tuple[EntityId, ...], addressed: Contain
 
 
 def _inner(config: Config) -> tuple[TableRoute, ...]:
-    """Requests beyond the bounds of a service are rejected; what a service sends never blocks it: the oldest is evicted."""
+    """Return the routes to and from the services.
+
+    Requests beyond the bounds are rejected. What a service sends never blocks it: the oldest message is evicted.
+    """
 
     def policy(on_full: str) -> QueuePolicy:
         queue = config.queue_policy.queue.model_copy(update={"on_full": on_full})

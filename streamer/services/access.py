@@ -1,11 +1,11 @@
-"""Who may call the streamer's own services, and for what. Pure and immutable: a reload makes a new one.
+"""Who may call the streamer's own services, and for what. Pure; an `Access` is immutable, and a reload makes a new one.
 
 The law of this file:
 - An authority is local if this streamer is its uSubscription service (`usubscription.local`). Its uEntities may subscribe to
   every topic, list subscriptions, and reset.
-- Anybody else gets a topic by subscribing only if `usubscription.subscribe` permits it, or if a route publishes it to that
-  authority anyway. Without that list, everybody at an authority that the configuration names is permitted, and no stranger.
-- Nobody pauses or resumes anything over uProtocol unless `control.allow` names them.
+- A uEntity elsewhere may subscribe to a topic only if `usubscription.subscribe` permits it, or if a route publishes it to
+  that authority anyway. Without that list, every uEntity whose authority the configuration names may, and no other.
+- Only uEntities that `control.allow` names may pause and resume over uProtocol.
 - A uEntity may always list and end its own subscriptions. That is not checked here.
 """
 
@@ -21,14 +21,14 @@ from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION_4
 
 
 class SubscribeRule(NamedTuple):
-    """uEntities that match the pattern may subscribe to topics that match one of the others."""
+    """A pattern of uEntities, and patterns of the topics that they may subscribe to."""
 
     subscriber: UUri
     topics: tuple[UUri, ...]
 
 
 class Caller(NamedTuple):
-    """The caller, and the endpoint or address that the request came from, for the audit log."""
+    """The caller of a service, and the endpoint or address from which its request came, for the audit log."""
 
     who: str
     where: str
@@ -40,7 +40,7 @@ def _nowhere(authority: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``local`` has the streamer's own ``authority``, too. ``published``: authority → the patterns of topics that routes
+    """``local`` includes the streamer's own ``authority``. ``published``: authority → the patterns of topics that routes
     publish to it; its keys are all authorities that the configuration names.
 
     ``subscribe`` None: every authority that the configuration names may subscribe to everything. ``fetch`` and ``reset``:
@@ -55,11 +55,11 @@ class Access:
     reset: tuple[UUri, ...] | None = None
     control: tuple[UUri, ...] = ()
     homes: Callable[[str], tuple[str, ...]] = _nowhere
-    """The endpoints behind which an authority lives."""
+    """Returns the endpoints behind which an authority is reached."""
 
     @classmethod
     def from_config(cls, config: Config) -> "Access":
-        """What a configuration permits."""
+        """Return what a configuration permits."""
         table = RoutingTable.from_config(config, config.addressed)
         options = config.usubscription
         return cls(
@@ -74,17 +74,17 @@ class Access:
         )
 
     def is_named(self, authority: str) -> bool:
-        """Whether the configuration names this authority, so that nobody can invent it."""
+        """Whether the configuration names this authority: it is not one that a uEntity has invented."""
         return authority in self.local or authority in self.published
 
     def is_known(self, uri: UUri) -> bool:
-        """Whether the configuration speaks of this uEntity or its authority at all."""
+        """Whether the configuration names this uEntity or its authority anywhere."""
         return self.is_named(uri.authority) or any(rule.subscriber.matches(uri) for rule in self.subscribe or ())
 
     def may_subscribe(self, subscriber: UUri, topic: UUri) -> bool:
-        """Whether this uEntity may have this topic forwarded, and may hear who else subscribes to it.
+        """Whether this uEntity may have this topic forwarded, and may be notified of its other subscribers.
 
-        On a service's topic of changes is what only those may list that `may_fetch`.
+        The topic on which a service publishes changes needs `may_fetch`, too: it shows others' subscriptions.
         """
         if self.is_about_subscriptions(topic):
             return self.may_fetch(subscriber)
@@ -97,21 +97,21 @@ class Access:
         rules = (rule for rule in self.subscribe if rule.subscriber.matches(subscriber))
         return any(pattern.matches(topic) for rule in rules for pattern in rule.topics)
 
-    def standing(self, subscriber: UUri) -> Hashable:
-        """The same for uEntities that `may_subscribe` to the same topics."""
+    def permission_group(self, subscriber: UUri) -> Hashable:
+        """Return a key that is equal for uEntities that `may_subscribe` to the same topics."""
         rules = tuple(number for number, rule in enumerate(self.subscribe or ()) if rule.subscriber.matches(subscriber))
         return subscriber.authority, rules, self.may_fetch(subscriber)
 
     def is_about_subscriptions(self, topic: UUri) -> bool:
-        """Whether a topic is, or stands for, the one on which our uSubscription service tells all changes."""
+        """Whether a topic, or pattern, includes the one on which our uSubscription service publishes all changes."""
         return topic.authority in self.local and topic.matches(USUBSCRIPTION_4.at(topic.authority, CHANGES))
 
     def may_observe(self, observer: UUri, topic: UUri | None) -> bool:
-        """Whether this uEntity may be notified of a topic's changes, or (None) of all."""
+        """Whether this uEntity may be notified of the changes of a topic's subscriptions, or (None) of all topics'."""
         return self.may_fetch(observer) if topic is None else self.may_subscribe(observer, topic)
 
     def may_resolve(self, caller: UUri, topic: UUri) -> bool:
-        """Whether this uEntity may learn which topic a multicast id has: to receive it, or to fire its own."""
+        """Whether this uEntity may resolve a multicast id to this topic: to receive the topic, or to publish its own."""
         return caller.authority == topic.authority or self.may_subscribe(caller, topic)
 
     def may_fetch(self, caller: UUri) -> bool:
@@ -119,15 +119,15 @@ class Access:
         return self._is_listed(caller, self.fetch)
 
     def may_reset(self, caller: UUri) -> bool:
-        """Whether the Reset of this uEntity counts."""
+        """Whether this uEntity may reset all subscriptions."""
         return self._is_listed(caller, self.reset)
 
     def may_control(self, caller: UUri) -> bool:
-        """Whether this uEntity may pause and resume."""
+        """Whether this uEntity may pause and resume flows."""
         return self._is_listed(caller, self.control)
 
     def caller(self, uri: UUri) -> Caller:
-        """For the audit log. That a source lives where its message came from was checked before."""
+        """Return a uEntity as a caller, for the audit log. The ingress has checked the endpoint of its authority."""
         return Caller(str(uri), ",".join(self.homes(uri.authority)) or "nowhere")
 
     def _is_listed(self, caller: UUri, patterns: tuple[UUri, ...] | None) -> bool:
@@ -144,7 +144,7 @@ def _rules(options: UsubscriptionConfig) -> tuple[SubscribeRule, ...] | None:
 
 
 def _published(table: RoutingTable) -> dict[str, tuple[UUri, ...]]:
-    """Every authority that the table names, with what its routes publish to it."""
+    """Return every authority that the table names, with the topics that routes publish to it."""
     found: dict[str, tuple[UUri, ...]] = {
         name: () for listed in table.authorities.values() for name in listed if name != ANY_AUTHORITY
     }

@@ -1,4 +1,4 @@
-"""Builds the streamer's own services, gives them their state, starts and ends them."""
+"""Builds the streamer's own services, restores their state from the state file, runs and closes them."""
 
 import asyncio
 import logging
@@ -23,13 +23,13 @@ from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTIONS, EntityId
 logger = logging.getLogger("ustreamer.services")
 
 TABLES = {**PauseService.TABLES, **MulticastReceivers.TABLES, **USubscription.TABLES, **Follower.TABLES}
-"""The tables of the state file, whichever services a configuration has."""
+"""The tables of the state file: those of all services, whichever a configuration has."""
 
 _RETRY_S = 1.0
 
 
 def entities(config: Config) -> tuple[EntityId, ...]:
-    """The services of a streamer with this configuration. The router has to know them before they are built."""
+    """Return the services of a streamer with this configuration. The router needs them before they are built."""
     return (USTREAMER,) if config.usubscription is None else (USTREAMER, *USUBSCRIPTIONS)
 
 
@@ -44,7 +44,7 @@ class ServiceHost:
         clock: Clock,
         view: StreamerView | None = None,
     ) -> None:
-        """``view``: what the status is made of; None: there is none."""
+        """``view``: the source of the published status. None: no status is published."""
         self.state = StateFile(state_path(config), TABLES)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
@@ -60,7 +60,7 @@ class ServiceHost:
             self.subscriptions = kind(transport, self.state, router, options, access, clock)
 
     def open(self) -> None:
-        """Open the file and restore what is in it. To be called before the router recovers and starts.
+        """Open the state file, and restore the services from it. Call this before the router recovers and starts.
 
         If the file cannot be used now, `run` waits for it; the local endpoint is down until then, as any endpoint may be.
         Raises `StateError` for a file of a newer version, or of another streamer that runs.
@@ -76,7 +76,7 @@ class ServiceHost:
             self._note_problem(exc)
 
     def look(self) -> None:
-        """Restore what is in the file of a daemon with this configuration, without running. Raises `StateError`."""
+        """Restore the services from the file of a daemon with this configuration, only to read. Raises `StateError`."""
         try:
             if self.state.open_to_read():
                 self._restore()
@@ -100,12 +100,12 @@ class ServiceHost:
             else:
                 self._problem = ""
                 logger.info("state_open file=%s", self.state.path, extra={"state": ("state file", "open")})
-                self._transport.release()
+                self._transport.come_up()
 
     def _note_problem(self, exc: StateError) -> None:
         if str(exc) != self._problem:
             self._problem = str(exc)
-            self._transport.hold(f"state file: {exc}")
+            self._transport.stay_down(f"state file: {exc}")
             logger.error(
                 "state_unavailable error=%s consequence=%s",
                 exc,
@@ -114,7 +114,7 @@ class ServiceHost:
             )
 
     def use(self, config: Config) -> None:
-        """Apply what a reload may change."""
+        """Apply a reloaded configuration."""
         access = Access.from_config(config)
         self.pause_service.use(config.control, access)
         self.status.use(config.status)
@@ -123,7 +123,7 @@ class ServiceHost:
             self.subscriptions.use(config.usubscription, access)
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run the services until cancelled."""
         await self._until_open()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.status.run(), name="status")
@@ -138,12 +138,12 @@ class ServiceHost:
                 await asyncio.sleep(_RETRY_S)
 
     def close(self) -> None:
-        """Close the file. No request is answered after that."""
+        """Close the state file. The services answer no request after that."""
         self.pause_service.close()
         self.state.close()
 
     def gauges(self) -> Mapping[str, int]:
-        """The numbers of entries by kind, for the metrics."""
+        """Return the number of entries by kind, for the metrics."""
         return {} if self.subscriptions is None else self.subscriptions.gauges()
 
 
@@ -152,7 +152,7 @@ def _most_authorities(config: Config) -> int:
 
 
 def state_path(config: Config) -> Path | None:
-    """Where the services' file is; None: in memory."""
+    """Return the path of the state file; None: the state is in memory."""
     if config.state.path is not None:
         return config.state.path
     if config.journal is None:

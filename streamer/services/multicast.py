@@ -1,11 +1,11 @@
-"""Multicast registrations: which uEntities receive which multicast ids, and the interest in topics that follows.
+"""Multicast registrations: which uEntities receive which multicast ids, and the interest in topics from that.
 
-A receiver is the uEntity that calls core.ustreamer. For the router only its authority counts: it is interested in a topic as
-long as a registration of one of its uEntities covers the topic, whatever ordinary subscriptions there are. A registration is
-on disk before it is answered. It survives changes of the catalogue and the permissions: it covers the topics that its id has
-now, as far as its receiver may subscribe to them now.
+A receiver is the uEntity that calls core.ustreamer. The router knows only authorities: one is interested in a topic as
+long as a registration of one of its uEntities covers the topic, whatever subscriptions there are. A registration is
+on disk before its Request is answered. It stays when catalogue or permissions change: it covers the topics that its id has
+by the present catalogue, as far as its receiver may subscribe to them by the present permissions.
 
-`restore` is called once the state file is open, before the router starts.
+Its owner calls `restore` once the state file is open, before the router starts.
 """
 
 import asyncio
@@ -31,32 +31,33 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
 REGISTER, UNREGISTER, RESOLVE = 0x10, 0x11, 0x12
-"""The methods' resource ids."""
+"""Resource ids of the methods."""
 
 MAX_REGISTRATIONS = 100_000
 MAX_OF_AUTHORITY = 10_000
 MAX_OF_RECEIVER = 1000
-"""The most registrations in total, per authority, and per receiver."""
+"""The most registrations: of all receivers, of one authority, and of one receiver."""
 
-_PAGE = 250  # topics in one response: below 100 kB
+_PAGE = 250  # most topics in one response, which stays below 100 kB
 
 logger = logging.getLogger("ustreamer.multicast")
 
 OWNER = "multicast"
-"""By this name the router knows whose interest it is."""
+"""The owner of this interest in topics, for the router."""
 
 
 class Registration(NamedTuple):
-    """A uEntity that receives what is fired for an id, which may have wildcards."""
+    """A uEntity that receives what is published for a multicast id, which may have wildcards."""
 
     receiver: UUri
     pattern: MulticastId
 
 
 def filters(response: type[Message], topic: UUri, receiver_authority: str) -> dict[str, str]:
-    """What somebody at ``receiver_authority`` subscribes to for a topic: a text for each field of a response that takes one.
+    """Return the filter of each transport with which a uEntity at ``receiver_authority`` receives a topic.
 
-    The transports name the fields. Off-vehicle brokers carry a Publish that is addressed to the receiver's authority.
+    Keys: the fields of ``response`` that transports fill. An off-vehicle broker has a Publish under the receiver's
+    authority.
     """
     texts = (
         text
@@ -80,7 +81,7 @@ class MulticastReceivers:
     def __init__(
         self, state: StateFile, router: RouterForServices, catalogue: Catalogue, access: Access, max_authorities: int
     ) -> None:
-        """``max_authorities``: of those that the configuration does not name, the most that may receive one topic."""
+        """``max_authorities``: the most authorities that the configuration does not name and that receive one topic."""
         self._state = state
         self._catalogue = catalogue
         self._router = router
@@ -91,45 +92,45 @@ class MulticastReceivers:
         self._count_of: Counter[UUri] = Counter()  # by receiver
         self._receivers: dict[tuple[str, MulticastId], set[UUri]] = {}  # by authority and id
         self._interested: dict[UUri, Counter[str]] = {}  # topic → authority → number of registrations that cover it; never 0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def restore(self) -> None:
-        """Read the registrations, and tell the router the interest. Blocks. Raises `StateError`."""
+        """Read the registrations, and set their interest in the router. Blocks. Raises `StateError`."""
         for registration in self._state.read("SELECT receiver, multicast_id FROM multicast_receivers", _registration_of):
             if registration not in self:
-                self._note(registration)
-        self._judge()
+                self._remember(registration)
+        self._recompute_interest()
 
     def use(self, catalogue: Catalogue, access: Access, max_authorities: int | None = None) -> None:
-        """Use another catalogue, other permissions and, unless it is None, another bound from now on.
+        """Use this catalogue, these permissions and, unless it is None, this bound from now on.
 
-        The router is told only about changes.
+        Sets the interest in the router only where it has changed.
         """
         self._max_authorities = max_authorities or self._max_authorities
         self._catalogue, self._access = catalogue, access
-        self._judge()
+        self._recompute_interest()
 
-    def _judge(self) -> None:
-        """Find out all interest anew. Receivers of an authority that are judged alike are judged once."""
+    def _recompute_interest(self) -> None:
+        """Compute the whole interest. Permissions are checked once for each permission group of an authority."""
         before, self._interested = self._interested, {}
         for (authority, pattern), holders in self._receivers.items():
             alike: dict[Hashable, list[UUri]] = {}
             for receiver in holders:
-                alike.setdefault(self._access.standing(receiver), []).append(receiver)
+                alike.setdefault(self._access.permission_group(receiver), []).append(receiver)
             for receivers in alike.values():
                 for topic in self._topics_for(receivers[0], pattern):
                     self._interested.setdefault(topic, Counter())[authority] += len(receivers)
         for topic in before.keys() | self._interested.keys():
             if before.get(topic, Counter()).keys() != self._interested.get(topic, Counter()).keys():
-                self._tell(topic)
+                self._publish_interest(topic)
 
     async def register(self, registration: Registration) -> frozenset[UUri]:
-        """Add a registration; it is on disk afterwards. Returns the topics that its id has now.
+        """Add a registration to memory and disk. Return the topics that its id has now.
 
         Raises `UStatusError`: NOT_FOUND if the id has no topic, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE if the
         disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             receiver, pattern = registration
             self._check(self._access.is_known(receiver), receiver, pattern)
             self._catalogue.expand_known(pattern, partial(self._access.may_resolve, receiver))
@@ -142,7 +143,7 @@ class MulticastReceivers:
             return self._catalogue.expand(pattern)
 
     def resolve(self, caller: UUri, multicast_id: MulticastId) -> UUri:
-        """The topic of an id. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED."""
+        """Return the topic of a multicast id. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED."""
         self._check(
             caller.authority == multicast_id.provider.authority or self._access.is_known(caller), caller, multicast_id
         )
@@ -160,7 +161,7 @@ class MulticastReceivers:
             )
 
     def _check_room(self, receiver: UUri, topics: Iterable[UUri]) -> None:
-        """Raises `UStatusError` (RESOURCE_EXHAUSTED)."""
+        """Check that ``receiver`` may have one more registration. Raises `UStatusError` (RESOURCE_EXHAUSTED)."""
         for count, most, who in (
             (self._count, MAX_REGISTRATIONS, "there are"),
             (self._count_at[receiver.authority], MAX_OF_AUTHORITY, f"receivers at {receiver.authority} have"),
@@ -177,11 +178,11 @@ class MulticastReceivers:
                     raise UStatusError(UCode.RESOURCE_EXHAUSTED, text)
 
     async def unregister(self, registration: Registration) -> None:
-        """Remove the registration of exactly this id. It is gone from disk afterwards.
+        """Remove the registration with exactly this id from memory and disk.
 
         Raises `UStatusError`: NOT_FOUND if there is none, UNAVAILABLE if the disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             if registration not in self:
                 raise UStatusError(UCode.NOT_FOUND, f"{registration.receiver} is not registered for {registration.pattern}")
             await self._write("DELETE FROM multicast_receivers WHERE receiver = ? AND multicast_id = ?", registration)
@@ -196,26 +197,26 @@ class MulticastReceivers:
 
     @property
     def topics(self) -> int:
-        """The number of topics in which there is interest."""
+        """Return the number of topics in which an authority is interested."""
         return len(self._interested)
 
     def _topics_for(self, receiver: UUri, pattern: MulticastId) -> Iterator[UUri]:
         return (topic for topic in self._catalogue.expand(pattern) if self._access.may_subscribe(receiver, topic))
 
-    def _note(self, registration: Registration) -> None:
+    def _remember(self, registration: Registration) -> None:
         receiver, pattern = registration
         self._receivers.setdefault((receiver.authority, pattern), set()).add(receiver)
         self._count_in(receiver, 1)
 
     def _add(self, registration: Registration) -> None:
-        self._note(registration)
+        self._remember(registration)
         receiver, pattern = registration
         authority = receiver.authority
         for topic in self._topics_for(receiver, pattern):
             interested = self._interested.setdefault(topic, Counter())
             interested[authority] += 1
             if interested[authority] == 1:
-                self._tell(topic)
+                self._publish_interest(topic)
 
     def _remove(self, registration: Registration) -> None:
         receiver, pattern = registration
@@ -232,7 +233,7 @@ class MulticastReceivers:
             del interested[authority]
             if not interested:
                 del self._interested[topic]
-            self._tell(topic)
+            self._publish_interest(topic)
 
     def _count_in(self, receiver: UUri, by: int) -> None:
         self._count += by
@@ -243,7 +244,7 @@ class MulticastReceivers:
         if not self._count_of[receiver]:
             del self._count_of[receiver]
 
-    def _tell(self, topic: UUri) -> None:
+    def _publish_interest(self, topic: UUri) -> None:
         self._router.set_interest(topic, dict.fromkeys(self._interested.get(topic, ()), EVERY_MESSAGE), OWNER)
 
     async def _write(self, sql: str, registration: Registration) -> None:
@@ -252,12 +253,12 @@ class MulticastReceivers:
             await self._state.write((statement,))
         except StateError as exc:
             logger.error("multicast_unchanged error=%s", exc)
-            raise UStatusError(UCode.UNAVAILABLE, "it cannot be written to disk now; nothing has changed") from exc
+            raise UStatusError(UCode.UNAVAILABLE, "the change cannot be written to disk now; nothing has changed") from exc
 
     # Over uProtocol
 
     def methods(self) -> Mapping[int, Method]:
-        """Methods of core.ustreamer, by resource id."""
+        """Return these methods of core.ustreamer by resource id."""
         return {
             REGISTER: Method(pb.RegisterMulticastReceiverRequest, self._on_register),
             UNREGISTER: Method(pb.UnregisterMulticastReceiverRequest, self._on_unregister),
@@ -289,7 +290,7 @@ def _registration_of(row: Row) -> Registration:
 
 
 def _receiver(caller: UUri) -> UUri:
-    """The caller, if it can be registered. Raises `UStatusError`."""
+    """Return the caller if it can be registered. Raises `UStatusError`."""
     if not caller.authority or caller.has_wildcard:
         raise UStatusError(UCode.INVALID_ARGUMENT, f"receiver {caller}: expected a uEntity with an authority, no wildcards")
     return caller

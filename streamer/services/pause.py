@@ -1,9 +1,9 @@
-"""Pause and resume: adds and removes rules that keep flows from being sent, with one implementation for every caller.
+"""Pause and resume: adds and removes the rules that keep flows from being sent, for callers of all interfaces.
 
-Callers are RPC on core.ustreamer, HTTP on the admin port and, through that, the command line. A rule is on disk before the
-caller is answered, and is in force after a restart.
+These are RPC on core.ustreamer, HTTP on the admin port and, through that, the command line. A rule is on disk before the
+caller gets its answer, and applies again after a restart.
 
-`restore` is called once the state file is open, before the router recovers or starts; `close` before the file is closed.
+Its owner calls `restore` once the state file is open, before the router recovers or starts; `close` before closing the file.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
 PAUSE, RESUME, FETCH = 1, 2, 3
-"""The methods' resource ids."""
+"""Resource ids of the methods."""
 
-_PAGE = 250  # entries in one response: below 100 kB
+_PAGE = 250  # most entries in one response, which stays below 100 kB
 _ALL = "SELECT source, sink FROM dispatch_stops ORDER BY number"
 
 logger = logging.getLogger("ustreamer.pause")
 
 
 class PausedRule(NamedTuple):
-    """A rule, the lanes that it pauses, and the messages that wait in them."""
+    """A rule, the number of lanes that it pauses, and of messages that wait in them."""
 
     rule: PauseRule
     lanes: int
@@ -43,7 +43,7 @@ class PausedRule(NamedTuple):
 
 
 class PauseService:
-    """Keeps the rules: the router's in memory, and the same on disk."""
+    """Keeps the rules in the router's memory, and the same on disk."""
 
     TABLES: ClassVar[Mapping[str, str]] = {
         "dispatch_stops": """CREATE TABLE dispatch_stops (
@@ -61,18 +61,18 @@ class PauseService:
         options: ControlConfig,
         access: Access,
     ) -> None:
-        """``access`` says who may call the methods."""
+        """``access`` decides who may call the methods."""
         self._max_rules = options.max_rules
         self._state = state
         self._router = router
         self._pause_rules = router.pause_rules
         self._access = access
         self._added_by: dict[PauseRule, UUri] = {}  # over uProtocol, since the start
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._is_open = False
 
     def restore(self) -> None:
-        """Read the rules, and apply them. Raises `StateError`."""
+        """Read the rules from disk, and apply them in the router. Raises `StateError`."""
         for rule in self._state.read(_ALL, lambda row: PauseRule.parse(row[0], row[1] or None)):
             self._pause_rules.add(rule)
         self._is_open = True
@@ -81,22 +81,22 @@ class PauseService:
         self._router.apply_pause_rules()
 
     def use(self, options: ControlConfig, access: Access) -> None:
-        """Others may call the methods from now on, and add another number of rules."""
+        """Apply other permissions, and another bound of the rules per caller, from now on."""
         self._max_rules = options.max_rules
         self._access = access
 
     def close(self) -> None:
-        """Refuse changes from now on: the file is about to be closed."""
+        """Refuse changes from now on: the caller is about to close the file."""
         self._is_open = False
 
     async def pause(self, rule: PauseRule, by: Caller, caller: UUri | None = None) -> bool:
-        """Pause what matches a rule; False if the rule was there already. It is on disk when this returns.
+        """Pause the flows that match a rule; the rule is on disk when this returns. False: the rule was there already.
 
-        ``caller``: the uEntity that asked, whose number of rules is bounded.
+        ``caller``: the uEntity that requested it over uProtocol, whose number of rules is bounded.
 
         Raises `UStatusError`: RESOURCE_EXHAUSTED if there are too many rules, UNAVAILABLE if the disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             if rule in self._pause_rules:
                 return False
             if self._pause_rules.is_full:
@@ -116,11 +116,11 @@ class PauseService:
         return True
 
     async def resume(self, rule: PauseRule, by: Caller) -> None:
-        """Remove the rule with exactly these words. It is gone from disk when this returns.
+        """Remove the rule with exactly this topic and sink. It is gone from disk when this returns.
 
         Raises `UStatusError`: NOT_FOUND if there is no such rule, UNAVAILABLE if the disk fails.
         """
-        async with self._turn:
+        async with self._lock:
             if rule not in self._pause_rules and self._is_open:
                 raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; expected exactly the topic and sink of a rule")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
@@ -130,7 +130,7 @@ class PauseService:
         audit("resumed", **by._asdict(), rule=str(rule), rules=len(self._pause_rules))
 
     def rules(self) -> list[PausedRule]:
-        """Every rule, oldest first, with what it pauses. A message counts under each rule that pauses it."""
+        """Return every rule, oldest first, with what it pauses. A message counts under each rule that pauses it."""
         lanes = dict.fromkeys(self._pause_rules.rules, 0)
         messages = dict.fromkeys(self._pause_rules.rules, 0)
         for (source, sink), waiting in self._router.paused_flows():
@@ -148,12 +148,12 @@ class PauseService:
             await self._state.write((statement,))
         except StateError as exc:
             logger.error("pause_unchanged error=%s", exc)
-            raise UStatusError(UCode.UNAVAILABLE, "it cannot be written to disk now; nothing has changed") from exc
+            raise UStatusError(UCode.UNAVAILABLE, "the change cannot be written to disk now; nothing has changed") from exc
 
     # Over uProtocol
 
     def methods(self) -> Mapping[int, Method]:
-        """Methods of core.ustreamer, by resource id."""
+        """Return these methods of core.ustreamer by resource id."""
         return {
             PAUSE: Method(pb.StopDispatchRequest, self._on_pause),
             RESUME: Method(pb.StartDispatchRequest, self._on_resume),
@@ -169,7 +169,7 @@ class PauseService:
         return pb.StartDispatchResponse()
 
     async def _on_fetch(self, caller: UUri, request: pb.FetchStopsRequest) -> Message:
-        self._check(caller, "list what is paused")
+        self._check(caller, "list the rules")
         found = self.rules()[request.offset :]
         return pb.FetchStopsResponse(
             stops=[
@@ -193,7 +193,7 @@ def _row(rule: PauseRule) -> tuple[str, str]:
 
 
 def _rule(request: pb.StopDispatchRequest | pb.StartDispatchRequest) -> PauseRule:
-    """The rule in a request. Raises `UStatusError`."""
+    """Return the rule in a request. Raises `UStatusError`."""
     given = request.rule
     if not given.HasField("topic"):
         raise UStatusError(UCode.INVALID_ARGUMENT, "rule.topic: expected a UUri, which may have wildcards")

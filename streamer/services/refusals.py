@@ -9,9 +9,9 @@ logger = logging.getLogger("ustreamer.services")
 
 
 def log_refusal(message: UMessage, error: UStatusError) -> None:
-    """Say who asked for what, and why it was refused.
+    """Log which uEntity requested what, and why the service refused it.
 
-    The authority comes first: of one authority the lines are limited like all that repeat, whatever uEntities it invents.
+    The authority is the first field: repeated lines of one authority are limited, whatever uEntities it invents.
     """
     if error.code is not UCode.PERMISSION_DENIED:
         attributes = message.attributes

@@ -1,4 +1,4 @@
-"""The router's interface for the services: all that they use of it."""
+"""The part of the router that the services use, as a protocol."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -15,13 +15,13 @@ class RouterForServices(Protocol):
     def pause_rules(self) -> PauseRules: ...
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
-        """As far as ``owner`` knows, these authorities are interested in ``topic`` from the next turn of the event loop on.
+        """Set the authorities interested in ``topic`` by ``owner``, from the next iteration of the event loop on.
 
-        Each has its sample period in ms (0: every message). Empty: nobody is.
+        ``interested``: authority → sample period in ms (0: every message).
         """
 
     def apply_pause_rules(self) -> None:
-        """`pause_rules` have changed."""
+        """Apply `pause_rules` to all lanes after a change of them."""
 
     def paused_flows(self) -> Iterable[tuple[FlowKey, int]]:
-        """Every paused flow that has a lane, with the number of messages that wait in it."""
+        """Yield every paused flow that has a lane, with the number of messages that wait in it."""

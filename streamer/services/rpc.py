@@ -1,7 +1,7 @@
 """Answers Requests to one of our uEntities: reads the payload, calls the method, responds in the form of the Request.
 
-A method raises `UStatusError` to refuse; the caller gets its code as commstatus and a UStatus as payload (uP-L2 `rpc.adoc`).
-A Request counts as delivered once its Response is safe with the router.
+A method raises `UStatusError` to refuse: the caller gets its code as commstatus, and a UStatus as payload (uP-L2
+`rpc.adoc`). For the router, a Request is delivered once its Response is safe with the router.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from streamer.uprotocol.well_known import EntityId
 logger = logging.getLogger("ustreamer.rpc")
 
 _FORMATS = (UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF, UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
-_SHOWN = 128  # characters of a type that was not expected
+_SHOWN = 128  # most characters of an unexpected type URL in an error text
 
 
 class Method(NamedTuple):
-    """The type of a method's request, and the function from caller and request to the response. It raises `UStatusError`."""
+    """The type of a method's request, and the function from caller and request to response; may raise `UStatusError`."""
 
     request: type[Message]
     call: Callable[[UUri, Any], Awaitable[Message]]
 
 
 class RpcService:
-    """The methods of one uEntity, by resource id. Requests are begun in the order in which they arrive."""
+    """The methods of one uEntity, by resource id. Calls begin in the order in which their Requests arrive."""
 
     def __init__(self, transport: LocalTransport, entity: EntityId, methods: Mapping[int, Method]) -> None:
         self._transport = transport
@@ -45,7 +45,7 @@ class RpcService:
         transport.serve(entity, self.take)
 
     def take(self, message: UMessage, done: Callable[[], None]) -> None:
-        """Take a message that is addressed to the uEntity. Only Requests are answered."""
+        """Answer a message to the uEntity if it is a Request. ``done`` is called once it is handled."""
         if message.attributes.type is not UMessageType.REQUEST:
             done()
             return
@@ -67,7 +67,7 @@ class RpcService:
             answer = status_to_proto(code, f"the method failed: {type(exc).__name__}")
         if form is not UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
             form = UPayloadFormat.PROTOBUF
-        await asyncio.sleep(0)  # what the method has changed holds before its caller is told
+        await asyncio.sleep(0)  # the router applies what the method has changed before the Response goes out
         status = None if code is UCode.OK else code
         payload = _encoded(answer, form)
         self._transport.emit([response(self._transport.context.now_ms(), message, payload, status, form)], done)
@@ -91,7 +91,7 @@ def _encoded(message: Message, form: UPayloadFormat) -> bytes:
 
 
 def _decoded(message: UMessage, kind: type[Message]) -> Message:
-    """The payload. An absent one is an empty message."""
+    """Return the parsed payload; an absent one is an empty message."""
     form, payload = message.attributes.payload_format, payload_of(message)
     name = kind.DESCRIPTOR.full_name
     if form not in _FORMATS:

@@ -1,6 +1,6 @@
-"""The state file: the services' memory across restarts, one small SQLite file beside the journal.
+"""The state file: what the services keep across restarts, in a small SQLite file beside the journal.
 
-When `StateFile.write` returns, the change is on disk, so an answer that is given afterwards stays true. What happens to a
+A change is on disk when `StateFile.write` returns, so an answer that is sent afterwards stays true. What happens to a
 damaged file is in `streamer.journal.damage`.
 """
 
@@ -40,13 +40,13 @@ logger = logging.getLogger("ustreamer.state")
 
 
 class StateError(FileError):
-    """The state file cannot be used now; the text says which and why."""
+    """The state file cannot be used now; the text names the file and the reason."""
 
     key = "state.path"
 
 
 def form_of(tables: Mapping[str, str]) -> FileForm:
-    """A state file with these tables: by name, the statement that creates each."""
+    """Return the form of a state file with these tables: name → the statement that creates it."""
     return FileForm(
         application_id=0x75537373,  # "uSss"
         version=1,
@@ -71,9 +71,9 @@ class StateFile:
         self._thread = ThreadPoolExecutor(1, "state")
 
     def open(self) -> None:
-        """Open the file, or make it. Raises `StateError`. If it is open already nothing happens.
+        """Open or create the file, unless it is open. Raises `StateError`.
 
-        A file that is whole is not written to: it can be opened on a full disk.
+        Opening does not write to an undamaged file, so it works on a full disk.
         """
         if self._is_open:
             return
@@ -103,10 +103,10 @@ class StateFile:
         return age is not Age.EMPTY
 
     def read(self, sql: str, entry_of: Callable[[Row], Entry]) -> list[Entry]:
-        """What a query finds, each row as ``entry_of`` reads it. Raises `StateError`. It blocks: at the start only.
+        """Return the rows of a query, each as ``entry_of`` converts it. Blocks: for the start only. Raises `StateError`.
 
-        A row for which that raises an error was written by another version, by hand or by a fault of the disk: it is left
-        out.
+        A row for which ``entry_of`` raises an error (written by another version, by hand or by a fault of the disk) is
+        logged and left out.
         """
         found = []
         for row in self._use(lambda connection: connection.execute(sql).fetchall()):
@@ -117,13 +117,13 @@ class StateFile:
         return found
 
     async def write(self, statements: Sequence[Statement]) -> None:
-        """Do all of it in one transaction, or nothing; it is on the disk afterwards. Raises `StateError`."""
+        """Execute all statements in one transaction, which is on disk when this returns. Raises `StateError`."""
         if statements:
             work = partial(_write, statements)
             await asyncio.get_running_loop().run_in_executor(self._thread, self._use, work)
 
     def close(self) -> None:
-        """Close the file, after what is being written."""
+        """Close the file after the transaction that is being written."""
         self._thread.shutdown(wait=True)
         self._disconnect()
         if self._file is not None:
@@ -146,7 +146,7 @@ class StateFile:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """For a file that is only read."""
+        """Convert errors of a file that is only read into `StateError`."""
         path = self.path or Path(":memory:")
         try:
             with faults_of(path, StateError):

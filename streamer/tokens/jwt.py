@@ -1,13 +1,13 @@
 """Verifies JSON Web Tokens (RFC 7519, RFC 8725) with public keys from a file.
 
 The law of this file:
-- Only signatures with a public key count. There is no `none` and no HS256: who can verify those can make them as well.
-- The key decides which algorithms it is for, and the configuration which of them count; what the token says has to agree.
-- Issuer, audience and expiry have to be there, and to be right. The time is passed in.
-- A set that can be read is the set, also an empty one: a key that is not in it is withdrawn. An entry that cannot be used is
-  left out, and the log says so.
-- A file that is missing or cannot be read says nothing: it may be about to be replaced. The keys from before count for
-  `GRACE_S` more, then none does. A new verifier, as after a start or a reload, has no keys from before.
+- Only signatures with a public key count. `none` and HS256 are refused: a program that can verify HS256 can also sign.
+- The key determines its possible algorithms, the configuration those that count; the token's header has to agree.
+- Issuer, audience and expiry are required, and checked. The time is passed in.
+- A readable set replaces the keys, even an empty one: a key that is not in it is withdrawn. An entry that cannot be used is
+  left out, and logged.
+- A file that is missing or unreadable may be about to be replaced: the earlier keys count for `GRACE_S` more, then no key
+  does. A new verifier, as after a start or a reload, has no earlier keys.
 - No text that leaves this file contains a part of a token.
 """
 
@@ -33,7 +33,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_KEYS = 100
-_LATEST_S = 253_402_300_800  # the year 10000: also infinity and what is no number at all is not before it
+_LATEST_S = 253_402_300_800  # the year 10000; infinity and NaN are not before it either
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _FITTING = {
@@ -82,7 +82,7 @@ class JwtOptions(VerifierOptions):
     require_scope: bool = True
     """Whether a token without this claim is refused. If not, it is for every method."""
     authority_claim: str | None = None
-    """The claim with the authority that the token was issued to: only its uEntities may use it. None: whoever has it."""
+    """The claim with the authority whose uEntities may use the token. None: every uEntity that has the token may."""
 
 
 class JwtVerifier(TokenVerifier):
@@ -94,8 +94,8 @@ class JwtVerifier(TokenVerifier):
         assert isinstance(options, JwtOptions)
         self._options = options
         self._keys: list[_Key] = []
-        self._seen: tuple[int, ...] | None = None  # the file that was read last, whether it could be used or not
-        self._until_s = 0.0  # if there is a problem: how long the keys from before count
+        self._seen: tuple[int, ...] | None = None  # the identity of the file that was read last, usable or not
+        self._until_s = 0.0  # if there is a problem: until when the earlier keys count
 
     def refresh(self) -> bool:
         path = self._options.jwks_file
@@ -126,7 +126,7 @@ class JwtVerifier(TokenVerifier):
         return True
 
     def _is_over(self) -> bool:
-        """Whether the keys from before have just ceased to count."""
+        """Drop the earlier keys if their grace is over. Return whether they were dropped now."""
         if not self.problem or not self._keys or _now_s() < self._until_s:
             return False
         self._keys = []
@@ -159,7 +159,7 @@ class JwtVerifier(TokenVerifier):
         return Grant(until_s, self._scope(claims), self._authority(claims))
 
     def _signed(self, token: str) -> dict[str, Any]:
-        """The claims, if the signature, the issuer and the audience are right."""
+        """Return the claims of a token with the right signature, issuer and audience. Raises `TokenRefusedError`."""
         options = self._options
         try:
             key = self._key_for(_header(token))
@@ -173,7 +173,7 @@ class JwtVerifier(TokenVerifier):
             )
         except jwt.PyJWTError as exc:
             raise TokenRefusedError(_reason(exc)) from None  # the text and the frames of the cause may show the token
-        except (ValueError, TypeError, RecursionError) as exc:  # what the library does not foresee
+        except (ValueError, TypeError, RecursionError) as exc:  # not handled by the library
             raise TokenRefusedError(f"it cannot be read ({type(exc).__name__})") from None
         return claims
 
@@ -212,7 +212,7 @@ class JwtVerifier(TokenVerifier):
 
 
 def _header(token: str) -> Mapping[str, Any]:
-    """What a token says of its key. The library reads it once more, and strictly; so a token without a key costs little.
+    """Return a token's header, for a cheap search of its key. The library parses it once more, strictly.
 
     Raises ValueError or RecursionError.
     """
@@ -248,9 +248,9 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _read(content: bytes, algorithms: list[Algorithm]) -> tuple[list[_Key], list[str]]:
-    """The keys of a set, each for the algorithms that it fits, and why entries are left out.
+    """Return the keys of a set, one per key and usable algorithm, and why entries are left out.
 
-    Raises ValueError for what is no set. No text repeats anything of it.
+    Raises ValueError if the content is not a set. No text contains a part of the content.
     """
     if len(content) > _MAX_FILE_BYTES:
         raise ValueError(f"larger than {_MAX_FILE_BYTES} bytes")
@@ -274,7 +274,7 @@ def _read(content: bytes, algorithms: list[Algorithm]) -> tuple[list[_Key], list
 
 
 def _usable(entry: Any, algorithms: list[Algorithm]) -> list[_Key]:
-    """A public key for each algorithm that it fits and that counts; none if it is of another kind. Raises ValueError."""
+    """Return a public key for each of its algorithms that counts; none for a key of another kind. Raises ValueError."""
     if not isinstance(entry, dict):
         raise ValueError("not a key")
     if "d" in entry or entry.get("kty") == "oct":
@@ -292,8 +292,8 @@ def _usable(entry: Any, algorithms: list[Algorithm]) -> list[_Key]:
 
 
 def _fitting(key: Mapping[str, Any]) -> tuple[str, ...]:
-    """The algorithms that a key is for."""
-    of_key = key.get("kty"), key.get("crv")  # which may be anything, also what cannot be looked up
+    """Return the algorithms of a key."""
+    of_key = key.get("kty"), key.get("crv")  # may be any JSON, also of a type that cannot be hashed
     kinds = _RSA if of_key[0] == "RSA" else next((kinds for form, kinds in _FITTING.items() if form == of_key), ())
     named = key.get("alg")
     return kinds if named is None else tuple(kind for kind in kinds if kind == named)

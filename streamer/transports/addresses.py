@@ -1,12 +1,12 @@
-"""Tells from the text of a network address who can reach it (this machine, or others). Nothing is looked up."""
+"""Tells from the text of a network address whether only this machine can reach it. Makes no look-ups."""
 
 from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host, which is a name or an address, in brackets or not.
+    """Return whether only this machine can reach a host: a name or an address, in brackets or not.
 
-    Of names only ``localhost`` counts: what others stand for is decided elsewhere.
+    The only such name is ``localhost``: other names would have to be resolved.
     """
     name = host.removeprefix("[").removesuffix("]")
     if name.lower().removesuffix(".") == "localhost":

@@ -1,4 +1,4 @@
-"""Completes addresses without authority: they are local to the network that a message came from. Pure."""
+"""Completes addresses without authority, which are local to the network that a message came from. Pure."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ from streamer.uprotocol.uri import UriError, UUri
 
 
 def completed(attributes: Attributes, source_authority: str, sink_authority: str) -> Attributes:
-    """The same, with the authorities of its topic or key where source or sink have none. Raises `MalformedPacketError`.
+    """Return the attributes with the authorities of their topic or key where source or sink have none.
 
-    Behind another endpoint, local would mean something else. The sink of a Publish is an authority and nothing more, so
-    without one it stays as it is, which is invalid.
+    On another endpoint, an empty authority would mean another network. The sink of a Publish consists of an authority, so
+    without one it is left as it is, which is invalid. Raises `MalformedPacketError`.
     """
     source, sink = attributes.source, attributes.sink
     if not source.authority:

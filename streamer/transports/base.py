@@ -5,9 +5,9 @@ confirmation of single messages. It must not route, queue beyond its own window,
 
 To add a transport, derive a class from `ListeningTransport` in `listening`, which has the receiving half, or from
 `UTransport`; implement the abstract methods, and name the class in the entry point group ``ustreamer.transports`` of your
-package. Nothing in this package has to change: whatever the streamer needs to know about a network, it asks the class
-(`UTransport`) or its options (`TransportOptions`). All else can be imported from here; the parts that are called for every
-message are in `received` and `events`, which may be compiled.
+package. Nothing in this package has to change: the streamer gets all properties of a network from the class (`UTransport`)
+or its options (`TransportOptions`). Everything else can be imported from here; the parts that are called for every message
+are in `received` and `events`, which may be compiled.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Presence(Enum):
     UNKNOWN = "unknown"  # the transport is finding out
     ABSENT = "nobody"
     PRESENT = "somebody"
-    INTERRUPTED = "interrupted"  # somebody may have been away for a moment; what holds now is told right after
+    INTERRUPTED = "interrupted"  # a receiver may have been away for a moment; the current presence is reported right after
 
 
 class Unconfirmed(Enum):
@@ -65,7 +65,7 @@ class Parcel(Protocol):
 
 
 SendResult = SendError | Unconfirmed | None
-"""The result of a submitted parcel: None if it is confirmed, else why it is not.
+"""The result of a submitted parcel: None if it is confirmed, else the reason.
 
 `UNCONFIRMED` means that the network has taken the message and will never confirm it. It counts as delivered after
 `UTransport.unconfirmed_s`, unless the flow's `Presence` becomes `ABSENT` or `INTERRUPTED`, or a node is lost
@@ -73,12 +73,12 @@ SendResult = SendError | Unconfirmed | None
 """
 
 Done = Callable[[Sequence[Any], SendResult], None]
-"""Reports the result of submitted parcels, in the order in which they were confirmed. The parcels of one call share it."""
+"""Gets the result of submitted parcels in the order of their confirmation. All parcels of a call have that result."""
 
 
 @dataclass(frozen=True)
 class TransportContext:
-    """The streamer, as a transport knows it.
+    """What a transport knows of its streamer.
 
     ``name`` is the endpoint's, ``authority`` the streamer's own. ``serves`` are the authorities, without the wildcard, that
     this network reaches through the streamer. ``now_ms`` is the wall clock.
@@ -92,14 +92,14 @@ class TransportContext:
 
 
 LONGEST_S = 30 * 86_400
-"""The longest time that an option may have. In milliseconds it fits into a TTL (32 bits), and any library takes it."""
+"""The longest time in an option. In milliseconds it fits into a TTL (32 bits), and all libraries accept it."""
 
 LARGEST_FACTOR = 1000.0
-"""The largest factor by which a wait may grow: its powers are still finite (`streamer.backoff`)."""
+"""The largest factor by which a wait may grow, so that its powers are finite (`streamer.backoff`)."""
 
 
 class ListenerOptions(Described):
-    """Limits on listeners (uP-L1: the transport declares them, and answers RESOURCE_EXHAUSTED beyond)."""
+    """Limits on listeners. Beyond them, the transport raises RESOURCE_EXHAUSTED (uP-L1)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -130,29 +130,29 @@ class TransportOptions(Described):
 
     @property
     def longest_unconfirmed_s(self) -> float:
-        """The seconds that a sent message takes room in the journal, on a network that confirms nothing; else 0."""
+        """For how many seconds a sent message stays in the journal on a network that confirms nothing; else 0."""
         return 0.0
 
     @property
     def is_divided(self) -> bool:
-        """Whether several streamers share this endpoint's messages: each message goes to one of them, perhaps another."""
+        """Whether several streamers share this endpoint's messages, so that each message goes to only one of them."""
         return False
 
     def exposures(self) -> Sequence[str]:
-        """What these options leave open to attackers on the network, for ``streamer check``: ``KEY: sentence`` each."""
+        """Return what these options leave open to attackers on the network, for ``streamer check``: ``KEY: sentence``."""
         return ()
 
     def hints(self) -> Sequence[str]:
-        """Options that are allowed, but may not be intended: ``KEY: sentence`` each."""
+        """Return options that are allowed, but may not be intended: ``KEY: sentence``."""
         return ()
 
     def claims(self, authority: str) -> Sequence[Claim]:
-        """Resources that no other endpoint may use: ports to listen on, a session. ``authority`` is the streamer's own."""
+        """Return resources that no other endpoint may use, such as ports. ``authority`` is the streamer's own."""
         return ()
 
 
 class WireOptions(TransportOptions):
-    """The base of the ``Options`` of a transport to which strangers may send: bounds the memory that a message can take.
+    """The base of the ``Options`` of a transport to which untrusted programs may send: bounds the memory of a message.
 
     The attributes of one message may take ``max_header_bytes`` on the wire, its token ``max_token_bytes`` of that. A packet
     beyond either is refused before it is decoded (`Malformed.HEADER`).
@@ -167,15 +167,15 @@ class WireOptions(TransportOptions):
 class UTransport(ABC):
     """One connection to one network of uEntities.
 
-    Operations of uProtocol raise `UStatusError`s. `authenticate` comes first; without it `send`, `receive`,
-    `register_listener` and `unregister_listener` raise UNAUTHENTICATED. What the router calls does not check it.
+    Operations of uProtocol raise `UStatusError`s. Before `authenticate`, `send`, `receive`, `register_listener` and
+    `unregister_listener` raise UNAUTHENTICATED. The methods that the router calls do not check that.
     """
 
     kind: ClassVar[str]
     """The transport's name, the same as in the entry point."""
 
-    keeps_unacknowledged: bool = False
-    """Whether the network delivers an unacknowledged message again when the streamer comes back."""
+    source_retransmits: bool = False
+    """Whether the network redelivers unacknowledged messages when the streamer comes back."""
 
     confirms_in_order: bool = False
     """Whether the network handles one message after another and confirms each: messages in flight delay later ones."""
@@ -200,88 +200,88 @@ class UTransport(ABC):
         return 0.0
 
     def arrived_until_s(self, now_s: float) -> float:
-        """The moment before which everything that was sent has arrived, by what the network itself says.
+        """Return the time before which all sent messages have arrived, by evidence from the network.
 
-        On the monotonic clock, like ``now_s``. For messages with the result `UNCONFIRMED`; a network that says nothing
-        answers minus infinity, the default: then only `unconfirmed_s` counts.
+        On the monotonic clock, like ``now_s``. For messages with the result `UNCONFIRMED`. The default is minus infinity:
+        there is no evidence, and only `unconfirmed_s` counts.
         """
         return -math.inf
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
-        """Whether the network may have stopped sending until something is acknowledged.
+        """Return whether the network may have stopped sending until messages are acknowledged.
 
-        Asked when messages begin to wait for the journal, and every 50 ms from then on. While the answer is False they may
-        wait longer, unless `TransportEvents.acknowledgements_awaited` is called. ``now_s`` is on the monotonic clock. The
-        default: True, if the network `keeps_unacknowledged` messages.
+        Called when messages begin to wait for the journal, and every 50 ms from then on. While the answer is False, they
+        may wait longer, unless `TransportEvents.acknowledgements_awaited` is called. ``now_s`` is on the monotonic clock.
+        The default is `source_retransmits`.
         """
-        return self.keeps_unacknowledged
+        return self.source_retransmits
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
-        """The subscription, as text, with which a uEntity at ``authority`` receives what matches these filters.
+        """Return the subscription, as text, with which a uEntity at ``authority`` receives messages that match the filters.
 
         A network may have several forms, each with a name. The answers of core.ustreamer contain the texts whose names
-        are fields there. Empty, the default: nothing to tell.
+        are fields there. The default is empty.
         """
         return {}
 
     @classmethod
     def probes(cls, options: Any, held: Collection[str]) -> Iterable[Probe]:
-        """The tests of these options for ``streamer check --probe``. ``held``: texts in those of a running streamer."""
+        """Return tests of these options for ``streamer check --probe``. ``held``: texts in a running streamer's options."""
         return ()
 
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
-        """Whether anybody listens to messages from ``source`` to ``sink``; ``on_presence`` is called at every change.
+        """Return whether anybody listens to messages from ``source`` to ``sink``, and report changes to ``on_presence``.
 
-        A transport that cannot know says `PRESENT`.
+        A transport without that knowledge returns `PRESENT`.
         """
         return Presence.PRESENT
 
     def forget_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
-        """The opposite of `watch_flow`. A flow that is not watched is ignored."""
+        """Stop reporting changes of a flow's presence to ``on_presence``. A flow that is not watched is ignored."""
 
     def problems(self) -> list[str]:
-        """What keeps the endpoint from working, other than a lost link, one sentence each."""
+        """Return the problems of the endpoint, other than a lost link, one sentence each."""
         return []
 
     def figures(self) -> Mapping[str, float]:
-        """What the transport measures of itself for the metrics, by name: a few names, the same every time."""
+        """Return the transport's own measurements for the metrics, by name: a few names, the same at every call."""
         return {}
 
     def prepare(self) -> None:
-        """Read what the options name, such as files, without connecting. By default there is nothing to read.
+        """Read the files that the options name, without connecting. By default there are none.
 
         Raises `ConfigurationError` for options that cannot work at all.
         """
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin to connect, and return. Connecting goes on in the background for as long as it takes.
+        """Begin to connect, and return. The transport goes on connecting in the background, for as long as it takes.
 
         Raises `ConfigurationError` as `prepare` does.
         """
 
     def set_served(self, authorities: Sequence[str]) -> None:
-        """From now on the network reaches these authorities through the streamer (`TransportContext.serves`)."""
+        """Set the authorities that the network reaches through the streamer (`TransportContext.serves`)."""
         self.context = replace(self.context, serves=tuple(authorities))
 
     async def stop_receiving(self) -> None:
-        """The streamer is about to end: unsubscribe, and deliver everything that has arrived. Sending goes on. Idempotent.
+        """Unsubscribe, and deliver all messages that have arrived, because the streamer is about to end. Idempotent.
 
-        For networks that lose messages while nobody receives (`keeps_unacknowledged` is False). It takes a few seconds at
-        most, and delivers also after `pause_receiving`: the caller takes everything. By default, receiving goes on until
-        `stop`.
+        Sending continues. For networks that lose messages without a receiver (`source_retransmits` is False). Takes a few
+        seconds at most, and delivers also after `pause_receiving`: the caller takes everything. By default, receiving
+        continues until `stop`.
         """
 
     @abstractmethod
     async def stop(self) -> None:
-        """Send what has to be sent (acknowledgements, a farewell), then close. Idempotent."""
+        """Send the last acknowledgements and a farewell, then close. Idempotent."""
 
     async def end_session(self, successor: "UTransport") -> None:
-        """A reload has put ``successor`` in the place of this transport, which was stopped, and its successor started.
+        """End the network's session after a reload: this transport was stopped, and ``successor`` started.
 
-        For networks that keep messages for an absent receiver: unless the successor goes on with what they keep, come back
-        for a few seconds, deliver it, and have them keep nothing more. By default there is nothing to do.
+        For networks that keep messages for an absent receiver. Unless the successor resumes the session, connect for a few
+        seconds, deliver the kept messages, and end the session. By default there is nothing to do.
         """
 
     async def authenticate(self, entity: UUri) -> None:
@@ -318,7 +318,7 @@ class UTransport(ABC):
 
     @abstractmethod
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """Send valid messages, in order, without waiting. ``done`` is called once for each of them.
+        """Send valid messages, in order, without waiting. Every parcel is reported to ``done`` once.
 
         Parcels that are lost with the link get `LinkLostError`, in the order in which they were submitted. ``done`` may be
         called before `submit` returns.
@@ -326,7 +326,7 @@ class UTransport(ABC):
 
     @abstractmethod
     async def receive(self, source_filter: UUri, sink_filter: UUri | None = None) -> UMessage:
-        """Pull the earliest message that matches and is not expired (uP-L1 receive).
+        """Return the earliest message that matches and is not expired (uP-L1 receive).
 
         The first call for a filter opens it. Raises NOT_FOUND if there is no message, UNIMPLEMENTED if the transport
         cannot pull.

@@ -1,15 +1,15 @@
-"""Claims on what only one part of a streamer can have, such as a port: finds configurations that give it to two."""
+"""Claims on exclusive resources, such as a port: finds configurations that use a resource twice."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """Somebody's need for a thing of which there is one.
+    """One part of the configuration needs an exclusive resource.
 
-    ``key`` is the place in the options. Claims of the same ``thing`` (``TCP port 7447``) exclude each other. With hosts they
-    do so only where these mean the same address of this machine. ``behind_any_address``: what is the same thing if two
-    addresses lead to one server, which no text tells. ``is_shared``: others may have it, too, if theirs is shared as well.
+    ``key`` is the place in the options. Claims of the same ``thing`` (``TCP port 7447``) exclude each other. Claims with
+    hosts do so only where these mean the same address of this machine. ``behind_any_address``: the name under which two
+    claims may conflict if their addresses lead to one server. ``is_shared``: two shared claims do not exclude each other.
     """
 
     key: tuple[str | int, ...]
@@ -19,7 +19,7 @@ class Claim(NamedTuple):
     is_shared: bool = False
 
     def excludes(self, other: "Claim") -> bool:
-        """Whether both together cannot work, as far as the texts tell."""
+        """Return whether two claims conflict, as far as their texts show."""
         if self.thing != other.thing or (self.is_shared and other.is_shared):
             return False
         if self.host is None or other.host is None:
@@ -28,13 +28,13 @@ class Claim(NamedTuple):
         return any(_meet(one, another) for one in here for another in there)
 
     def may_exclude(self, other: "Claim") -> bool:
-        """Whether both together may not work: for who can just as well let one wait for the end of the other."""
+        """Return whether two claims may conflict: for callers that can make one wait for the end of the other."""
         alike = self.behind_any_address is not None and self.behind_any_address == other.behind_any_address
         return alike or self.excludes(other)
 
 
 def tcp(key: tuple[str | int, ...], host: str, port: int) -> list[Claim]:
-    """The claim of who listens on a TCP port. With port 0, any free one, there is none."""
+    """Return the claim on a TCP port to listen on; none for port 0, which means any free port."""
     return [Claim(key, f"TCP port {port}", host)] if port else []
 
 
@@ -52,7 +52,7 @@ def _addresses(host: str) -> list[_Address]:
 
 
 def _meet(one: _Address, other: _Address) -> bool:
-    """An unspecified address means all of its family."""
+    """Return whether two addresses overlap. An unspecified address means all of its family."""
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     return one == other or (one.version == other.version and (one.is_unspecified or other.is_unspecified))

@@ -1,4 +1,4 @@
-"""What can go wrong in a transport.
+"""The errors of transports.
 
 UStatusError                 a uTransport operation failed, with its code (uP-L1)
 └── SendError                a message was not delivered
@@ -20,16 +20,16 @@ class SendError(UStatusError):
 
 
 class LinkLostError(SendError):
-    """The link went away before the confirmation came."""
+    """The link was lost before the confirmation came."""
 
     def __init__(self, message: str = "the link is down") -> None:
         super().__init__(UCode.UNAVAILABLE, message)
 
 
 class MayHaveArrivedError(LinkLostError):
-    """The link, or one of several, went away while the message was sent, or after that and before its confirmation.
+    """A link was lost while the message was sent, or after that and before its confirmation.
 
-    If its time runs out before it can be sent again, it is not reported as failed.
+    If the message expires before it can be sent again, its outcome is unconfirmed, not failed.
     """
 
 
@@ -65,17 +65,17 @@ TOO_LARGE = (Malformed.SIZE, Malformed.HEADER)
 
 
 class Unwanted(StrEnum):
-    """Why no listener gets a packet that nothing is wrong with: the label of the counter."""
+    """Why no listener gets a valid packet: the label of the counter."""
 
-    NO_LISTENER = "no_listener"  # it matches no filter for which somebody has registered
+    NO_LISTENER = "no_listener"  # no filter of a listener matches
     COPY = "copy"  # the same message came through another one of our subscriptions
-    OTHER_TOPIC = "other_topic"  # it came through a subscription that is for many topics, and is on none of them
-    EXCESS = "excess"  # beyond what we accept from a broker that exceeds our receive maximum; it sends it again
-    STOPPED = "stopped"  # nothing more was taken when it came
+    OTHER_TOPIC = "other_topic"  # the packet came through a wide subscription, and its topic is not open
+    EXCESS = "excess"  # the broker exceeds our receive maximum by more than we accept; it redelivers the message
+    STOPPED = "stopped"  # the packet came after the end of receiving
 
 
 class MalformedPacketError(ValueError):
-    """A packet is not a uProtocol message. ``reason`` is for counters, the text for the log."""
+    """The packet is not a uProtocol message. ``reason`` is for counters, the text for the log."""
 
     def __init__(self, reason: Malformed, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -83,20 +83,20 @@ class MalformedPacketError(ValueError):
 
 
 def wrong_address(source: object, sink: object, where: str) -> MalformedPacketError:
-    """The error for a message that is not where its source and sink lead to; ``where`` is the topic, key or the like."""
+    """Return the error for a message whose addresses do not match the topic or key ``where`` it came."""
     text = f"on {where[:300]!r}, source {source}" + ("" if sink is None else f", sink {sink}")
     return MalformedPacketError(Malformed.ADDRESS, text)
 
 
 def check_token(token: str, max_bytes: int) -> None:
-    """Raise `MalformedPacketError` for a token that is too long. Its text is not repeated."""
+    """Raise `MalformedPacketError` for a token that is too long. The error does not contain the token."""
     size = len(token) if token.isascii() else len(token.encode(errors="surrogatepass"))
     if size > max_bytes:
         raise MalformedPacketError(Malformed.HEADER, f"a token of {size} bytes, more than max_token_bytes {max_bytes}")
 
 
 class ConfigurationError(ValueError):
-    """Options that cannot work. ``key`` names the one below ``options``."""
+    """The options cannot work. ``key`` names the wrong one below ``options``."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)

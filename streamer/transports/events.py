@@ -1,7 +1,7 @@
 """`TransportEvents`: how a transport reports packets and events to the streamer; a part of the interface in `base`.
 
-It is a file of its own because it may be compiled: every read from the wire calls it. Classes that are not compiled may
-still derive from these.
+A file of its own, which may be compiled, because it is called for every read from the wire. Classes that are not compiled
+may still derive from these.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class LinkState(Enum):
     """Whether an endpoint can be used."""
 
     DOWN = "down"  # not connected: nothing arrives, and nothing can be sent
-    ALONE = "alone"  # ready, but nobody is on the other side: a message that is sent now would be lost
+    ALONE = "alone"  # ready, but no other node is there: a message that is sent now would be lost
     UP = "up"  # messages flow
 
 
@@ -26,32 +26,32 @@ class LinkState(Enum):
 class TransportEvents:
     """The events that a transport reports to the streamer, on the event loop. This base class ignores them.
 
-    Every packet is counted twice: when it arrives (`packets_received`), and by its result: a listener got the message, or
-    `packet_malformed`, `packets_unwanted` or `messages_refused` is called.
+    Every packet is counted twice: when it arrives (`packets_received`), and by its result: a listener gets the message, or
+    the transport calls `packet_malformed`, `packets_unwanted` or `messages_refused`.
     """
 
     def state_changed(self, state: LinkState, reason: str = "") -> None:
-        """The link has another state. ``reason``: why it is not up, as it may be logged; empty if unknown."""
+        """Report a new state of the link. ``reason``: why it is not up, as it may be logged; empty if unknown."""
 
     def packets_received(self, number: int) -> None:
-        """``number`` packets have arrived that should be messages."""
+        """Count ``number`` received packets that should be messages."""
 
     def packet_malformed(self, error: MalformedPacketError, number: int = 1) -> None:
-        """``number`` packets were not uProtocol messages, all for the same reason."""
+        """Count ``number`` packets that were not uProtocol messages, for the reason in ``error``."""
 
     def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
-        """``number`` valid packets go to no listener. ``attributes``: of one of them, if they are known."""
+        """Count ``number`` valid packets that go to no listener. ``attributes``: of one of them, if known."""
 
     def messages_refused(self, batch: Sequence[Refused]) -> None:
-        """These messages cannot go to a listener. The callee releases each one once its failure is accounted for."""
+        """Report messages that cannot go to a listener. The callee releases each once its failure is accounted for."""
         for refused in batch:
             refused.received.release()
 
     def acknowledgements_awaited(self) -> None:
-        """The network sends nothing more, or soon will not, until something is acknowledged. May be called repeatedly."""
+        """Report that the network stops sending, now or soon, until messages are acknowledged. May be repeated."""
 
     def reconnected(self) -> None:
-        """There is a new connection after the first."""
+        """Count a connection after the first."""
 
     def node_changed(self, is_there: bool) -> None:
-        """A node of the network was lost without a farewell (False), or came and all its subscriptions are known (True)."""
+        """Report that a node was lost without a farewell (False), or that all subscriptions of a new node are known."""

@@ -1,4 +1,4 @@
-"""The transports that are installed, here or in other packages."""
+"""Finds and loads the installed transports, of this package and others."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,20 +9,20 @@ from streamer.transports.base import ENTRY_POINTS, UTransport
 
 
 def available_transports() -> list[str]:
-    """The names of all installed transports."""
+    """Return the names of all installed transports."""
     return plugins.available(ENTRY_POINTS)
 
 
 @cache
 def load_transport(kind: str) -> type[UTransport]:
-    """The transport of that name. Raises LookupError if it is not installed, ImportError if it cannot be loaded."""
+    """Return the class of a transport. Raises LookupError if it is not installed, ImportError if it cannot be loaded."""
     loaded: type[UTransport] = plugins.load(ENTRY_POINTS, kind, "transport")
     return loaded
 
 
 @cache
 def loadable_transports() -> Mapping[str, type[UTransport]]:
-    """Every installed transport that can be loaded, by name. The first call imports the libraries of all of them."""
+    """Return all installed transports that can be loaded, by name. The first call imports the libraries of all of them."""
     found = {}
     for kind in available_transports():
         with suppress(ImportError):

@@ -1,7 +1,7 @@
 """The registry of listeners by filter, and the pull buffers, which all transports share.
 
-It knows filters and listeners, not the wire. A message that matches several filters of a listener is delivered to it once.
-The cost of a message is the same with ten topics and with thousands.
+The registry does not know the wire. A message that matches several filters of a listener is delivered to it once. The
+cost of a message is the same with ten topics and with thousands.
 """
 
 from bisect import insort
@@ -23,11 +23,11 @@ Filter = tuple[UUri, UUri | None]
 V = TypeVar("V")
 
 _PULL_BUFFER = 1000
-_RESPONSE: Final = UMessageType.RESPONSE  # an enumeration looks its members up slowly
+_RESPONSE: Final = UMessageType.RESPONSE  # looking up a member of an enumeration is slow
 
 
 class FilterIndex(Generic[V]):
-    """A value per filter. Topics are looked up; only filters with a sink or a wildcard, which are few, are compared."""
+    """A value per filter. Topics are found by hash; filters with a sink or a wildcard, which are few, are compared."""
 
     def __init__(self) -> None:
         self._values: dict[Filter, V] = {}
@@ -39,19 +39,19 @@ class FilterIndex(Generic[V]):
         return of in self._values
 
     def filters(self) -> list[Filter]:
-        """Every filter, in the order in which they were added."""
+        """Return all filters, in the order in which they were added."""
         return list(self._values)
 
     def values(self) -> list[V]:
-        """The value of every filter, in the same order."""
+        """Return the values of all filters, in the same order."""
         return list(self._values.values())
 
     def get(self, of: Filter) -> V | None:
-        """The value of a filter, if it is there."""
+        """Return the value of a filter, or None."""
         return self._values.get(of)
 
     def add(self, of: Filter, value: V) -> None:
-        """Add a filter that is not there yet."""
+        """Add a new filter with its value."""
         self._values[of] = value
         if is_topic(of):
             self._topics[of[0]] = (self._next, value)
@@ -60,7 +60,7 @@ class FilterIndex(Generic[V]):
         self._next += 1
 
     def pop(self, of: Filter) -> V | None:
-        """Remove a filter; its value, if it was there."""
+        """Remove a filter. Return its value, or None."""
         if is_topic(of):
             self._topics.pop(of[0], None)
         else:
@@ -68,7 +68,7 @@ class FilterIndex(Generic[V]):
         return self._values.pop(of, None)
 
     def matching(self, attributes: Attributes) -> list[V]:
-        """The values of the filters that match a message, in the order in which the filters were added."""
+        """Return the values of the filters that match a message, in the order in which the filters were added."""
         found = [numbered for of, numbered in self._others.items() if filter_matches(*of, attributes)]
         if attributes.type is UMessageType.PUBLISH and attributes.sink is None:
             topic = self._topics.get(attributes.source)
@@ -82,13 +82,13 @@ def _number(numbered: tuple[int, object]) -> int:
 
 
 def is_topic(of: Filter) -> bool:
-    """Whether a filter is for one topic: no message with another source matches it."""
+    """Return whether a filter is for one topic: no message with another source matches it."""
     source, sink = of
     return sink is None and not source.has_wildcard
 
 
 def forget(known: BySource[Attributes, V], changed: Filter) -> None:
-    """A filter was added, removed or changed: forget what is known about messages that it may match."""
+    """Remove cached results that a filter may affect, after it was added, removed or changed."""
     if is_topic(changed):
         known.forget(changed[0])
     else:
@@ -96,7 +96,7 @@ def forget(known: BySource[Attributes, V], changed: Filter) -> None:
 
 
 class ListenerRegistry:
-    """Filters and their listeners, with the limits of uP-L1. What no listener gets is told to ``events``."""
+    """Filters and their listeners, with the limits of uP-L1. Messages without a listener are reported to ``events``."""
 
     def __init__(self, limits: ListenerOptions, events: TransportEvents) -> None:
         self._limits = limits
@@ -106,7 +106,7 @@ class ListenerRegistry:
         self._cache: BySource[Attributes, tuple[UListener, ...]] = BySource()
 
     def add(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
-        """Register; True if this filter is new. Idempotent. Raises INVALID_ARGUMENT, RESOURCE_EXHAUSTED."""
+        """Register a listener. Return True for a new filter. Idempotent. Raises INVALID_ARGUMENT, RESOURCE_EXHAUSTED."""
         check_filter(source, sink)
         present = self._listeners.get((source, sink)) or []
         if listener in present:
@@ -125,7 +125,7 @@ class ListenerRegistry:
         return len(present) == 1
 
     def remove(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
-        """Unregister; True if that was the filter's last listener. Raises INVALID_ARGUMENT, NOT_FOUND."""
+        """Unregister a listener. Return True if it was the filter's last. Raises INVALID_ARGUMENT, NOT_FOUND."""
         check_filter(source, sink)
         present = self._listeners.get((source, sink)) or []
         if listener not in present:
@@ -139,11 +139,11 @@ class ListenerRegistry:
         return True
 
     def filters(self) -> list[Filter]:
-        """Every filter that has a listener."""
+        """Return all filters that have a listener."""
         return self._listeners.filters()
 
     def matching(self, attributes: Attributes) -> tuple[UListener, ...]:
-        """The listeners for a message, each once. Remembered per `Attributes.shared`."""
+        """Return the listeners for a message, each once. Cached per `Attributes.shared`."""
         shared = attributes.shared
         try:
             return self._cache[shared]
@@ -156,7 +156,7 @@ class ListenerRegistry:
             return found
 
     def deliver(self, batch: Sequence[Received]) -> None:
-        """Hand a batch to its listeners, in order. They get valid messages only; the others are refused.
+        """Deliver a batch to its listeners, in order. Invalid messages are refused.
 
         A message without a listener is released at once.
         """
@@ -190,7 +190,7 @@ class ListenerRegistry:
 
 
 def filter_matches(source: UUri, sink: UUri | None, attributes: Attributes) -> bool:
-    """Whether a listener's filter matches a message. A filter without a sink matches Publish messages without a sink."""
+    """Return whether a filter matches a message. A filter without a sink matches Publish messages without a sink."""
     if not source.matches(attributes.source):
         return False
     if sink is None:
@@ -199,12 +199,12 @@ def filter_matches(source: UUri, sink: UUri | None, attributes: Attributes) -> b
 
 
 def describe(source: UUri, sink: UUri | None) -> str:
-    """A filter, for people."""
+    """Return the text of a filter for people."""
     return f"{source}" if sink is None else f"{source} → {sink}"
 
 
 class PullBuffer(UListener):
-    """Keeps what arrives for `receive`, oldest first. If it is full, the oldest message is dropped."""
+    """Buffers messages for `receive`, oldest first. A full buffer drops its oldest message."""
 
     def __init__(self, now_ms: Callable[[], int], size: int = _PULL_BUFFER) -> None:
         self._now_ms = now_ms
@@ -217,7 +217,7 @@ class PullBuffer(UListener):
         self._waiting.append(received)
 
     def pull(self) -> UMessage:
-        """The earliest message that is not expired. Raises NOT_FOUND."""
+        """Return the earliest message that is not expired. Raises NOT_FOUND."""
         now_ms = self._now_ms()
         while self._waiting:
             received = self._waiting.popleft()
@@ -228,7 +228,7 @@ class PullBuffer(UListener):
 
 
 def check_filter(source: UUri, sink: UUri | None) -> None:
-    """Raise INVALID_ARGUMENT if no listener may be registered for this pair (uP-L1, table of resource ids)."""
+    """Raise INVALID_ARGUMENT if no listener may be registered for this source and sink (uP-L1, table of resource ids)."""
     try:
         source.check()
         if sink is not None:

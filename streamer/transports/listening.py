@@ -1,4 +1,4 @@
-"""The receiving half that the transports share: listeners, pull buffers, and the subscriptions on the wire.
+"""The shared receiving half of transports: listeners, pull buffers, and the subscriptions on the wire.
 
 A transport that derives from `ListeningTransport` only has to open and close filters on its wire. Its ``Options`` need a
 field ``listeners: ListenerOptions``.
@@ -23,11 +23,11 @@ class ListeningTransport(UTransport):
 
     @abstractmethod
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Begin to receive what matches these filters: now, or as soon as there is a connection."""
+        """Begin to receive messages that match these filters: now, or as soon as there is a connection."""
 
     @abstractmethod
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """The opposite."""
+        """Stop receiving messages that match these filters."""
 
     async def register_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
         self.require_authenticated()
@@ -51,7 +51,7 @@ class ListeningTransport(UTransport):
         return buffer.pull()
 
     def _local(self, source: UUri, sink: UUri | None) -> Filter:
-        """The filters with our authority where they have none (uP-L1, LocalUriProvider): a message always has one."""
+        """Return the filters with our authority where they have none (uP-L1, LocalUriProvider)."""
         ours = self.context.authority
         return (
             source if source.authority else source._replace(authority=ours),

@@ -1,8 +1,8 @@
 """The local transport: the endpoint inside the streamer, `core`, on which its own services live.
 
 For the router it is an endpoint like any other: messages to and from the services are queued, journaled, counted and traced,
-expire, and are answered with an error, as all messages are. A message counts as delivered once the service has handled it,
-that is, once the messages that it sends in return are safe with the router.
+expire, and are answered with an error, like all messages. A message counts as delivered once the service has handled it, and
+the messages that it sends in return are safe with the router.
 """
 
 import logging
@@ -16,22 +16,22 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import EntityId
 
-_AT_ONCE = 1000
+_WINDOW_MESSAGES = 1000
 
 logger = logging.getLogger("ustreamer.core")
 
 Handler = Callable[[UMessage, Callable[[], None]], None]
-"""Takes a message that is addressed to a service, and a function to call when it is done with it. Must not block."""
+"""Handles a message that is addressed to a service, and calls the given function when that is done. Must not block."""
 
 
 class LocalOptions(TransportOptions):
-    """There is nothing to configure."""
+    """The local transport has no options."""
 
     listeners: ListenerOptions = ListenerOptions()
 
 
 class LocalMessage(Received):
-    """A message that a service sends; ``on_safe`` is called when it was delivered, given up, or kept on disk."""
+    """A message of a service; ``on_safe`` is called once it is delivered, on disk, or its failure is accounted for."""
 
     __slots__ = ("_on_safe",)
 
@@ -44,28 +44,28 @@ class LocalMessage(Received):
 
 
 class LocalTransport(ListeningTransport):
-    """Hands over what is addressed to a service, and takes what services send."""
+    """Delivers messages to the services, and receives the messages that they send."""
 
     kind = "core"
     Options = LocalOptions
 
     def __init__(self, context: TransportContext, entities: Iterable[EntityId]) -> None:
-        """``entities``: the services that there will be. Each registers with `serve` before the start."""
+        """``entities``: all services. Each registers with `serve` before the start."""
         super().__init__(context, LocalOptions())
         self.entities = frozenset(entities)
         self._handlers: dict[EntityId, Handler] = {}
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
-        self._held_because = ""
+        self._down_reason = ""
 
     @property
     def capacity(self) -> int:
-        return _AT_ONCE
+        return _WINDOW_MESSAGES
 
     def serve(self, entity: EntityId, handler: Handler) -> None:
-        """Have a service get what is addressed to its uEntity, whatever the authority."""
+        """Register the handler of messages to a uEntity, whatever their authority."""
         if entity not in self.entities:
-            raise AssertionError(f"{entity} is not one of the services that the router was told of")
+            raise AssertionError(f"{entity} is not one of the services that the router knows")
         self._handlers[entity] = handler
 
     def emit(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
@@ -84,20 +84,20 @@ class LocalTransport(ListeningTransport):
         else:
             on_safe()
 
-    def hold(self, problem: str) -> None:
-        """Stay down when started, until `release`: the services cannot do anything yet, and ``problem`` says why."""
-        self._held_because = problem
+    def stay_down(self, problem: str) -> None:
+        """Stay down after the start, until `come_up`, because the services cannot work yet. ``problem`` says why."""
+        self._down_reason = problem
 
-    def release(self) -> None:
-        """The services are ready. After the start."""
-        self._held_because = ""
+    def come_up(self) -> None:
+        """Come up after the start: the services are ready."""
+        self._down_reason = ""
         self.set_state(LinkState.UP)
 
     def problems(self) -> list[str]:
-        return [self._held_because] if self._held_because else []
+        return [self._down_reason] if self._down_reason else []
 
     async def start(self) -> None:
-        if not self._held_because:
+        if not self._down_reason:
             self.set_state(LinkState.UP)
 
     async def stop(self) -> None:
@@ -107,10 +107,10 @@ class LocalTransport(ListeningTransport):
             done((parcel,), LinkLostError())
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to open: everything that services send passes by."""
+        """Do nothing: all messages of services are received."""
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         for parcel in parcels:

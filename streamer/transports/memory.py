@@ -1,7 +1,7 @@
 """The memory transport: a network inside the process, for tests.
 
 All `MemoryTransport`s with the same bus name share one network: a message that one of them sends is received by all others.
-Tests control it: they take the link away, hold confirmations back and refuse messages.
+Tests control it: they cut the link, withhold confirmations and refuse messages.
 """
 
 import math
@@ -43,7 +43,7 @@ class MemoryOptions(TransportOptions):
     sink_authority: bool = False
     """Whether a Publish needs a sink authority."""
     unconfirmed_s: float = 0
-    """How long a message that nobody confirms may turn out to be lost. 0: messages are confirmed."""
+    """How many seconds a message without a confirmation may turn out to be lost. 0: messages are confirmed."""
     listeners: ListenerOptions = ListenerOptions()
     """Limits on listeners."""
 
@@ -53,9 +53,9 @@ class MemoryOptions(TransportOptions):
 
 
 class MemoryReceived(Received):
-    """Remembers that it was acknowledged, for tests that ask."""
+    """Records its acknowledgement, for tests."""
 
-    source_keeps = True
+    source_retransmits = True
 
     __slots__ = ("acknowledged",)
 
@@ -68,13 +68,13 @@ class MemoryReceived(Received):
 
 
 class MemoryTransport(ListeningTransport):
-    """``refuse`` decides which messages are refused; while ``hold`` is set, nothing is confirmed. ``sent`` has left.
+    """``refuse`` decides which messages are refused. While ``is_withholding`` is set, no message is confirmed.
 
-    ``arrived_s``: what the network says with `arrived_until_s`.
+    ``sent`` are the messages that have left; ``arrived_s`` is the result of `arrived_until_s`.
     """
 
     kind = "memory"
-    keeps_unacknowledged = True
+    source_retransmits = True
     Options = MemoryOptions
 
     def __init__(self, context: TransportContext, options: MemoryOptions) -> None:
@@ -82,7 +82,7 @@ class MemoryTransport(ListeningTransport):
         self.options: MemoryOptions = options
         self.bus = options.bus
         self.refuse: Callable[[UMessage], SendError | None] = lambda message: None
-        self.hold = False
+        self.is_withholding = False
         self.arrived_s = -math.inf
         self.sent: list[UMessage] = []
         self._unconfirmed: deque[tuple[Parcel, Done]] = deque()
@@ -106,7 +106,7 @@ class MemoryTransport(ListeningTransport):
             watching.remove(on_presence)
 
     def set_presence(self, source: UUri, sink: UUri | None, presence: Presence) -> None:
-        """Have somebody or nobody listen to a flow from now on."""
+        """Set and report the presence of a flow."""
         self._presences[source, sink] = presence
         for on_presence in list(self._watched.get((source, sink), ())):
             on_presence(presence)
@@ -124,21 +124,21 @@ class MemoryTransport(ListeningTransport):
         self.lose_link()
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to do: every message on the bus arrives."""
+        """Do nothing: every message on the bus arrives."""
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         if self.state is not LinkState.UP:
             done(parcels, LinkLostError())
-        elif self.hold or self._unconfirmed:  # while held messages are released, nothing overtakes them
+        elif self.is_withholding or self._unconfirmed:  # while withheld messages are delivered, none may overtake them
             self._unconfirmed.extend((parcel, done) for parcel in parcels)
         else:
             self._deliver((parcel, done) for parcel in parcels)
 
     def _deliver(self, parcels: Iterable[tuple[Parcel, Done]]) -> None:
-        """Bring messages to the others on the bus, and then confirm them, each run of equal results at once."""
+        """Deliver messages to the other transports on the bus, then report each run of equal results in one call."""
         results = ResultRuns()
         leaving: list[UMessage] = []
         confirmation = UNCONFIRMED if self.options.unconfirmed_s else None
@@ -151,30 +151,30 @@ class MemoryTransport(ListeningTransport):
         for peer in list(_buses.get(self.bus, ())):
             if leaving and peer is not self and peer.state is LinkState.UP:
                 peer.inject(*map(MemoryReceived, leaving))
-        results.tell()
+        results.report()
 
     def inject(self, *batch: Received) -> None:
-        """Have these messages arrive here, as one read from the wire."""
+        """Receive these messages here, as one read from the wire."""
         self.context.events.packets_received(len(batch))
         self.registry.deliver(batch)
 
     def lose_link(self) -> None:
-        """Cut the link. What is unconfirmed comes back in batches, as from a real network."""
+        """Cut the link. Unconfirmed parcels are reported as lost in batches, as by a real network."""
         self.set_state(LinkState.DOWN)
         lost, self._unconfirmed = self._unconfirmed, deque()
         results = ResultRuns()
         for parcel, done in lost:
             results.add(done, parcel, LinkLostError())
-        results.tell()
+        results.report()
 
     def restore_link(self) -> None:
-        """Bring the link back."""
+        """Restore the link."""
         self.set_state(LinkState.UP)
 
-    def release_held(self, count: int | None = None) -> None:
-        """Deliver and confirm what was held back: the first ``count`` messages, or all of them, which ends the hold."""
+    def release_withheld(self, count: int | None = None) -> None:
+        """Deliver and confirm withheld messages: the first ``count``, or all of them, which ends the withholding."""
         if count is None:
-            self.hold = False
+            self.is_withholding = False
             while self._unconfirmed:
                 self._deliver((self._unconfirmed.popleft(),))
         else:

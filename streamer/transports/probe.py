@@ -1,8 +1,8 @@
-"""What a transport can try out before the streamer runs (``streamer check --probe``), and the steps for it.
+"""Probes, with which a transport tests its options before the streamer runs (``streamer check --probe``), and their parts.
 
-A probe costs nobody a message: it asks for no session that others have, sends nothing to receivers and keeps no port. Its
-text repeats no secret. Whoever runs it gives it only so much time, so it can be cancelled wherever it waits. What may block
-runs in a thread that nobody waits for: a dead file server or resolver would hold up the end of the command for minutes.
+A probe disturbs no other program: it takes over no session, sends nothing to receivers and keeps no port. Its text contains
+no secret. Its time is bounded, so it can be cancelled wherever it waits. Blocking calls run on a thread that nobody joins: a
+dead file server or resolver would delay the end of the command by minutes.
 """
 
 import errno
@@ -17,13 +17,13 @@ from streamer.files import in_thread
 from streamer.transports.errors import ConfigurationError
 
 CONNECT_S = 4.0
-"""How long a connection may take. Shorter than what a probe has, so that it can say what it waited for."""
+"""The time limit of a connection. Shorter than a probe's, so that the probe can report what it waited for."""
 
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Verdict(Enum):
-    """What a probe found out."""
+    """The result of a probe."""
 
     OK = "ok"
     PROBLEM = "problem"
@@ -31,7 +31,7 @@ class Verdict(Enum):
 
 
 class Answer(NamedTuple):
-    """The answer of a probe, for the operator."""
+    """The result of a probe and its text for the operator."""
 
     verdict: Verdict
     text: str
@@ -43,14 +43,14 @@ cannot_tell = partial(Answer, Verdict.CANNOT_TELL)
 
 
 class Probe(NamedTuple):
-    """Something to try out, and the key in the configuration that it is about (of a transport: in its options)."""
+    """A test, and the configuration key that it tests (of a transport: in its options)."""
 
     key: str
     run: Callable[[], Awaitable[Answer]]
 
 
 def blocking(key: str, work: Callable[[], Answer]) -> Probe:
-    """A probe that may block. It may raise OSError and `ConfigurationError`."""
+    """Return a probe that runs ``work`` on a thread. ``work`` may raise OSError and `ConfigurationError`."""
 
     async def run() -> Answer:
         try:
@@ -64,17 +64,17 @@ def blocking(key: str, work: Callable[[], Answer]) -> Probe:
 
 
 def reason(exc: OSError) -> str:
-    """What went wrong, in a few words."""
+    """Return the reason of an error in a few words."""
     return (exc.strerror or str(exc) or type(exc).__name__).lower()
 
 
 def address_of(host: str, port: int) -> str:
-    """Host and port as one text."""
+    """Return host and port as one text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def can_listen(host: str, port: int, is_only_v6: bool = True) -> Answer:
-    """Whether a TCP port of this machine is free. Blocks: names are looked up.
+    """Test whether a TCP port of this machine is free. Blocks: names are looked up.
 
     ``is_only_v6``: whether the socket for all addresses of IPv6 leaves those of IPv4 to others.
     """
@@ -106,7 +106,7 @@ def _bind(family: int, address: tuple[object, ...], is_only_v6: bool) -> None:
 
 
 def connect(host: str, port: int) -> socket.socket:
-    """A connection to a TCP port, by any of the host's addresses. Blocks. Raises OSError."""
+    """Connect to a TCP port, at any of the host's addresses. Blocks. Raises OSError."""
     try:
         return socket.create_connection((host, port), timeout=CONNECT_S)
     except TimeoutError:
@@ -116,7 +116,7 @@ def connect(host: str, port: int) -> socket.socket:
 
 
 def can_connect(host: str, port: int) -> Answer:
-    """Whether somebody accepts connections there. Blocks."""
+    """Test whether a TCP port accepts connections. Blocks."""
     where = address_of(host, port)
     try:
         connect(host, port).close()

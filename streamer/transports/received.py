@@ -1,7 +1,7 @@
 """`Received`, a message from a transport, and `UListener`, which takes it: a part of the interface in `base`.
 
-It is a file of its own because it may be compiled: every message passes through here. Classes that are not compiled, such as
-a plugin's, may still derive from these.
+A file of its own, which may be compiled, because every message passes through it. Classes that are not compiled, such as a
+plugin's, may still derive from these.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
 KNOWN_PAYLOAD_BYTES = 4096
-"""How much of the payload is kept of a message that is too large."""
+"""How many bytes of the payload are kept of a message that is too large."""
 
 _MAX_COPIES = 16
 
@@ -23,54 +23,55 @@ class Received:
     """A message from the wire. It is acknowledged once every listener that got it has called `release`.
 
     ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
-    the message. ``key`` is that under which the router remembers its id; empty if it does not.
+    the message. ``is_acknowledged``: the source was acknowledged before that (`take_custody`). ``key`` is the key under
+    which the router remembers the message's id; empty if it does not.
     """
 
-    source_keeps: ClassVar[bool] = False
-    """Whether the source keeps the message, and delivers it again, until it is acknowledged."""
+    source_retransmits: ClassVar[bool] = False
+    """Whether the source redelivers the message until it is acknowledged."""
 
-    __slots__ = ("_copies", "holders", "is_kept", "key", "message", "redelivered")
+    __slots__ = ("_copies", "holders", "is_acknowledged", "key", "message", "redelivered")
 
     def __init__(self, message: UMessage, redelivered: bool = False) -> None:
         self.message = message
         self.redelivered = redelivered
         self.holders = 1
-        self.is_kept = False
+        self.is_acknowledged = False
         self.key = b""
         self._copies: list[Received] | None = None
 
     def attach(self, copy: "Received") -> None:
         """Release a second copy of the same message together with this one.
 
-        Of more than a few copies the oldest is released: they must not fill the memory, and after a reconnect only the
-        latest one's acknowledgement counts. A copy that arrives after this one was released is released at once.
+        Beyond `_MAX_COPIES` the oldest copy is released: copies must not fill the memory, and after a reconnect only the
+        acknowledgement of the latest counts. A copy that arrives after this message was released is released at once.
         """
         if self.holders <= 0:
             copy.release()
             return
         if self._copies is None:
             self._copies = []
-        if self.is_kept:
+        if self.is_acknowledged:
             copy.release()
             return
-        copy.message = self.message  # its own message would take memory that no bound counts
+        copy.message = self.message  # the copy's own message would take memory that no bound counts
         self._copies.append(copy)
         if len(self._copies) > _MAX_COPIES:
             self._copies.pop(0).release()
 
     def release(self) -> None:
-        """One holder is done with the message: it is delivered, on disk, or its failure is accounted for."""
+        """Release one holder's claim: the message is delivered, on disk, or its failure is accounted for."""
         self.holders -= 1
-        if self.holders == 0 and not self.is_kept:
-            self._tell_source()
+        if self.holders == 0 and not self.is_acknowledged:
+            self._acknowledge_with_copies()
 
-    def keep(self) -> None:
-        """The message is in the streamer's custody: acknowledge it without waiting for the last holder."""
-        if not self.is_kept and self.holders > 0:
-            self.is_kept = True
-            self._tell_source()
+    def take_custody(self) -> None:
+        """Acknowledge the message without waiting for the last holder: it is in the streamer's custody."""
+        if not self.is_acknowledged and self.holders > 0:
+            self.is_acknowledged = True
+            self._acknowledge_with_copies()
 
-    def _tell_source(self) -> None:
+    def _acknowledge_with_copies(self) -> None:
         self.acknowledge()
         if self._copies is not None:
             for copy in self._copies:
@@ -78,11 +79,11 @@ class Received:
             self._copies = None
 
     def acknowledge(self) -> None:
-        """Tell the source that the message is safe. Transports without acknowledgements do not override this."""
+        """Acknowledge the message to its source. Transports without acknowledgements do not override this."""
 
 
 class Refused(NamedTuple):
-    """A message that a transport cannot hand over, such as one that is too large; and why, as code and text.
+    """A message that a transport cannot deliver, such as one that is too large, with the reason as code and text.
 
     ``payload_bytes`` is None, or the length of the payload of a message of which only a part is known: some attributes may
     be missing, and there is only the beginning of the payload.

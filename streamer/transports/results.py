@@ -1,4 +1,4 @@
-"""Tells the results of sends: one call of `Done` for each run of parcels with the same result. Pure."""
+"""Reports the results of sends: one call of `Done` for each run of parcels with the same result. Pure."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from streamer.transports.errors import SendError
 
 
 class ResultRuns:
-    """Collects results in order. Call `tell` when your own state is consistent: `Done` may call back."""
+    """Collects results in order. Call `report` once the caller's state is consistent: `Done` may call it."""
 
     __slots__ = ("_runs",)
 
@@ -15,7 +15,7 @@ class ResultRuns:
         self._runs: list[tuple[Done, SendResult, list[Any]]] = []
 
     def add(self, done: Done, parcel: Parcel, result: SendResult) -> None:
-        """Add the result of one parcel, to be told to ``done``."""
+        """Add the result of one parcel, to be reported to ``done``."""
         if self._runs:
             last_done, last_result, parcels = self._runs[-1]
             if (last_done is done or last_done == done) and are_alike(last_result, result):
@@ -23,8 +23,8 @@ class ResultRuns:
                 return
         self._runs.append((done, result, [parcel]))
 
-    def tell(self) -> None:
-        """Pass on what was collected, and begin anew."""
+    def report(self) -> None:
+        """Report the collected results, and clear them."""
         if not self._runs:
             return
         runs, self._runs = self._runs, []
@@ -33,7 +33,7 @@ class ResultRuns:
 
 
 def are_alike(one: SendResult, other: SendResult) -> bool:
-    """Whether two results mean the same: both confirmed, both unconfirmed, or errors of one class with one status."""
+    """Return whether two results are the same: both confirmed, both unconfirmed, or errors with one class and status."""
     if one is other:
         return True
     if not isinstance(one, SendError) or not isinstance(other, SendError):

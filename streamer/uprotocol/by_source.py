@@ -5,9 +5,9 @@ from streamer.uprotocol.uri import UUri
 
 
 class BySource(Generations[K, V]):
-    """Knows the source of each entry.
+    """A cache that knows the source of each entry.
 
-    It is one dict, not one per source: every message reads it, entries are removed only when something changes.
+    It is one dict, not one per source, because every message reads it, and entries are rarely removed.
     """
 
     def __init__(self) -> None:
@@ -16,8 +16,8 @@ class BySource(Generations[K, V]):
         self._swept = self._old
 
     def remember(self, source: UUri, key: K, value: V) -> None:
-        """Keep the value for ``key``, whose messages all come from ``source``."""
-        self._keep(key, value)
+        """Store the value for ``key``, whose messages all come from ``source``."""
+        self._store(key, value)
         self._keys.setdefault(source, {})[key] = None
         if self._old is not self._swept:  # a generation was forgotten
             self._sweep()

@@ -1,7 +1,7 @@
-"""Caches that hostile peers can neither make large nor useless. Pure.
+"""Caches that hostile peers can make neither large nor useless. Pure.
 
-All entries can be computed again. A peer that sends something new in every message fills one generation after the other;
-entries that others use are carried over from the older to the younger generation, and stay.
+All entries can be computed again. A peer that sends a new value in every message fills one generation after the other;
+entries that are in use are carried over from the older to the younger generation.
 """
 
 from collections.abc import Callable, Hashable
@@ -21,8 +21,8 @@ def _nothing(key: object) -> int:
 class Generations(dict[K, V], Generic[K, V]):
     """Two generations, each of at most 4096 entries and 4 MiB. As a dict it is the younger one.
 
-    Read it with ``cache[key]``, which raises KeyError for what neither has. ``size_of`` says how many bytes a key takes; it
-    is needed where a peer can make keys as long as it likes.
+    Read it with ``cache[key]``, which raises KeyError if neither generation has the key. ``size_of`` returns the bytes of a
+    key; it is needed where a peer chooses the length of keys.
     """
 
     def __init__(self, size_of: Callable[[K], int] = _nothing) -> None:
@@ -33,10 +33,10 @@ class Generations(dict[K, V], Generic[K, V]):
 
     def __missing__(self, key: K) -> V:
         value = self._old[key]
-        self._keep(key, value)
+        self._store(key, value)
         return value
 
-    def _keep(self, key: K, value: V) -> None:
+    def _store(self, key: K, value: V) -> None:
         if key not in self:
             size = self._size_of(key)
             if len(self) >= _ENTRIES or self._bytes + size > _BYTES:
@@ -47,27 +47,27 @@ class Generations(dict[K, V], Generic[K, V]):
         self[key] = value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         super().clear()
         self._old.clear()
         self._bytes = 0
 
 
 class Cache(Generations[K, V]):
-    """A cache of what was computed for flows."""
+    """A cache of values computed for flows."""
 
     def remember(self, key: K, value: V) -> None:
-        """Keep ``value``."""
-        self._keep(key, value)
+        """Store ``value``."""
+        self._store(key, value)
 
 
 class Interned(Generations[K, K]):
-    """One object for all that are equal."""
+    """Maps equal objects to one of them."""
 
     def __call__(self, value: K) -> K:
-        """The one that is kept; it is ``value`` if there is none yet."""
+        """Return the stored object that equals ``value``; store ``value`` if there is none yet."""
         try:
             return self[value]
         except KeyError:
-            self._keep(value, value)
+            self._store(value, value)
             return value

@@ -1,9 +1,9 @@
 """UMessage and its attributes: the in-memory form, the rules per message type, and the builders.
 
-A message is its id, its `Attributes` and its payload. `Attributes` are UAttributes without the id. Messages of one flow
-share them: transports use the same object for all of them, and the router remembers what it decided for that object. That is
-why its hash is computed only once. Attributes that differ in every message (reqid, token, traceparent) are *carried*: an
-object with them is a cheap copy of the shared one, which it refers to (`Attributes.shared`).
+A message consists of its id, its `Attributes` and its payload. `Attributes` are UAttributes without the id. Messages of one
+flow share them: transports use the same object for all of them, and the router remembers what it decided for that object. So
+its hash is computed only once. Attributes that differ in every message (reqid, token, traceparent) are *carried*: an object
+with them is a cheap copy of the shared one, which it refers to (`Attributes.shared`).
 """
 
 import re
@@ -22,10 +22,10 @@ _TRACEPARENT = re.compile(f"00{_TRACE}|(?!00|ff)[0-9a-f]{{2}}{_TRACE}(?:-[!-~]*)
 _UINT32_MAX = 0xFFFF_FFFF
 _ORIGIN_BYTES = 12
 _NO_HASH: Final = -1
-"""Not computed yet. No hash has that value."""
+"""The hash is not computed yet. No hash has this value."""
 
 OVERHEAD_BYTES: Final = 600
-"""What a message takes in memory beside its payload, token and traceparent: objects, other attributes, ids.
+"""The memory of a message without its payload, token and traceparent: objects, other attributes, ids.
 
 Measured with tracemalloc, rounded up."""
 
@@ -71,10 +71,10 @@ class UPayloadFormat(IntEnum):
 
 
 class Provenance(NamedTuple):
-    """What a transport says of the way by which a message came. It never is on the wire.
+    """What a transport knows about the reception of a message. It is never on the wire.
 
-    ``identity`` is who sent it, as far as the network proves that (None: it proves nothing). ``ceiling`` is the highest
-    priority class that the message is treated in, 0 to 6, whatever its attributes say.
+    ``identity`` is the sender's identity, if the network proves one (else None). ``ceiling`` is the highest priority class
+    in which the message is treated, 0 to 6, whatever its attributes say.
     """
 
     identity: str | None = None
@@ -88,12 +88,11 @@ UNPROVEN = Provenance()
 class Attributes:
     """UAttributes without the id, and their `Provenance`. They are never changed.
 
-    ``ttl`` in milliseconds; ``reqid`` is a UUIDv7 as 16 bytes. None means absent, which is not the same as 0. ``token``
-    is a credential: it is left out of the text form. Found out once for all messages with the same ``shared``:
-    ``priority_class`` is 0 (CS0) to 6 (CS6), not above the ceiling, CS1 if unspecified (`uattributes.adoc`); ``origin`` is a
-    digest of the source, 12 bytes, which names a message together with its id, whatever ids others choose;
-    ``shared_problems`` are the rules for this message type that they break. ``extra_bytes`` is the size of what only some
-    messages carry, and what may be long: token and traceparent.
+    ``ttl`` is in milliseconds; ``reqid`` is a UUIDv7 as 16 bytes. None means absent, which is not the same as 0. ``token``
+    is a credential: the text form omits it. Computed once for all messages with the same ``shared``: ``priority_class`` is 0
+    (CS0) to 6 (CS6), not above the ceiling, CS1 if unspecified (`uattributes.adoc`); ``origin`` is a digest of the source,
+    12 bytes, which identifies a message together with its id, whatever ids other sources choose; ``shared_problems`` are the
+    rules for this message type that they break. ``extra_bytes`` is the size of token and traceparent, which may be long.
     """
 
     type: UMessageType
@@ -136,15 +135,15 @@ class Attributes:
 
     @property
     def shared(self) -> "Attributes":
-        """The same without what is carried. What is found out for flows is remembered for these."""
+        """The same attributes without the carried ones. Caches of flows have these as keys."""
         return self if self._shared is None else self._shared
 
     def carrying(self, reqid: bytes | None, token: str | None, traceparent: str | None) -> "Attributes":
-        """These attributes, with those that differ in every message. Costs no more than the copy."""
+        """Return a copy of these attributes with the given carried ones. Nothing is computed anew."""
         shared = self.shared
         if reqid is None and token is None and traceparent is None:
             return shared
-        carried = Attributes.__new__(Attributes)  # nothing is found out anew
+        carried = Attributes.__new__(Attributes)  # without `__post_init__`
         carried.type = shared.type
         carried.source = shared.source
         carried.sink = shared.sink
@@ -162,7 +161,7 @@ class Attributes:
         return carried
 
     def carrying_as(self, other: "Attributes") -> "Attributes":
-        """These attributes, with what ``other`` carries."""
+        """Return these attributes with the carried ones of ``other``."""
         return self.shared if other._shared is None else self.carrying(other.reqid, other.token, other.traceparent)
 
     def __hash__(self) -> int:
@@ -176,16 +175,16 @@ class Attributes:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Every rule for this message type that these attributes break; empty if they are valid."""
+        """All rules for this message type that these attributes break; empty if they are valid."""
         return (*self.shared_problems, *self.carried_problems)
 
     @property
     def carried_problems(self) -> list[str]:
-        """The problems with attributes that this message carries, or should carry."""
+        """All rules that the carried attributes of this message break, or that a missing one breaks."""
         return _carried_problems(self)
 
     def below(self, ceiling: int) -> "Attributes":
-        """The same, treated in no higher priority class than ``ceiling``."""
+        """Return the same attributes, treated in no higher priority class than ``ceiling``."""
         if ceiling >= self.provenance.ceiling:
             return self
         return replace(self, provenance=self.provenance._replace(ceiling=ceiling))
@@ -209,8 +208,7 @@ def _digest(source: UUri) -> bytes:
 class UMessage:
     """One message: its id (UUIDv7, 16 bytes), attributes and payload (None: no payload, not an empty one).
 
-    It is never changed. `dataclasses.replace` makes another one. ``size`` is the memory that it takes, in bytes, as bounds
-    count it.
+    It is never changed; `dataclasses.replace` makes another one. ``size`` is its memory in bytes, as bounds count it.
     """
 
     id: bytes
@@ -239,7 +237,7 @@ class UMessage:
         return bool(ttl) and now_ms > created_ms(self.id) + ttl  # type: ignore[operator]  # bool(None) is False
 
     def check(self) -> "UMessage":
-        """Return self if it keeps every rule of its type, else raise `InvalidMessageError`."""
+        """Return self if it obeys every rule of its type, else raise `InvalidMessageError`."""
         problems = list(self.attributes.problems)
         try:
             check_id(self.id)
@@ -333,7 +331,7 @@ def _uri_problems(name: str, uri: UUri, is_pattern: bool = False) -> list[str]:
 
 
 class Options(NamedTuple):
-    """What every builder takes beside the addresses. The fields are those of `Attributes`."""
+    """The optional attributes that every builder takes. The fields are those of `Attributes`."""
 
     priority: UPriority = UPriority.UNSPECIFIED
     ttl: int | None = None
@@ -347,19 +345,19 @@ _PLAIN = Options()
 
 
 def publish(now_ms: int, topic: UUri, payload: bytes | None = None, options: Options = _PLAIN) -> UMessage:
-    """A Publish on ``topic``. Raises `InvalidMessageError`."""
+    """Build a Publish on ``topic``. Raises `InvalidMessageError`."""
     return _build(now_ms, Attributes(UMessageType.PUBLISH, topic, **options._asdict()), payload)
 
 
 def notification(now_ms: int, source: UUri, sink: UUri, payload: bytes | None = None, options: Options = _PLAIN) -> UMessage:
-    """A Notification from a resource to a uEntity. Raises `InvalidMessageError`."""
+    """Build a Notification from a resource to a uEntity. Raises `InvalidMessageError`."""
     return _build(now_ms, Attributes(UMessageType.NOTIFICATION, source, sink, **options._asdict()), payload)
 
 
 def request(
     now_ms: int, source: UUri, method: UUri, ttl: int, payload: bytes | None = None, options: Options = _PLAIN
 ) -> UMessage:
-    """A Request from a uEntity to a method, CS4 unless ``options`` say otherwise. Raises `InvalidMessageError`."""
+    """Build a Request from a uEntity to a method, CS4 unless ``options`` say otherwise. Raises `InvalidMessageError`."""
     options = options._replace(ttl=ttl, priority=options.priority or UPriority.CS4)
     return _build(now_ms, Attributes(UMessageType.REQUEST, source, method, **options._asdict()), payload)
 
@@ -371,7 +369,10 @@ def response(
     commstatus: UCode | None = None,
     payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED,
 ) -> UMessage:
-    """The Response to Request ``to``: its addresses turned around, its priority and TTL. Raises `InvalidMessageError`."""
+    """Build the Response to Request ``to``, with source and sink exchanged, its priority and TTL.
+
+    Raises `InvalidMessageError`.
+    """
     request = to.attributes
     if request.sink is None:
         raise InvalidMessageError(["sink: the Request has none, so there is no method that could respond"])

@@ -1,12 +1,12 @@
 """Multicast ids, and the uProtocol topics that they stand for (joynr's concept of stateless broadcasts).
 
 A multicast id is the text ``provider/broadcast/partition...``: the provider is a uEntity as a URI, the broadcast is named as
-in its interface, the partition is a path of any length, ``//veh1/A8000/2/0/doorOpened/front/left``. Topics of uProtocol are
-numbers, so a catalogue says which topic each id has. It owns the grammar, the meaning of wildcards, and the lookup in both
+in its interface, the partition is a path of any length, as in ``//veh1/A8000/2/0/doorOpened/front/left``. uProtocol topics
+are numbers, so a catalogue maps each id to a topic. This module has the grammar, the wildcards, and the lookup in both
 directions. Pure.
 
-A receiver may use ``+`` for one segment of the partition, and ``*`` at its end for any number of segments, none included:
-``a/b/*`` matches ``a/b`` as well, as in joynr's own C++ and Java, and as ``a/b/#`` does in MQTT. A sender may not.
+A receiver may use ``+`` for one segment of the partition, and ``*`` at its end for any number of segments, including none:
+``a/b/*`` matches ``a/b`` as well, as in joynr's C++ and Java, and as ``a/b/#`` does in MQTT. A sender may not use them.
 """
 
 import re
@@ -28,10 +28,10 @@ MAX_ID_LENGTH = 1024
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
 _BROADCAST = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER_PARTS = 4  # authority, ue_id, version, resource
-_COMPARED = 20  # names that begin alike, among which the nearest one is searched
+_COMPARED = 20  # names with the same beginning, among which the nearest one is searched
 
 Partition = tuple[str, ...]
-"""The segments; none for a broadcast that is fired without a partition."""
+"""The segments; none for a broadcast that is published without a partition."""
 
 
 class MulticastId(NamedTuple):
@@ -95,7 +95,7 @@ def check_partition(segments: Iterable[str], *, wildcards: bool) -> Partition:
 
 
 def split_partition(text: str) -> Partition:
-    """The segments of ``front/left``; none of an empty text. They are not checked."""
+    """Return the segments of a text such as ``front/left``, unchecked; none of an empty text."""
     return tuple(text.split("/")) if text else ()
 
 
@@ -113,7 +113,7 @@ class _Node:
             yield from node.all()
 
     def matching(self, partition: Partition) -> Iterator[UUri]:
-        """The topics here and below that match a partition with or without wildcards, each once."""
+        """Yield the topics at this node and below that match a partition with or without wildcards, each once."""
         if not partition:
             if self.topic is not None:
                 yield self.topic
@@ -129,7 +129,7 @@ class _Node:
 
 
 class Catalogue:
-    """Every multicast id that can be fired, and its topic: one topic for an id, one id for a topic. Immutable."""
+    """All multicast ids that can be published, each with its topic; no two have the same topic. Immutable."""
 
     def __init__(self, entries: Mapping[MulticastId, int] | None = None) -> None:
         """``entries``: ids without wildcards, each with the resource of its topic at the provider. Raises `ValueError`."""
@@ -159,13 +159,13 @@ class Catalogue:
         return len(self._topics)
 
     def id_of(self, topic: UUri) -> MulticastId | None:
-        """The multicast id of a topic; None if it has none."""
+        """Return the multicast id of a topic; None if it has none."""
         return self._ids.get(topic)
 
     def resolve(self, multicast_id: MulticastId, may_know: Callable[[UUri], bool]) -> UUri:
-        """The topic to publish on in order to fire. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND.
+        """Return the topic on which a multicast is published. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND.
 
-        ``may_know``: whether whoever asks may learn of topics that match a pattern.
+        ``may_know`` tells whether the requester may learn of topics that match a pattern.
         """
         if multicast_id.has_wildcard:
             raise _invalid(f"{multicast_id}: expected one partition, without wildcards: this is for a sender")
@@ -175,12 +175,12 @@ class Catalogue:
         return topic
 
     def expand(self, pattern: MulticastId) -> frozenset[UUri]:
-        """The topics that match ``pattern``. The cost grows with their number, not with that of the catalogue."""
+        """Return the topics that match ``pattern``. The cost grows with their number, not with that of the catalogue."""
         tree = self._trees.get((pattern.provider, pattern.broadcast))
         return frozenset(() if tree is None else tree.matching(pattern.partition))
 
     def expand_known(self, pattern: MulticastId, may_know: Callable[[UUri], bool]) -> frozenset[UUri]:
-        """As `expand`, but raises `UStatusError` (NOT_FOUND) if nothing matches, which is most likely a typing error.
+        """Do as `expand`, but raise `UStatusError` (NOT_FOUND) if no topic matches, which is most likely a typing error.
 
         ``may_know``: as for `resolve`.
         """
@@ -190,7 +190,7 @@ class Catalogue:
         return topics
 
     def _missing(self, wanted: MulticastId, may_know: Callable[[UUri], bool]) -> str:
-        """The part of the id that the catalogue does not have, and the nearest name, for who may know all such names."""
+        """Return the part of an id that is not in the catalogue, and the nearest name if the requester may know it."""
         own = {broadcast for provider, broadcast in self._trees if provider == wanted.provider}
         compared = wanted.provider._replace(resource=ANY_RESOURCE) if own else everything_at(ANY_AUTHORITY)
         if not may_know(compared):

@@ -1,4 +1,4 @@
-"""Translates between our messages and their protobuf form (package `uprotocol.v1`)."""
+"""Translates between `UMessage` and the protobuf messages of package `uprotocol.v1`."""
 
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -7,27 +7,27 @@ from streamer.uprotocol.uri import UUri
 
 
 def uri_to_proto(uri: UUri) -> pb.UUri:
-    """`UUri` as protobuf."""
+    """Convert a `UUri` to protobuf."""
     return pb.UUri(authority_name=uri.authority, ue_id=uri.ue_id, ue_version_major=uri.version, resource_id=uri.resource)
 
 
 def uri_from_proto(uri: pb.UUri) -> UUri:
-    """`UUri` from protobuf, fields unchecked."""
+    """Convert a `UUri` from protobuf; fields are not checked."""
     return UUri(uri.authority_name, uri.ue_id, uri.ue_version_major, uri.resource_id)
 
 
 def id_to_proto(uuid: bytes) -> pb.UUID:
-    """16 bytes as two 64-bit halves."""
+    """Convert the 16 bytes of an id to two 64-bit halves."""
     return pb.UUID(msb=int.from_bytes(uuid[:8], "big"), lsb=int.from_bytes(uuid[8:], "big"))
 
 
 def id_from_proto(uuid: pb.UUID) -> bytes:
-    """Two 64-bit halves as 16 bytes."""
+    """Convert two 64-bit halves to the 16 bytes of an id."""
     return uuid.msb.to_bytes(8, "big") + uuid.lsb.to_bytes(8, "big")
 
 
 def attributes_to_proto(uuid: bytes | None, a: Attributes) -> pb.UAttributes:
-    """UAttributes; without an id if ``uuid`` is None. Absent stays absent."""
+    """Convert attributes to UAttributes, without an id if ``uuid`` is None. Absent attributes stay absent."""
     # The generated stubs want the generated enum types; any int of the enum is what the runtime takes.
     return pb.UAttributes(
         id=None if uuid is None else id_to_proto(uuid),
@@ -46,12 +46,12 @@ def attributes_to_proto(uuid: bytes | None, a: Attributes) -> pb.UAttributes:
 
 
 def carried_to_proto(a: Attributes) -> pb.UAttributes:
-    """Only what a message carries for itself. Its bytes go behind those of the shared attributes (`Attributes.shared`)."""
+    """Convert only the carried attributes. Their bytes are appended to those of the shared ones (`Attributes.shared`)."""
     return pb.UAttributes(reqid=None if a.reqid is None else id_to_proto(a.reqid), token=a.token, traceparent=a.traceparent)
 
 
 def attributes_from_proto(p: pb.UAttributes) -> Attributes:
-    """`Attributes` from protobuf. Raises ValueError for an enum number that is not in the specification."""
+    """Convert `Attributes` from protobuf. Raises ValueError for an enum number that is not in the specification."""
     return Attributes(
         type=UMessageType(p.type),
         source=uri_from_proto(p.source),
@@ -68,12 +68,12 @@ def attributes_from_proto(p: pb.UAttributes) -> Attributes:
 
 
 def message_to_proto(message: UMessage) -> pb.UMessage:
-    """The whole message."""
+    """Convert a message to protobuf."""
     return pb.UMessage(attributes=attributes_to_proto(message.id, message.attributes), payload=message.payload)
 
 
 def message_from_proto(p: pb.UMessage) -> UMessage:
-    """The whole message, fields unchecked. Raises ValueError for unknown enum numbers."""
+    """Convert a message from protobuf; fields are not checked. Raises ValueError for unknown enum numbers."""
     return UMessage(
         id_from_proto(p.attributes.id),
         attributes_from_proto(p.attributes),
@@ -82,5 +82,5 @@ def message_from_proto(p: pb.UMessage) -> UMessage:
 
 
 def status_to_proto(code: UCode, message: str) -> pb.UStatus:
-    """A UStatus with a message for people."""
+    """Build a UStatus with a message for people."""
     return pb.UStatus(code=int(code), message=message)  # type: ignore[arg-type]  # see attributes_to_proto

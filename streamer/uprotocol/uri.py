@@ -23,12 +23,12 @@ LAST_METHOD = 0x7FFF
 
 MAX_AUTHORITY_LENGTH = 128
 _SCHEME = "up:"
-_SHOWN = 64  # characters of a text that is too long
-_LONGEST_TEXT = 256  # twice what a URI needs; leading zeros may be as many as their sender likes
+_SHOWN = 64  # characters that an error quotes of a text that is too long
+_LONGEST_TEXT = 256  # twice what a URI needs, because of leading zeros
 
 _NAME = re.compile(r"[a-z0-9\-._~]+")
 _IPV6 = re.compile(r"[0-9a-f:.]+")  # no zone: RFC 3986 has none
-_IP_FUTURE = re.compile(r"v[0-9a-f]+\.[a-z0-9\-._~:]+")  # no sub-delims: networks have wildcards among them
+_IP_FUTURE = re.compile(r"v[0-9a-f]+\.[a-z0-9\-._~:]+")  # no sub-delims: some networks use them as wildcards
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 
 
@@ -50,7 +50,7 @@ class UUri(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "UUri":
-        """Read the text form. Raises `UriError`. Results are cached: there are few names for many messages."""
+        """Read the text form. Raises `UriError`. Results are cached, because many messages have few names."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -139,12 +139,12 @@ def _is_ip_address(text: str) -> bool:
 
 
 def everything_at(authority: str) -> UUri:
-    """The pattern for any resource of any uEntity at ``authority``."""
+    """Return the pattern for any resource of any uEntity at ``authority``."""
     return UUri(authority, ANY_UE_ID, ANY_VERSION, ANY_RESOURCE)
 
 
 def _quoted(text: str, longest: int) -> str:
-    """The text for an error: only how it begins if it is longer than any that is valid."""
+    """Return the text as an error quotes it: only its beginning if it is longer than ``longest``."""
     return repr(text) if len(text) <= longest else f"{text[:_SHOWN]!r}..."
 
 

@@ -1,6 +1,6 @@
 """UUIDv7, the id of every message (uProtocol basics, `uuid.adoc`; RFC 9562 section 5.7).
 
-An id is kept as its 16 bytes in network order: that is cheapest to compare, to keep and to write.
+An id is represented by its 16 bytes in network order, which are cheapest to compare, store and write.
 """
 
 import binascii
@@ -32,7 +32,7 @@ def parse_id(text: str) -> bytes:
 
 
 def format_id(uuid: bytes) -> str:
-    """The hyphenated text form in lower case."""
+    """Return the hyphenated text form in lower case."""
     digits = uuid.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
@@ -49,18 +49,18 @@ def check_id(uuid: bytes) -> bytes:
 
 
 def created_ms(uuid: bytes) -> int:
-    """When the message was created, in Unix milliseconds."""
+    """Return when a message was created, in Unix milliseconds."""
     return int.from_bytes(uuid[:6], "big")
 
 
 def made_ms(uuid: bytes, now_ms: int) -> int:
-    """`created_ms`; or now, for an id that is more than a day ahead: one of the clocks is wrong, or somebody lies."""
+    """Return `created_ms`, or ``now_ms`` for an id that is more than a day ahead, which a wrong clock or a lie explains."""
     created = created_ms(uuid)
     return created if created <= now_ms + _DAY_MS else now_ms
 
 
 def age_s(uuid: bytes, now_ms: int) -> float:
-    """How old a message is, in seconds: at least 0, and at most a day. Anything else tells of clocks, not of messages."""
+    """Return the age of a message in seconds: at least 0, at most a day. Other values come from wrong clocks."""
     age_ms = now_ms - int.from_bytes(uuid[:6], "big")
     if age_ms <= 0:
         return 0.0

@@ -6,18 +6,18 @@ from streamer.uprotocol.uri import UUri
 
 
 class EntityId(NamedTuple):
-    """A uEntity whatever its authority."""
+    """A uEntity, without its authority."""
 
     ue_id: int
     version: int
 
     def at(self, authority: str, resource: int = 0) -> UUri:
-        """This uEntity at an authority (resource 0), or one of its methods or topics."""
+        """Return the address of this uEntity at an authority (resource 0), or of one of its methods or topics."""
         return UUri(authority, self.ue_id, self.version, resource)
 
 
 USTREAMER = EntityId(4, 1)
-"""core.ustreamer, the streamer itself: an extension of ours (`proto/ustreamer_v1.proto`)."""
+"""core.ustreamer, the streamer itself: an extension of this project (`proto/ustreamer_v1.proto`)."""
 
 USUBSCRIPTION = EntityId(0, 3)
 """core.usubscription, version 3 (`proto/usubscription_v3.proto`). A streamer asks other services under this name, in
@@ -30,10 +30,10 @@ USUBSCRIPTIONS = (USUBSCRIPTION, USUBSCRIPTION_4)
 """All versions of core.usubscription that a streamer serves."""
 
 CHANGES = 0x8000
-"""The topic of core.usubscription on which changes of subscriptions are told."""
+"""The topic on which core.usubscription publishes changes of subscriptions."""
 
 STATUS = 0x8002
-"""The topic of core.ustreamer on which it tells its status."""
+"""The topic on which core.ustreamer publishes its status."""
 
 LOCAL_ENDPOINT = "core"
-"""The endpoint inside the streamer. No endpoint of the configuration may be called so."""
+"""The endpoint inside the streamer. No endpoint of the configuration may have this name."""

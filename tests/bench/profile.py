@@ -38,7 +38,7 @@ _STAGES = [
         (r"transports/(mqtt5/(decoder|frames|headers|intake)|zenoh/(intake|wire))", "decode"),
         (r"transports/", "session"),
         (r"delivery/(ingress|resolve|dedup|backlog|tokens)|routing/", "ingress"),
-        (r"delivery/(lane|queue|shares|ready_lanes|deadlines)", "lane"),
+        (r"delivery/(lane|queue|quotas|ready_lanes|deadlines)", "lane"),
         (r"delivery/(egress|pump|presence|unconfirmed)", "egress"),
         (r"delivery/custody|journal/", "journal"),
         (r"traces/|delivery/tracer", "trace"),

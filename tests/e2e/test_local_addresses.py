@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from tests.brokers import Mosquitto
+from tests.e2e.local_addresses import local, send_as
 from tests.e2e.topology import Topology
 from tests.independent.message import Plain, Uri, uuid7
-from tests.independent.mqtt import MqttSide, mqtt_properties, mqtt_topic
-from tests.independent.zenoh import ZenohSide, attachment_of, zenoh_key
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
 from tests.process import StreamerProcess
 from tests.usubscription_client import SUBSCRIBE, SUBSCRIBED, proto_uri
 from tests.waiting import until
@@ -19,27 +19,6 @@ from tests.zenoh_peers import free_endpoint
 
 APP: Uri = ("cloud", 0xC0, 1, 0)
 TOPIC: Uri = ("cloud", 0x200, 1, 0x8001)
-
-
-def local(uri: Uri) -> Uri:
-    return "", *uri[1:]
-
-
-def as_local(text: str) -> str:
-    """As an address without authority is written: independent code writes ``///`` for it."""
-    return text.replace("///", "/")
-
-
-async def send_as(side: MqttSide | ZenohSide, message: Plain, written: Plain) -> None:
-    """Send on the topic or key of ``message`` what says of itself what ``written`` does."""
-    if isinstance(side, ZenohSide):
-        side.put_raw(zenoh_key(message), written.payload, attachment_of(written))
-        return
-    properties: Any = mqtt_properties(written)  # it has no types
-    pairs = [(key, as_local(value)) for key, value in properties.UserProperty]
-    del properties.UserProperty
-    properties.UserProperty = pairs
-    await side.send_raw(mqtt_topic(message, side.structure), written.payload, properties)
 
 
 def subscription_request() -> Plain:

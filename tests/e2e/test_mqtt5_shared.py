@@ -149,7 +149,7 @@ async def test_before_its_session_ends_it_unsubscribes_and_takes_what_comes_unti
         peer.write(incoming("sent last", 2), mqtt5.UnsubAckPacket(unsubscribe.packet_id, [UNSUBSCRIBED, UNSUBSCRIBED]))
         await leaving
         assert inbox.payloads == [b"sent before", b"sent last"]
-        assert not any(received.source_keeps for received in inbox.received)
+        assert not any(received.source_retransmits for received in inbox.received)
         peer.drop()  # and if it has to connect once more to send the rest, it stays unsubscribed
         await until(lambda: not endpoint.is_up, "the lost link")
         peer = await fake.peer()
@@ -171,7 +171,7 @@ async def test_with_a_session_that_is_kept_it_stays_subscribed(fake: FakeBroker)
         await peer.nothing_until_ping()
         peer.write(incoming("x", 1))
         await until(lambda: inbox.payloads == [b"x"], "the message")
-        assert inbox.received[0].source_keeps
+        assert inbox.received[0].source_retransmits
 
 
 async def test_how_long_the_broker_keeps_the_session_is_heeded_at_each_connection(
@@ -188,7 +188,7 @@ async def test_how_long_the_broker_keeps_the_session_is_heeded_at_each_connectio
             await endpoint.up()
             peer.write(incoming("x", 1))
             await until(lambda number=number: len(inbox.received) > number, "the message")  # type: ignore[misc]
-            kept.append((endpoint.transport.keeps_unacknowledged, inbox.received[-1].source_keeps))
+            kept.append((endpoint.transport.source_retransmits, inbox.received[-1].source_retransmits))
             peer.drop()
             await until(lambda: not endpoint.is_up, "the lost link")
     assert kept == [(False, False), (True, True), (True, True), (True, True)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Mosquitto
-from tests.e2e.test_mqtt5_unconfirmed import ForgetfulBroker
+from tests.e2e.forgetful_broker import ForgetfulBroker
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.mqtt_peer import FakeBroker

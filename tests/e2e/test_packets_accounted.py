@@ -9,7 +9,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.brokers import Mosquitto
-from tests.e2e.test_local_addresses import local, send_as
+from tests.e2e.local_addresses import local, send_as
 from tests.e2e.topology import Topology
 from tests.fault.hostile import configuration, mqtt_endpoint
 from tests.independent.message import Plain

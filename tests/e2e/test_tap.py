@@ -92,10 +92,10 @@ async def test_it_shows_what_ends_goes_on_after_reload_and_restart_and_ends_at_c
 
     daemon.signal(signal.SIGTERM)
     assert await daemon.ended() == 0
-    await tap.until(1, "waiting until it is there again")
+    await tap.until(1, "waiting until it answers again")
     daemon.start()
     await daemon.until_up()
-    await tap.until(1, "the streamer is there again")
+    await tap.until(1, "the streamer answers again")
     await topology.exchange(0, publishes(SPEED, b"four"))
     await tap.until(4, "delivered ")
 

@@ -61,7 +61,7 @@ async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it(k
         first, *rest = [received for received in inbox.received if received.message.attributes.sink == ENTITY]
         for received in reversed(rest):
             received.release()
-        first.keep()
+        first.take_custody()
         await until(lambda: len(outcomes.reported) == 3, "every outcome")
         assert outcomes.reported == [(parcel, None) for parcel in sent]
 

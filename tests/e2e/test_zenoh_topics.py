@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from streamer.transports.errors import Unwanted
-from streamer.transports.zenoh.topics import OWN_AT_MOST
+from streamer.transports.zenoh.topics import MAX_OWN_SUBSCRIPTIONS
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import notification, publish
 from streamer.uprotocol.uri import UUri
@@ -14,7 +14,7 @@ from tests.transport_events import EventLog
 from tests.waiting import until
 from tests.zenoh_peers import ENTITY, free_endpoint, now_ms, put, raw_peer, running, until_matched
 
-MANY = OWN_AT_MOST + 50
+MANY = MAX_OWN_SUBSCRIPTIONS + 50
 NOT_ASKED_FOR = 2000
 
 
@@ -94,12 +94,16 @@ async def test_figures_count_what_zenoh_has_and_has_had() -> None:
         topics = topics_of("veh1", MANY)
         for topic in topics:
             await transport.register_listener(topic, None, inbox)
-        there = {"subscriptions": OWN_AT_MOST + 1, "wide_subscriptions": 1, "keys": OWN_AT_MOST + 1}
+        there = {"subscriptions": MAX_OWN_SUBSCRIPTIONS + 1, "wide_subscriptions": 1, "keys": MAX_OWN_SUBSCRIPTIONS + 1}
         assert transport._intake.figures() == there
         for topic in topics:
             await transport.unregister_listener(topic, None, inbox)
-        gone = {"subscriptions": 0, "wide_subscriptions": 0, "keys": OWN_AT_MOST + 1}
+        gone = {"subscriptions": 0, "wide_subscriptions": 0, "keys": MAX_OWN_SUBSCRIPTIONS + 1}
         await until(lambda: transport._intake.figures() == gone, "the end of all")
         for number in range(MANY):  # ever new ones
             await transport.register_listener(topics[0]._replace(version=3, resource=0x9000 + number), None, inbox)
-        assert transport._intake.figures() == {"subscriptions": 1, "wide_subscriptions": 1, "keys": OWN_AT_MOST + 1}
+        assert transport._intake.figures() == {
+            "subscriptions": 1,
+            "wide_subscriptions": 1,
+            "keys": MAX_OWN_SUBSCRIPTIONS + 1,
+        }

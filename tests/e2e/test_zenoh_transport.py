@@ -12,7 +12,7 @@ import zenoh
 
 from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import Malformed
-from streamer.transports.zenoh.intake import THREADS_AT_MOST
+from streamer.transports.zenoh.intake import MAX_THREADS
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import encode_attachment, key_for
 from streamer.uprotocol.message import Options, UMessage, UPriority, notification, publish, request, response
@@ -111,7 +111,7 @@ async def test_closing_a_filter_loses_nothing_for_those_that_overlap() -> None:
 
 async def test_a_put_on_a_key_with_wildcards_is_malformed_as_often_as_it_arrives() -> None:
     endpoint, events = free_endpoint(), EventLog()
-    topics = [TOPIC._replace(resource=0x9000 + number) for number in range(THREADS_AT_MOST + 8)]
+    topics = [TOPIC._replace(resource=0x9000 + number) for number in range(MAX_THREADS + 8)]
     async with running(events, listen=[endpoint]) as transport:
         inbox = RecordingListener()
         for topic in topics:
@@ -178,7 +178,7 @@ async def test_what_says_nothing_about_the_message_changes_nothing(how: dict[str
 
 async def test_more_topics_than_threads_are_received_alike_and_a_closed_one_makes_room() -> None:
     endpoint = free_endpoint()
-    topics = [TOPIC._replace(resource=0x9000 + number) for number in range(THREADS_AT_MOST + 8)]
+    topics = [TOPIC._replace(resource=0x9000 + number) for number in range(MAX_THREADS + 8)]
     async with running(listen=[endpoint]) as transport:
         inbox = RecordingListener()
         with raw_peer(connect=[endpoint]) as peer:

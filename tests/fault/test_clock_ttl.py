@@ -36,8 +36,8 @@ def receiver_refuses(harness: RouterHarness) -> Callable[[], None]:
 def queue_is_full(harness: RouterHarness) -> Callable[[], None]:
     """All but the first are not even in the queue."""
     vehicle = harness.transports["vehicle"]
-    vehicle.hold = True
-    return vehicle.release_held
+    vehicle.is_withholding = True
+    return vehicle.release_withheld
 
 
 WAITS = pytest.mark.parametrize("wait", [link_is_down, receiver_refuses, nobody_listens, queue_is_full])

@@ -15,7 +15,7 @@ import mqtt5
 import pytest
 
 from tests.brokers import Mosquitto
-from tests.e2e.test_malformed import MQTT_KINDS, ZENOH_KINDS, put_all
+from tests.e2e.malformed import MQTT_KINDS, ZENOH_KINDS, put_all
 from tests.e2e.topology import Topology
 from tests.fault.hostile import QUICK_END, configuration, ids, mqtt_endpoint, notifications, publish_bytes, said
 from tests.independent.message import inversions

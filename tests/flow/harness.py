@@ -114,7 +114,7 @@ class RouterHarness:
             journal=journal,
             tracer=self.tracer if is_traced else None,
         )
-        self.router.custody.patience_s = 0
+        self.router.custody.late_flush_s = 0
         self._tap = Tap(TapFilter(), sys.maxsize, with_payload=False, max_bytes=sys.maxsize)
         self.tapped: Counter[tuple[str, str, str, str, str]] = Counter()
         self._is_tapped = is_traced and is_tapped

@@ -61,7 +61,7 @@ class JournaledRun:
             pass
 
     def hold(self, endpoint: str = "vehicle") -> None:
-        self.harness.transports[endpoint].hold = True
+        self.harness.transports[endpoint].is_withholding = True
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ async def test_copy_that_comes_before_its_original_does_not_suppress_it(ms: int)
 async def test_copy_that_comes_after_its_original_is_a_duplicate_at_once() -> None:
     async with RouterHarness(configuration(routes=WIDE)) as harness:
         message = harness.speed()
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", message)
         (copy,) = harness.arrive("cloud", message)
         assert copy.acknowledged

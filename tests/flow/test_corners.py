@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamer.delivery import queue
-from streamer.delivery.lane import EXPIRED_AT_ONCE
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK
 from streamer.transports.base import UNCONFIRMED, Done, Parcel, Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
@@ -42,7 +42,7 @@ async def test_a_message_with_two_destinations_is_acknowledged_when_it_is_writte
         (received,) = run.harness.arrive("vehicle", run.harness.speed(bytes(10_000)))
         await run.flush()
         assert (run.journal.rows_written, received.acknowledged) == (0, False)
-        run.harness.transports["cloud"].release_held()
+        run.harness.transports["cloud"].release_withheld()
         await run.flush()
         assert (run.journal.rows_written, received.acknowledged) == (1, True)
 
@@ -59,7 +59,7 @@ async def test_acknowledged_message_stays_in_a_full_journal_when_it_has_to_be_re
         run.harness.arrive("cloud", *(order(run.harness, bytes(1000), sink=OTHER) for _ in range(60)))
         await run.flush()
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        vehicle.hold = True
+        vehicle.is_withholding = True
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
         await run.flush()
     async with journaled_run(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as run:
@@ -106,7 +106,7 @@ async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothin
     config = three_networks(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}}, routes=BOTH)
     async with RouterHarness(config) as harness:
         for name in ("cloud", "phone"):
-            harness.transports[name].hold = True
+            harness.transports[name].is_withholding = True
         to_phone = UUri("phone1", 5, 1, 0)
         harness.arrive("vehicle", harness.notify(b"0", sink=CLOUD_APP))
         harness.arrive("vehicle", harness.notify(b"1", sink=to_phone))
@@ -116,8 +116,8 @@ async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothin
         harness.clock.ms += 600
         for ingress in harness.router.ingresses.values():
             ingress.expire_backlog()
-        harness.transports["cloud"].release_held()
-        harness.transports["phone"].release_held()
+        harness.transports["cloud"].release_withheld()
+        harness.transports["phone"].release_withheld()
         assert both in harness.sent("cloud")
         assert both in harness.sent("phone")
 
@@ -127,7 +127,7 @@ async def test_an_ingress_goes_on_when_its_whole_backlog_has_expired() -> None:
         calls: list[str] = []
         harness.transports["vehicle"].pause_receiving = lambda: calls.append("pause")  # type: ignore[method-assign]
         harness.transports["vehicle"].resume_receiving = lambda: calls.append("resume")  # type: ignore[method-assign]
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed(b"x", ttl=500) for _ in range(1200)))
         for _ in range(2):  # not all of them at once
             assert calls == ["pause"]
@@ -140,18 +140,18 @@ async def test_ttls_that_all_pass_at_one_moment_hold_up_nothing_else(comes_back:
     async with RouterHarness(unconfirmed_s=10) as harness:
         vehicle = harness.transports["vehicle"]
         vehicle.set_presence(ORDERS, OTHER, Presence.ABSENT)
-        harness.arrive("cloud", *(order(harness, sink=OTHER, ttl=1000) for _ in range(2 * EXPIRED_AT_ONCE + 1)))
+        harness.arrive("cloud", *(order(harness, sink=OTHER, ttl=1000) for _ in range(2 * EXPIRED_MESSAGES_PER_TICK + 1)))
         harness.clock.advance(1100)
         if comes_back:
             vehicle.set_presence(ORDERS, OTHER, Presence.PRESENT)
         else:
             harness.pass_time(0)
-        assert harness.outcomes("cloud-vehicle") == {"expired": EXPIRED_AT_ONCE}
+        assert harness.outcomes("cloud-vehicle") == {"expired": EXPIRED_MESSAGES_PER_TICK}
         honest = order(harness)
         harness.arrive("cloud", honest)
         harness.pass_time(50)
         harness.pass_time(50)
-        assert harness.outcomes("cloud-vehicle") == {"expired": 2 * EXPIRED_AT_ONCE + 1}
+        assert harness.outcomes("cloud-vehicle") == {"expired": 2 * EXPIRED_MESSAGES_PER_TICK + 1}
         assert harness.sent("vehicle") == [honest]
 
 
@@ -160,24 +160,24 @@ async def test_nor_do_those_that_are_found_while_it_sends(is_down: bool) -> None
     """Each turn of the pump that settles something leads to another one."""
     async with RouterHarness(configuration(queue_policy={"window": 1})) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         first = harness.notify(source=OTHER_TOPIC)
         harness.arrive("vehicle", first)
         if is_down:
             cloud.lose_link()
-            cloud.hold = False
-        harness.arrive("vehicle", *(harness.notify(ttl=1000) for _ in range(5 * EXPIRED_AT_ONCE)))
+            cloud.is_withholding = False
+        harness.arrive("vehicle", *(harness.notify(ttl=1000) for _ in range(5 * EXPIRED_MESSAGES_PER_TICK)))
         harness.clock.advance(1100)
         if is_down:
             cloud.restore_link()
         else:
-            cloud.release_held()
-        assert harness.outcomes("vehicle-cloud")["expired"] == EXPIRED_AT_ONCE
+            cloud.release_withheld()
+        assert harness.outcomes("vehicle-cloud")["expired"] == EXPIRED_MESSAGES_PER_TICK
         last = harness.notify(source=OTHER_TOPIC)
         harness.arrive("vehicle", last)
         for expired in (3, 5):  # as many in the queue, and as many that were about to be sent
             harness.pass_time(50)
-            assert harness.outcomes("vehicle-cloud")["expired"] == expired * EXPIRED_AT_ONCE
+            assert harness.outcomes("vehicle-cloud")["expired"] == expired * EXPIRED_MESSAGES_PER_TICK
         assert harness.sent("cloud") == [first, last]
 
 

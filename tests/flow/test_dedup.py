@@ -43,7 +43,7 @@ def test_remembered_id_takes_about_a_hundred_bytes() -> None:
     try:
         ids = SeenIds(50_000, 600, 0.0)
         for _ in range(500):
-            ids.turn(0.0)
+            ids.rotate(0.0)
             for _ in range(100):
                 ids.young[new_id(START_MS)] = None
         used, _ = tracemalloc.get_traced_memory()

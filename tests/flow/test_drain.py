@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.delivery.ingress import IngressState
 from streamer.services.state import Statement
 from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived
@@ -58,22 +59,24 @@ async def scene(tmp_path: Path) -> AsyncIterator[DrainHarness]:
 async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_given(scene: DrainHarness) -> None:
     router = scene.device.router
     draining = asyncio.create_task(router.drain(5))
-    await until(lambda: all(router.ingresses[name].closed for name in ("near", "far")), "the end of listening")
+    await until(
+        lambda: all(router.ingresses[name].state is IngressState.CLOSED for name in ("near", "far")), "the end of listening"
+    )
     assert not draining.done()
     scene.disk.may_go_on.set()
     assert await draining == 0
     assert await scene.asking == SUBSCRIBED
-    assert router.ingresses[LOCAL_ENDPOINT].closed
+    assert router.ingresses[LOCAL_ENDPOINT].state is IngressState.CLOSED
 
 
 async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: DrainHarness) -> None:
     router = scene.device.router
     assert await router.drain(0) == 1
-    assert all(ingress.closed for ingress in router.ingresses.values())
+    assert all(ingress.state is IngressState.CLOSED for ingress in router.ingresses.values())
 
 
 @pytest.mark.parametrize(("kind", "given_up"), [(FleetingReceived, 5), (MemoryReceived, 0)])
-async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_letter_unless_its_source_keeps_it(
+async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_letter_unless_its_source_retransmits_it(
     tmp_path: Path, kind: type[MemoryReceived], given_up: int
 ) -> None:
     async with journaled_run(tmp_path / "journal.db") as run:
@@ -82,7 +85,7 @@ async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_lett
         run.journal.is_killed = True
         for is_busy in (False, True):
             router.ingresses["vehicle"].on_receive_batch([kind(harness.speed()) for _ in range(3 - is_busy)])
-            router.custody.patience_s = 0
+            router.custody.late_flush_s = 0
             router.custody.flush()
             run.journal.is_busy = True
         assert await router.drain(0) == 5

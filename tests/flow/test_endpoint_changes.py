@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
+from streamer.delivery.egress import Sending
+from streamer.delivery.ingress import IngressState
 from streamer.transports.base import LinkState, ListenerOptions, Presence
 from streamer.transports.claims import Claim
 from streamer.transports.memory import MemoryOptions, MemoryReceived
@@ -105,13 +107,13 @@ async def test_if_a_changed_transport_cannot_listen_the_old_one_goes_on() -> Non
 async def test_an_endpoint_that_goes_is_confirmed_first_and_is_gone_from_all_accounts() -> None:
     async with RouterHarness(with_phone()) as harness:
         phone = harness.transports["phone"]
-        phone.hold = True
+        phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 3, PHONE_APP))
         reloading = asyncio.create_task(harness.router.reload(without_phone()))
-        await until(lambda: harness.router.ingresses["phone"].closed, "the endpoint being left")
+        await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         await asyncio.sleep(0)
         assert (phone.state, reloading.done()) == (LinkState.UP, False)
-        phone.release_held()
+        phone.release_withheld()
         await reloading
         assert (len(phone.sent), phone.state) == (3, LinkState.DOWN)
         harness.pass_time(2000)
@@ -145,14 +147,14 @@ async def test_what_is_paused_and_what_nobody_listens_to_is_not_waited_for() -> 
 async def test_what_a_reload_allows_or_revokes_does_not_wait_for_an_endpoint_that_is_left() -> None:
     async with RouterHarness(with_phone()) as harness:
         phone = harness.transports["phone"]
-        phone.hold = True
+        phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 3, PHONE_APP))
         accepted: list[LinkState] = []
         reload = harness.router.reload(without_phone(), {}, lambda: accepted.append(phone.state))
         reloading = asyncio.create_task(reload)
-        await until(lambda: harness.router.ingresses["phone"].closed, "the endpoint being left")
+        await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         assert (accepted, reloading.done()) == ([LinkState.UP], False)
-        phone.release_held()
+        phone.release_withheld()
         await reloading
         assert accepted == [LinkState.UP]
 
@@ -169,13 +171,13 @@ async def test_a_reload_that_is_refused_allows_nothing() -> None:
 async def test_other_endpoints_carry_messages_while_one_is_left() -> None:
     async with RouterHarness(with_phone()) as harness:
         phone = harness.transports["phone"]
-        phone.hold = True
+        phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
         reloading = asyncio.create_task(harness.router.reload(without_phone()))
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
         harness.arrive("cloud", *orders(harness, WAITING))
         assert (len(harness.sent("vehicle")), reloading.done()) == (WAITING, False)
-        phone.release_held()
+        phone.release_withheld()
         await reloading
 
 
@@ -192,7 +194,7 @@ async def test_what_came_from_an_endpoint_that_goes_is_delivered() -> None:
         assert routes_of(harness, "phone") == set()
 
 
-async def test_what_waits_for_room_stays_with_a_source_that_keeps_it() -> None:
+async def test_what_waits_for_room_stays_with_a_source_that_retransmits_it() -> None:
     """Its turn will not come in time: it is neither acknowledged nor reported."""
     narrow = {"messages": 2, "stalled_factor": 0}
     async with RouterHarness(with_phone(queue_policy={"queue": narrow}, shutdown={"drain_s": 0})) as harness:
@@ -248,23 +250,23 @@ async def test_a_changed_endpoint_receives_until_what_it_sent_is_confirmed() -> 
     """On a network that keeps nothing, whoever sends meanwhile would find nobody."""
     async with RouterHarness(without_phone()) as harness:
         old = harness.transports["vehicle"]
-        old.keeps_unacknowledged = False
-        old.hold = True
+        old.source_retransmits = False
+        old.is_withholding = True
         harness.arrive("cloud", *orders(harness, 1))
         new = harness.other_transport("vehicle")
         reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
-        await until(lambda: harness.router.egresses["vehicle"]._is_suspended, "the drain")
+        await until(lambda: harness.router.egresses["vehicle"].sending is Sending.SUSPENDED, "the drain")
         up = harness.notify(b"up", source=SPEED)
         old.inject(MemoryReceived(up))
         assert harness.sent("cloud") == [up]
-        old.release_held()
+        old.release_withheld()
         await reloading
 
 
 async def test_an_endpoint_that_goes_holds_up_only_those_that_want_what_it_has() -> None:
     config = with_phone()
     async with RouterHarness(config) as harness:
-        harness.transports["phone"].hold = True
+        harness.transports["phone"].is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
         new = harness.other_transport("vehicle")
         reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
@@ -272,7 +274,7 @@ async def test_an_endpoint_that_goes_holds_up_only_those_that_want_what_it_has()
         assert not reloading.done()
         harness.arrive("cloud", *orders(harness, WAITING))
         assert len(harness.sent("vehicle")) == WAITING
-        harness.transports["phone"].release_held()
+        harness.transports["phone"].release_withheld()
         await reloading
 
 
@@ -288,7 +290,7 @@ async def test_who_may_have_the_session_of_one_that_goes_starts_when_that_has_dr
     monkeypatch.setattr(MemoryOptions, "claims", claims)
     async with RouterHarness(with_phone()) as harness:
         phone = harness.transports["phone"]
-        phone.hold = True
+        phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
         new = harness.other_transport("vehicle")
         start, found_there = new.start, []
@@ -300,7 +302,7 @@ async def test_who_may_have_the_session_of_one_that_goes_starts_when_that_has_dr
         monkeypatch.setattr(new, "start", start_and_look)
         reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
-        phone.release_held()
+        phone.release_withheld()
         await reloading
         assert found_there == [not may_be_its]
 
@@ -322,16 +324,16 @@ async def test_what_is_in_flight_is_waited_for_and_nothing_more_is_sent_meanwhil
     caplog.set_level(logging.INFO)
     async with RouterHarness(without_phone()) as harness:
         old = harness.transports["vehicle"]
-        old.hold = True
+        old.is_withholding = True
         first, *rest = orders(harness, 3)
         harness.arrive("cloud", first)
         new = harness.other_transport("vehicle")
         reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
         await until(lambda: "endpoint_drain_began endpoint=vehicle drain_s=20 waits_for=1" in caplog.text, "the drain")
-        assert not harness.router.ingresses["vehicle"].closed
+        assert harness.router.ingresses["vehicle"].state is IngressState.OPEN
         harness.arrive("cloud", *rest)
         assert (harness.sent("vehicle"), harness.router.egresses["vehicle"].in_flight) == ([], 1)
-        old.release_held()
+        old.release_withheld()
         await reloading
         assert harness.sent("vehicle") == [first, *rest]
         assert harness.outcomes("cloud-vehicle") == {"delivered": 3}
@@ -341,7 +343,7 @@ async def test_what_is_not_confirmed_in_time_is_sent_again() -> None:
     config = without_phone(shutdown={"drain_s": 0})
     async with RouterHarness(config) as harness:
         old = harness.transports["vehicle"]
-        old.hold = True
+        old.is_withholding = True
         sent = orders(harness, 3)
         harness.arrive("cloud", *sent)
         await harness.router.reload(config, {"vehicle": harness.other_transport("vehicle")})
@@ -385,10 +387,10 @@ async def test_whom_nobody_listened_to_is_asked_again() -> None:
 async def test_a_stop_ends_the_waiting(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with RouterHarness(with_phone(shutdown={"drain_s": 3600})) as harness:
-        harness.transports["phone"].hold = True
+        harness.transports["phone"].is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
         reloading = asyncio.create_task(harness.router.reload(without_phone(shutdown={"drain_s": 3600})))
-        await until(lambda: harness.router.ingresses["phone"].closed, "the endpoint being left")
+        await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         harness.router.is_draining = True
         harness.router.tick()
         await asyncio.wait_for(reloading, 10)

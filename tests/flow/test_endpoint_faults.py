@@ -92,15 +92,15 @@ async def test_endpoints_that_go_together_are_waited_for_together(slow: str) -> 
     async with RouterHarness(with_phone(shutdown={"drain_s": 3600})) as harness:
         leaving = {name: harness.transports[name] for name in ("vehicle", "phone")}
         for transport in leaving.values():
-            transport.hold = True
+            transport.is_withholding = True
         harness.arrive("cloud", *(harness.notify(b"", sink=sink, source=ORDERS) for sink in (VEHICLE_APP, PHONE_APP)))
         reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
         quick = leaving[next(name for name in leaving if name != slow)]
-        quick.release_held()
+        quick.release_withheld()
         await until(lambda: quick.state is LinkState.DOWN, "the end of the other one")
         assert (leaving[slow].state, reloading.done()) == (LinkState.UP, False)
-        leaving[slow].release_held()
+        leaving[slow].release_withheld()
         await reloading
 
 
@@ -153,10 +153,10 @@ async def test_a_transport_that_fails_later_holds_up_nothing(call: str) -> None:
 
 @pytest.mark.parametrize("call", ["stop", "start", "stop_receiving"])
 async def test_a_transport_that_hangs_is_given_up(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.delivery.leaving.PATIENCE_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.leaving.TRANSPORT_CALL_S", 0.01)
     async with RouterHarness(with_phone()) as harness:
         old, new = harness.transports["phone"], harness.other_transport("phone")
-        old.keeps_unacknowledged = call != "stop_receiving"
+        old.source_retransmits = call != "stop_receiving"
         setattr(new if call == "start" else old, call, hanging)
         vehicle = harness.other_transport("vehicle")
         await asyncio.wait_for(harness.router.reload(with_phone(), {"phone": new, "vehicle": vehicle}), 10)
@@ -230,8 +230,8 @@ async def test_what_is_given_up_waits_for_a_journal_that_hangs(
     tmp_path: Path, has_to_stop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More dead letters than may wait in memory: none is dropped, and until they are written the messages are there."""
-    monkeypatch.setattr("streamer.delivery.leaving._AT_ONCE", 5)
-    monkeypatch.setattr("streamer.delivery.leaving._LETTERS_AT_MOST", 5)
+    monkeypatch.setattr("streamer.delivery.leaving._MESSAGES_PER_LOOP_CYCLE", 5)
+    monkeypatch.setattr("streamer.delivery.leaving._MAX_WAITING_LETTERS", 5)
     monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTERS", 10)
     monkeypatch.setattr("streamer.delivery.leaving._TRY_AGAIN_S", 0.01)
     async with journaled_run(tmp_path / "journal.db", shutdown={"drain_s": 0}) as run:
@@ -260,7 +260,7 @@ async def test_after_a_kill_no_letter_of_an_endpoint_that_is_gone_is_dropped(
     tmp_path: Path, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restart meets more messages without an endpoint than letters may wait in memory: the rest stays in the journal."""
-    monkeypatch.setattr("streamer.delivery.recovery._LETTERS_AT_ONCE", 5)
+    monkeypatch.setattr("streamer.delivery.recovery._MAX_WAITING_LETTERS", 5)
     monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTERS", 10)
     path = tmp_path / "journal.db"
     async with journaled_run(path) as run:
@@ -304,7 +304,7 @@ async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_we
     tmp_path: Path, is_request: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came from there expires elsewhere meanwhile. Nothing of it may stay in the journal."""
-    monkeypatch.setattr("streamer.delivery.leaving._LETTERS_AT_MOST", 5)
+    monkeypatch.setattr("streamer.delivery.leaving._MAX_WAITING_LETTERS", 5)
     monkeypatch.setattr("streamer.delivery.leaving._TRY_AGAIN_S", 0.01)
     config = with_phone(routes=[*BOTH_WAYS, {"from": "cloud", "to": "phone"}, {"from": "phone", "to": "cloud"}])
     raw = config.model_dump(mode="json", by_alias=True, include={"endpoints", "routes"})
@@ -331,7 +331,7 @@ async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_we
 
 
 @pytest.mark.parametrize("is_request", [True, False], ids=["request", "notification"])
-async def test_so_are_notices_that_the_last_turn_of_the_pump_brings(
+async def test_so_are_notices_that_the_last_run_of_the_pump_brings(
     tmp_path: Path, is_request: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came from there has expired elsewhere, and that is found only then: until now the socket there was full."""
@@ -365,7 +365,7 @@ async def test_so_are_notices_that_the_last_turn_of_the_pump_brings(
 
 async def test_a_stop_does_not_wait_until_all_letters_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a journal the next start makes them."""
-    monkeypatch.setattr("streamer.delivery.leaving._AT_ONCE", 5)
+    monkeypatch.setattr("streamer.delivery.leaving._MESSAGES_PER_LOOP_CYCLE", 5)
     async with journaled_run(tmp_path / "journal.db") as run:
         harness = run.harness
         harness.transports["vehicle"].lose_link()

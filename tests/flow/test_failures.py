@@ -64,11 +64,11 @@ async def test_unauthenticated_when_the_source_lives_elsewhere() -> None:
 async def test_resource_exhausted_when_the_queue_is_full() -> None:
     config = configuration(queue_policy={"queue": {"messages": 1, "on_full": "reject"}})
     async with RouterHarness(config) as harness:
-        harness.transports["vehicle"].hold = True
+        harness.transports["vehicle"].is_withholding = True
         first, second = harness.ask(), harness.ask()
         harness.arrive("cloud", first, second)
         assert_answered(harness, second, UCode.RESOURCE_EXHAUSTED)
-        harness.transports["vehicle"].release_held()
+        harness.transports["vehicle"].release_withheld()
         assert harness.sent("vehicle") == [first]
 
 
@@ -157,14 +157,14 @@ async def test_dead_letter_that_cannot_be_delivered_is_counted_and_not_reported_
 
 async def test_dead_letters_are_bounded_and_the_oldest_go_first() -> None:
     async with RouterHarness(configuration(dead_letter={"queue": {"messages": 3}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         late = [harness.notify(sink=UUri("veh1", 1, 1, 0), source=UUri("cloud", 1, 1, 0x8000), ttl=1) for _ in range(10)]
         harness.clock.ms += 10
         harness.transports["cloud"].set_state(type(harness.transports["cloud"].state).DOWN)
         harness.arrive("cloud", *late)
         assert harness.queued("dead-letter/cloud") == 3
         assert harness.outcomes("dead-letter/cloud") == {"dead_lettered": 7}
-        harness.transports["cloud"].hold = False
+        harness.transports["cloud"].is_withholding = False
         harness.transports["cloud"].restore_link()
         assert [letter.message.attributes.id.lsb for letter in harness.dead_letters("cloud")] == [
             int.from_bytes(message.id[8:], "big") for message in late[-3:]

@@ -29,10 +29,10 @@ def flow(number: int, authority: str = "fleet") -> UUri:
 async def sent_one_by_one(harness: RouterHarness, arrivals: list[UMessage], count: int) -> list[UMessage]:
     """What leaves for the vehicle first, over a link that takes one message at a time."""
     transport = harness.transports["vehicle"]
-    transport.hold = True
+    transport.is_withholding = True
     harness.arrive("cloud", *arrivals)
     while len(transport.sent) < count:
-        transport.release_held(1)
+        transport.release_withheld(1)
     return transport.sent[:count]
 
 
@@ -82,7 +82,7 @@ async def test_invented_authorities_do_not_hold_up_those_that_are_known_by_name(
         assert [m.payload for m in first].count(b"honest") == 5
 
 
-async def test_strangers_take_turns_among_themselves() -> None:
+async def test_unlisted_authorities_are_served_round_robin() -> None:
     async with RouterHarness(open_to_all(queue_policy=ONE_AT_A_TIME)) as harness:
         flood = [harness.notify(b"flood", VEHICLE_APP, flow(number)) for number in range(3000)]
         other = [harness.notify(b"other", VEHICLE_APP, flow(1, "unknown")) for _ in range(5)]
@@ -90,7 +90,7 @@ async def test_strangers_take_turns_among_themselves() -> None:
         assert [m.payload for m in first].count(b"other") == 5
 
 
-async def test_the_last_part_of_a_queue_is_not_for_strangers() -> None:
+async def test_the_last_part_of_a_queue_is_not_for_unlisted_authorities() -> None:
     async with RouterHarness(open_to_all(queue_policy={"queue": {"messages": 100}})) as harness:
         harness.transports["vehicle"].lose_link()
         harness.arrive("cloud", *(harness.notify(b"flood", VEHICLE_APP, flow(number)) for number in range(1000)))
@@ -113,7 +113,7 @@ async def test_where_nobody_is_known_by_name_everybody_may_fill_the_queue_and_wa
         assert len(harness.sent("vehicle")) == 150
 
 
-async def test_a_source_authority_may_use_no_more_than_its_part_of_a_queue() -> None:
+async def test_a_source_authority_may_use_no_more_than_its_quota_of_a_queue() -> None:
     config = configuration(queue_policy={"queue": {"messages": 100, "per_authority": 0.25}})
     async with RouterHarness(config) as harness:
         harness.transports["vehicle"].lose_link()

@@ -109,7 +109,7 @@ async def test_every_refusal_has_a_line(case: dict[str, Any], code: str, route: 
     async with RouterHarness(configuration(**changes)) as router:
         is_late = case.pop("is_late", False)
         if case.pop("is_full", False):
-            router.transports["cloud"].hold = True
+            router.transports["cloud"].is_withholding = True
             router.arrive("vehicle", router.notify())
         if case.pop("is_invalid", False):
             message = bad_request(router.ask(VEHICLE_APP, CLOUD_METHOD))
@@ -325,14 +325,14 @@ async def test_an_endpoint_that_is_asked_to_pause_and_goes_on_is_said(caplog: py
     caplog.set_level(logging.INFO, "ustreamer.ingress")
     config = configuration(queue_policy={"queue": {"messages": 1}})
     async with RouterHarness(config) as router:
-        router.transports["cloud"].hold = True
+        router.transports["cloud"].is_withholding = True
         router.arrive("vehicle", *[router.notify() for _ in range(1002)])
         assert [record.getMessage().rpartition(" ")[0] for record in caplog.records] == [
             "receiving_paused endpoint=vehicle backlog=1001"
         ]
         caplog.clear()
-        router.transports["cloud"].hold = False
-        router.transports["cloud"].release_held()
+        router.transports["cloud"].is_withholding = False
+        router.transports["cloud"].release_withheld()
         router.pass_time(50)
     (record,) = caplog.records
     assert record.getMessage().startswith("receiving_resumed endpoint=vehicle backlog=")

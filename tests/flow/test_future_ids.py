@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.delivery.dead_letter import live_on
+from streamer.delivery.dead_letter import with_ttl_from_now
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.uuid import created_ms, new_id
 from tests.clock import START_MS, FakeClock
@@ -59,7 +59,7 @@ async def test_gateway_that_boots_in_1970_loses_nothing_when_its_clock_is_set() 
     ids=["past", "now", "future"],
 )
 def test_redriven_message_lives_for_its_new_ttl_from_now_on(made_ms: int, ttl: int) -> None:
-    message = live_on(ask(made_ms), 10_000, START_MS)
+    message = with_ttl_from_now(ask(made_ms), 10_000, START_MS)
     assert message.attributes.ttl == ttl
     assert created_ms(message.id) == made_ms
     assert new_id(made_ms)[:6] == message.id[:6]

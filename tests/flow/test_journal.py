@@ -65,7 +65,7 @@ async def test_the_source_of_a_message_that_fails_is_acknowledged_once_its_dead_
         if why == "refused":
             vehicle.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
         elif why == "full":
-            vehicle.hold = True
+            vehicle.is_withholding = True
             harness.arrive("cloud", order(harness))
         message = order(harness, ttl=1)
         if why == "expired":
@@ -109,7 +109,7 @@ async def test_a_row_goes_only_after_the_confirmation(tmp_path: Path) -> None:
         run.harness.arrive("cloud", order(run.harness))
         await run.flush()
         assert run.journal.bytes > 0
-        run.harness.transports["vehicle"].release_held()
+        run.harness.transports["vehicle"].release_withheld()
         await run.flush()
         assert run.journal.bytes == 0
 
@@ -246,12 +246,12 @@ async def test_a_journal_that_cannot_be_used_makes_sources_wait_and_nothing_else
     ) as harness:
         (quick,) = harness.arrive("cloud", order(harness))
         assert quick.acknowledged
-        harness.transports["vehicle"].hold = True
+        harness.transports["vehicle"].is_withholding = True
         (slow,) = harness.arrive("cloud", order(harness))
         for flush in harness.due:
             flush()
         assert not slow.acknowledged
-        harness.transports["vehicle"].release_held()
+        harness.transports["vehicle"].release_withheld()
         assert slow.acknowledged
     assert not await asyncio.to_thread(journal.stop, 0.1)
 
@@ -296,9 +296,9 @@ async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
                     case "flush":
                         await run.flush()
                     case "hold":
-                        network.hold = True
+                        network.is_withholding = True
                     case "free":
-                        network.release_held()
+                        network.release_withheld()
                     case "away":
                         network.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
                     case "back":

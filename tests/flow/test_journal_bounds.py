@@ -24,7 +24,7 @@ async def test_with_the_journal_at_its_bound_sources_are_not_acknowledged_until_
         told = [each.acknowledged for each in received]
         assert 0 < sum(told) < 20
         assert told == sorted(told, reverse=True)
-        run.harness.transports["vehicle"].release_held()
+        run.harness.transports["vehicle"].release_withheld()
         await run.flush()
         assert all(each.acknowledged for each in received)
         assert run.harness.outcomes(DOWN) == {"delivered": 20}
@@ -40,7 +40,7 @@ async def test_a_starved_message_is_written_when_another_one_has_left(tmp_path: 
         received = run.harness.arrive("cloud", *(order(run.harness, bytes(1000)) for _ in range(20)))
         await run.flush()
         told = sum(each.acknowledged for each in received)
-        run.harness.transports["vehicle"].release_held(3)
+        run.harness.transports["vehicle"].release_withheld(3)
         await run.flush()
         assert sum(each.acknowledged for each in received) == told + 3
 
@@ -67,7 +67,7 @@ async def test_a_full_journal_follows_the_policy_of_the_route(tmp_path: Path, po
             await run.flush()
         assert all(each.acknowledged for each in received)
         given_up = run.harness.outcomes(DOWN)["dead_lettered"]
-        run.harness.transports["vehicle"].release_held()
+        run.harness.transports["vehicle"].release_withheld()
         arrived = run.harness.sent("vehicle")
         assert len(arrived) + given_up == 20
         assert arrived[0] == messages[0]  # in flight, and never evicted
@@ -87,7 +87,7 @@ async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
         assert run.harness.router.custody.payloads.spilled == 90
         run.harness.pass_time(90_050)
         assert [m.message.payload for m in run.harness.dead_letters("cloud")] == [messages[99].payload]
-        run.harness.transports["vehicle"].hold = False
+        run.harness.transports["vehicle"].is_withholding = False
         run.harness.transports["vehicle"].restore_link()
         assert run.harness.sent("vehicle") == messages[:99]
         await run.flush()

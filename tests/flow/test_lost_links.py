@@ -44,14 +44,14 @@ async def test_a_lost_batch_of_one_flow_is_delivered_once_and_in_order_after_the
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         before = open_window(harness, topic(0))
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = [harness.speed(bytes([n]), source=topic(0)) for n in range(OPEN)]
         harness.arrive("vehicle", *messages)
         cloud.lose_link()
         harness.pass_time(1000)
         assert harness.outcomes(ROUTE) == {"delivered": OPEN}
         assert harness.queued(ROUTE) == OPEN
-        cloud.hold = False
+        cloud.is_withholding = False
         cloud.restore_link()
         harness.check_books()
         assert harness.sent("cloud") == [*before, *messages]
@@ -61,13 +61,13 @@ async def test_a_lost_batch_of_one_flow_is_delivered_once_and_in_order_after_the
 async def test_a_lost_batch_of_several_flows_comes_back_to_every_one_of_them() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = several_flows(harness)
         harness.arrive("vehicle", *messages)
         cloud.lose_link()
         harness.pass_time(1000)
         assert (harness.outcomes(ROUTE), harness.queued(ROUTE)) == ({}, 15)
-        cloud.hold = False
+        cloud.is_withholding = False
         cloud.restore_link()
         harness.check_books()
         assert by_flow(harness.sent("cloud")) == by_flow(messages)
@@ -78,14 +78,14 @@ async def test_of_a_batch_that_was_confirmed_in_part_only_the_rest_comes_back() 
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         before = open_window(harness, topic(0))
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = [harness.speed(bytes([n]), source=topic(0)) for n in range(OPEN)]
         harness.arrive("vehicle", *messages)
-        cloud.release_held(5)
+        cloud.release_withheld(5)
         cloud.lose_link()
         harness.pass_time(1000)
         assert harness.outcomes(ROUTE) == {"delivered": OPEN + 5}
-        cloud.hold = False
+        cloud.is_withholding = False
         cloud.restore_link()
         harness.check_books()
         assert harness.sent("cloud") == [*before, *messages]
@@ -95,7 +95,7 @@ async def test_a_batch_that_is_lost_again_and_again_is_delivered_once() -> None:
     async with RouterHarness(configuration(queue_policy={"retry": {"attempts": 1}})) as harness:
         cloud = harness.transports["cloud"]
         open_window(harness, topic(0))
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = [harness.speed(bytes([n]), source=topic(0)) for n in range(OPEN)]
         harness.arrive("vehicle", *messages)
         for _ in range(4):
@@ -104,7 +104,7 @@ async def test_a_batch_that_is_lost_again_and_again_is_delivered_once() -> None:
             cloud.restore_link()
             harness.check_books()
             assert (harness.outcomes(ROUTE), harness.queued(ROUTE)) == ({"delivered": OPEN}, OPEN)
-        cloud.release_held()
+        cloud.release_withheld()
         harness.check_books()
         assert harness.sent("cloud")[OPEN:] == messages
         assert harness.dead_letters("vehicle") == []
@@ -115,13 +115,13 @@ async def test_classes_of_a_lost_batch_keep_their_rank() -> None:
         cloud = harness.transports["cloud"]
         for number in range(2):
             open_window(harness, topic(number))
-        cloud.hold = True
+        cloud.is_withholding = True
         low = [harness.speed(b"low", source=topic(0), priority=UPriority.CS0) for _ in range(4)]
         high = [harness.speed(b"high", source=topic(1), priority=UPriority.CS6) for _ in range(4)]
         harness.arrive("vehicle", *low, *high)
         cloud.lose_link()
         harness.pass_time(1000)
-        cloud.hold = False
+        cloud.is_withholding = False
         cloud.restore_link()
         harness.check_books()
         assert harness.sent("cloud")[2 * OPEN :] == [*high, *low]
@@ -130,7 +130,7 @@ async def test_classes_of_a_lost_batch_keep_their_rank() -> None:
 async def test_a_request_that_was_lost_with_its_batch_is_answered_when_its_ttl_is_over() -> None:
     async with RouterHarness() as harness:
         vehicle = harness.transports["vehicle"]
-        vehicle.hold = True
+        vehicle.is_withholding = True
         callers = [UUri("cloud", 0xC0 + n, 1, 0) for n in range(4)]
         harness.arrive("cloud", *(harness.ask(caller, CLIMATE, ttl=1000) for caller in callers))
         vehicle.lose_link()

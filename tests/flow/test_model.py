@@ -150,16 +150,16 @@ class Traffic(RuleBasedStateMachine):
 
     @rule()
     def confirmations_stop(self) -> None:
-        self.cloud.hold = True
+        self.cloud.is_withholding = True
 
     @precondition(lambda self: self.cloud._unconfirmed)
     @rule(data=st.data())
     def some_confirmations_come(self, data: st.DataObject) -> None:
-        self.cloud.release_held(data.draw(st.integers(1, len(self.cloud._unconfirmed))))
+        self.cloud.release_withheld(data.draw(st.integers(1, len(self.cloud._unconfirmed))))
 
     @rule()
     def confirmations_flow_again(self) -> None:
-        self.cloud.release_held()
+        self.cloud.release_withheld()
 
     @rule(ms=st.sampled_from([1, 49, 51, 100, 400, 1001]))
     def time_passes(self, ms: int) -> None:
@@ -266,7 +266,7 @@ class Traffic(RuleBasedStateMachine):
         """Else nothing would wake it."""
         for queue in self.harness.router.egresses["cloud"].queues:
             for lane in queue.lanes.values():
-                assert lane.filed >= 0 or not lane.is_ready
+                assert lane.ready_class >= 0 or not lane.is_ready
 
     @invariant()
     def bounds_hold(self) -> None:
@@ -287,7 +287,7 @@ class Traffic(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.cloud.restore_link()
-            self.cloud.release_held()
+            self.cloud.release_withheld()
             for paused in self.paused():
                 resume(self.harness.router, paused)
             for _ in range(200):
@@ -337,7 +337,7 @@ async def _held_back_for_two_routes(harness: RouterHarness, steps: list[str]) ->
     async with harness:
         networks = {name: harness.transports[name] for name in ("cloud", "phone")}
         for transport in networks.values():
-            transport.hold = True
+            transport.is_withholding = True
         for step in ["arrive"] * 6 + steps:
             if step == "arrive":
                 messages.append(harness.speed(len(messages).to_bytes(2, "big")))
@@ -345,9 +345,9 @@ async def _held_back_for_two_routes(harness: RouterHarness, steps: list[str]) ->
             elif step == "tick":
                 harness.pass_time(1)
             elif networks[step]._unconfirmed:
-                networks[step].release_held(1)
+                networks[step].release_withheld(1)
         for transport in networks.values():
-            transport.release_held()
+            transport.release_withheld()
         harness.pass_time(1)
         assert harness.sent("cloud") == messages
         assert harness.sent("phone") == messages

@@ -46,13 +46,13 @@ async def test_paused_topic_waits_in_order_while_others_go_on_and_leaves_in_orde
 async def test_an_existing_lane_is_paused_too_and_what_is_in_flight_finishes() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         in_flight, later = harness.speed(b"in flight"), harness.speed(b"later")
         harness.arrive("vehicle", in_flight)
         pause(harness.router, SPEED)
         harness.arrive("vehicle", later)
         assert waiting(harness.router) == 1
-        cloud.release_held()
+        cloud.release_withheld()
         harness.check_books()
         assert harness.sent("cloud") == [in_flight]
         assert harness.outcomes(UP) == {"delivered": 1}
@@ -63,12 +63,12 @@ async def test_an_existing_lane_is_paused_too_and_what_is_in_flight_finishes() -
 async def test_message_in_flight_that_comes_back_waits_at_its_old_place() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = [harness.speed(b"%d" % number) for number in range(3)]
         harness.arrive("vehicle", *messages)
         pause(harness.router, SPEED)
         cloud.lose_link()
-        cloud.hold = False
+        cloud.is_withholding = False
         cloud.restore_link()
         harness.pass_time(100)
         assert harness.sent("cloud") == []

@@ -98,7 +98,7 @@ async def test_a_flow_that_was_resumed_has_the_whole_queue_again() -> None:
 async def test_messages_that_waited_before_the_pause_count_and_so_do_those_that_come_back() -> None:
     async with RouterHarness(configuration(**small())) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", *many(harness, 4))
         pause(harness.router, SPEED)
         cloud.lose_link()

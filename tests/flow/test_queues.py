@@ -34,14 +34,14 @@ async def test_lost_link_waits_without_using_up_attempts_and_keeps_order() -> No
     config = configuration(queue_policy={"retry": {"attempts": 1}})
     async with RouterHarness(config) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(50)]
         harness.arrive("vehicle", *messages)
         for _ in range(5):
             cloud.lose_link()
             harness.pass_time(60_000)
             cloud.restore_link()
-        cloud.release_held()
+        cloud.release_withheld()
         assert harness.sent("cloud") == messages
         assert harness.outcomes("vehicle-cloud") == {"delivered": 50}
 
@@ -131,12 +131,12 @@ async def test_backpressure_loses_nothing_and_keeps_the_bound() -> None:
     config = configuration(queue_policy={"queue": {"messages": 100}})
     async with RouterHarness(config) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = [harness.speed(n.to_bytes(4, "big")) for n in range(1000)]
         received = [harness.arrive("vehicle", message)[0] for message in messages]
         assert harness.queued("vehicle-cloud") == 100
         assert not any(r.acknowledged for r in received)
-        cloud.release_held()
+        cloud.release_withheld()
         assert harness.sent("cloud") == messages
         assert all(r.acknowledged for r in received)
         assert harness.outcomes("vehicle-cloud") == {"delivered": 1000}
@@ -150,12 +150,12 @@ async def test_backpressure_on_one_route_does_not_hold_up_another() -> None:
         ],
     )
     async with RouterHarness(config) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         stuck = [harness.notify() for _ in range(5)]
         free = [harness.notify(sink=UUri("phone1", 1, 1, 0)) for _ in range(5)]
         harness.arrive("vehicle", *stuck, *free)
         assert harness.sent("phone") == free
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert harness.sent("cloud") == stuck
 
 
@@ -163,17 +163,17 @@ async def test_backpressure_by_bytes_lets_a_single_large_message_pass() -> None:
     config = configuration(queue_policy={"queue": {"bytes": 1000}})
     async with RouterHarness(config) as harness:
         large = [harness.speed(b"x" * 5000) for _ in range(3)]
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *large)
         assert harness.queued("vehicle-cloud") == 1
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert harness.sent("cloud") == large
 
 
 async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter() -> None:
     config = configuration(queue_policy={"queue": {"messages": 10, "on_full": "reject"}})
     async with RouterHarness(config) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(30)]
         received = harness.arrive("vehicle", *messages)
         assert harness.outcomes("vehicle-cloud") == {"rejected": 20}
@@ -181,7 +181,7 @@ async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter() -> N
             message.payload for message in messages[10:]
         ]
         assert [r.acknowledged for r in received] == [False] * 10 + [True] * 20
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert harness.sent("cloud") == messages[:10]
 
 
@@ -217,13 +217,13 @@ async def test_window_bounds_what_is_unconfirmed() -> None:
     config = configuration(queue_policy={"window": 7})
     async with RouterHarness(config) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         sources = [UUri("veh1", 0x100 + n, 1, 0x8000) for n in range(20)]
         harness.arrive("vehicle", *(harness.speed(source=source) for source in sources))
         assert harness.router.egresses["cloud"].in_flight == 7
-        cloud.release_held(3)
+        cloud.release_withheld(3)
         assert harness.router.egresses["cloud"].in_flight == 7
-        cloud.release_held()
+        cloud.release_withheld()
         assert harness.router.egresses["cloud"].in_flight == 0
         assert len(harness.sent("cloud")) == 20
 
@@ -243,7 +243,7 @@ async def test_message_that_cannot_be_delivered_at_once_is_taken_into_custody() 
 
 async def test_message_in_the_backlog_is_not_taken_into_custody() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         first, held_back = harness.arrive("vehicle", harness.speed(), harness.speed())
         harness.router.custody.flush()
         assert first.acknowledged
@@ -264,7 +264,7 @@ async def test_stop_leaves_to_its_source_what_was_not_acknowledged() -> None:
 
 async def test_stop_makes_dead_letters_of_what_was_in_custody() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(3)]
         harness.arrive("vehicle", *messages)
         harness.router.custody.flush()
@@ -278,20 +278,20 @@ async def test_stop_makes_dead_letters_of_what_was_in_custody() -> None:
 async def test_stop_delivers_the_backlog() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(10)]
         harness.arrive("vehicle", *messages)
         draining = asyncio.create_task(harness.router.drain(10))
         await asyncio.sleep(0)
-        cloud.release_held()
+        cloud.release_withheld()
         assert await draining == 0
         assert harness.sent("cloud") == messages
 
 
-async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryReceived, "source_keeps", False)
+async def test_stop_makes_dead_letters_of_what_no_source_retransmits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryReceived, "source_retransmits", False)
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(5)]
         harness.arrive("vehicle", *messages)
         assert await harness.router.drain(0) == 5
@@ -303,11 +303,11 @@ async def test_backpressure_waits_until_every_copy_of_a_publish_has_room() -> No
     route = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"], "publish_to": ["a", "b"]}
     config = configuration(routes=[route], queue_policy={"queue": {"messages": 5}})
     async with RouterHarness(config, addressed=("cloud",)) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(20)]
         harness.arrive("vehicle", *messages)
         assert harness.queued("vehicle-cloud") == 4
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         for authority in ("a", "b"):
             sent = [m.id for m in harness.sent("cloud") if m.attributes.sink and m.attributes.sink.authority == authority]
             assert sent == [m.id for m in messages]
@@ -317,12 +317,12 @@ async def test_backpressure_waits_until_every_copy_of_a_publish_has_room() -> No
 async def test_delivered_messages_with_a_long_ttl_are_not_kept_in_memory() -> None:
     async with RouterHarness() as harness:
         for _ in range(50):
-            harness.transports["cloud"].hold = True
+            harness.transports["cloud"].is_withholding = True
             message = harness.speed(bytes(100_000), ttl=3_600_000)
             harness.arrive("vehicle", message)
             harness.router.custody.flush()
             harness.pass_time(50)  # it is listed with its deadline
-            harness.transports["cloud"].release_held()
+            harness.transports["cloud"].release_withheld()
             harness.transports["cloud"].sent[-1] = harness.speed()  # the books count it, nothing keeps it
         harness.pass_time(50)
         payloads = [o for o in gc.get_objects() if isinstance(o, UMessage) and len(o.payload or b"") == 100_000]
@@ -345,7 +345,7 @@ async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch
 
 async def test_policy_that_changes_is_applied_to_the_backlog() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         received = harness.arrive("vehicle", *(harness.speed(bytes([n])) for n in range(5)))
         await harness.router.reload(configuration(queue_policy={"queue": {"messages": 2, "on_full": "reject"}}))
         assert [r.acknowledged for r in received] == [False] * 2 + [True] * 3

@@ -142,7 +142,7 @@ async def test_one_that_cannot_go_now_stays_the_letter_of_a_message_that_was_acc
             await run.flush()
         before = {letter.id: letter.outcome for letter in stored(path)}
         assert (before.keys(), set(before.values())) == (ids, {"dead_lettered"})
-        vehicle.refuse, vehicle.hold = gladly, True
+        vehicle.refuse, vehicle.is_withholding = gladly, True
         if why == "paused":
             pause(harness.router, ORDERS)
         elif why == "expired":
@@ -157,9 +157,9 @@ async def test_one_that_cannot_go_now_stays_the_letter_of_a_message_that_was_acc
         if why == "paused":
             resume(harness.router, ORDERS)
         for _ in range(60):
-            vehicle.release_held()
+            vehicle.release_withheld()
             harness.pass_time(1000)
-            vehicle.release_held()
+            vehicle.release_withheld()
             await run.flush()
         left = {letter.id for letter in stored(path)}
         sent = Counter(message.id for message in harness.sent("vehicle"))
@@ -177,13 +177,13 @@ async def test_those_of_a_flow_go_in_the_order_in_which_they_failed_also_if_only
         for message in (large, small, last, other_flow):
             harness.arrive("cloud", message)
             await run.flush()
-        vehicle.refuse, vehicle.hold = gladly, True
+        vehicle.refuse, vehicle.is_withholding = gladly, True
         harness.arrive("cloud", in_the_way := order(harness, b"0" * 15_000))
         harness.router.redrive.take(run.letters, [None] * 4)
         assert harness.router.redrive.count == 1  # the one of the other flow
-        vehicle.hold = False
+        vehicle.is_withholding = False
         for _ in range(3):
-            vehicle.release_held()
+            vehicle.release_withheld()
             harness.pass_time(1000)
         assert [each for each in harness.sent("vehicle") if each != other_flow] == [in_the_way, large, small, last]
 
@@ -218,7 +218,7 @@ async def test_a_letter_goes_in_the_transaction_in_which_its_message_is_written(
         await run.flush()
         vehicle.refuse = gladly
         vehicle.lose_link()
-        custody.patience_s = 0.05
+        custody.late_flush_s = 0.05
         run.harness.router.redrive.take(run.letters, [None])
         custody.flush()  # that other traffic has asked for
         await until(lambda: not run.journal.is_busy, within_s=10, what="the commit")
@@ -237,14 +237,14 @@ async def test_one_that_is_purged_while_it_waits_is_not_sent(tmp_path: Path) -> 
         for text in (b"first", b"second"):
             run.harness.arrive("cloud", order(run.harness, text))
             await run.flush()
-        vehicle.refuse, vehicle.hold = gladly, True
+        vehicle.refuse, vehicle.is_withholding = gladly, True
         run.harness.router.redrive.take(run.letters, [None, None])
         await run.flush()
         with open_letters(path) as file:
             assert file.delete([letter.number for letter in file.find(LetterFilter())]) == 1
         for _ in range(3):
-            vehicle.release_held()
+            vehicle.release_withheld()
             run.harness.pass_time(1000)
-            vehicle.release_held()
+            vehicle.release_withheld()
         assert [message.payload for message in run.harness.sent("vehicle")] == [b"first"]
         assert not run.harness.router.redrive.is_waiting

@@ -106,16 +106,16 @@ async def test_a_message_that_is_refused_before_any_route_has_it_has_a_letter_fo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One patient queue is full, and the backlog as well."""
-    monkeypatch.setattr(ingress, "_HOLD_AT_MOST", 0)
+    monkeypatch.setattr(ingress, "_MAX_BACKLOG_MESSAGES", 0)
     policy = {"queue": {"messages": 1, "stalled_factor": 0}, "retry": {"jitter": 0}}
     async with journaled_run(tmp_path / "j.db", ("cloud",), endpoints=MIXED, routes=TO_BOTH, queue_policy=policy) as run:
         harness, phone = run.harness, run.harness.transports["phone"]
-        phone.hold = True
+        phone.is_withholding = True
         harness.arrive("vehicle", harness.speed(b"in the way"))
         harness.arrive("vehicle", message := harness.speed(b"x"))
         await run.flush()
         assert len(stored(tmp_path / "j.db")) == 3
-        phone.release_held()
+        phone.release_withheld()
         for _ in range(3):
             harness.pass_time(1000)
             await run.flush()

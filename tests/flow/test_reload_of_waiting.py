@@ -68,16 +68,16 @@ async def test_what_waits_on_a_route_that_gets_another_name_goes_before_newer_me
     policy = {"queue": {"messages": room, "stalled_factor": 0}}
     async with RouterHarness(three_networks(routes=[UP | {"name": "before"}], queue_policy=policy)) as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", settled := harness.notify(b"settled"))
-        cloud.release_held()
-        cloud.hold = True
+        cloud.release_withheld()
+        cloud.is_withholding = True
         harness.arrive("vehicle", *(waiting := [harness.notify(b"%d" % number) for number in range(4)]))
         for name in names:
             await harness.router.reload(three_networks(routes=[UP | {"name": name}], queue_policy=policy))
         harness.arrive("vehicle", newer := harness.notify(b"newer"))
         for _ in range(5):
-            cloud.release_held()
+            cloud.release_withheld()
             harness.pass_time(50)
         assert harness.sent("cloud") == [settled, *waiting, newer]
         assert {account.name for account in harness.router.accounts()} & {"before", "between", "after"} == {"after"}

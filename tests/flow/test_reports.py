@@ -127,14 +127,14 @@ async def test_reports_about_accepted_messages_have_no_rate() -> None:
 async def test_what_was_never_accepted_pushes_no_report_about_accepted_messages_out() -> None:
     config = configuration(dead_letter={"queue": {"messages": 20}, "report_rate": None})
     async with RouterHarness(config) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.transports["vehicle"].lose_link()
         accepted = [harness.ask(ttl=100, priority=UPriority.CS4) for _ in range(10)]
         harness.arrive("cloud", *accepted)
         harness.pass_time(200)
         harness.transports["cloud"].lose_link()
         harness.arrive("cloud", *(bad_request(harness.ask(priority=UPriority.CS6)) for _ in range(1000)))
-        harness.transports["cloud"].hold = False
+        harness.transports["cloud"].is_withholding = False
         harness.transports["cloud"].restore_link()
         told = {letter.message.attributes.id.lsb for letter in harness.dead_letters("cloud")}
         assert {int.from_bytes(message.id[8:], "big") for message in accepted} <= told

@@ -86,10 +86,10 @@ async def test_source_is_acknowledged_only_after_every_destination_confirmed() -
         ],
     )
     async with RouterHarness(config) as harness:
-        harness.transports["phone"].hold = True
+        harness.transports["phone"].is_withholding = True
         (received,) = harness.arrive("vehicle", harness.speed())
         assert not received.acknowledged
-        harness.transports["phone"].release_held()
+        harness.transports["phone"].release_withheld()
         assert received.acknowledged
 
 
@@ -130,13 +130,13 @@ async def test_message_for_its_own_network_is_left_alone() -> None:
 
 async def test_same_id_twice_is_forwarded_once_and_both_copies_are_acknowledged_together() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         message = harness.notify(b"once")
         (first,) = harness.arrive("vehicle", message)
         (second,) = harness.arrive("vehicle", message)
         assert not first.acknowledged
         assert not second.acknowledged
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert first.acknowledged
         assert second.acknowledged
         (third,) = harness.arrive("vehicle", message)

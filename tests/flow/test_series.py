@@ -80,11 +80,11 @@ async def test_under_another_name_a_route_begins_at_0() -> None:
 async def test_the_name_of_a_route_that_still_has_messages_may_be_used_for_another_one() -> None:
     async with RouterHarness(config(TO_PHONE)) as harness:
         refused(harness, 1)
-        harness.transports["phone"].hold = True
+        harness.transports["phone"].is_withholding = True
         harness.arrive("cloud", harness.notify(b"late", sink=PHONE_APP, source=CLOUD_APP._replace(resource=0x9000)))
         await harness.router.reload(config({"from": "vehicle", "to": "phone", "name": "calls"}))
         assert dead_letters(harness, "calls") == 1  # of the one that is about to go
-        harness.transports["phone"].release_held()
+        harness.transports["phone"].release_withheld()
         harness.pass_time(50)
         assert dead_letters(harness, "calls") == 0
 

@@ -53,11 +53,11 @@ async def test_publish_that_is_redriven_goes_again_where_it_has_gone() -> None:
 
 async def test_second_copy_is_acknowledged_and_the_first_when_it_has_arrived() -> None:
     async with RouterHarness(two_in_the_vehicle(), addressed=("cloud",)) as harness:
-        harness.transports["vehicle"].hold = True
+        harness.transports["vehicle"].is_withholding = True
         first, second = harness.arrive("cloud", *addressed(harness.speed(source=ORDERS), "veh1", "trailer1"))
         assert not first.acknowledged
         assert second.acknowledged
-        harness.transports["vehicle"].release_held()
+        harness.transports["vehicle"].release_withheld()
         assert first.acknowledged
         assert not any(harness.router.seen.young.values())  # nothing but ids is kept
 

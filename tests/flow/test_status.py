@@ -30,7 +30,7 @@ async def test_a_network_that_is_away_for_a_day_gets_the_last_few_and_no_dead_le
         waiting = []
 
         def minute() -> None:
-            service.turn()
+            service.run_once()
             devices.pass_time(60_000)
             waiting.append(sum(account.queued for account in router.accounts() if account.name == "core/far"))
 

@@ -32,11 +32,11 @@ async def test_times_from_entry_to_the_last_send_and_to_the_confirmation() -> No
         harness.clock.ms += 40  # it is this old when it comes
         harness.arrive("vehicle", message)
         harness.pass_time(3000)
-        cloud.hold = True
+        cloud.is_withholding = True
         cloud.restore_link()
         harness.pass_time(500)
         assert harness.traces() == []
-        cloud.release_held()
+        cloud.release_withheld()
         (row,) = harness.traces()
     assert row["ts"] == START + timedelta(milliseconds=40)
     assert row["msg_ts"] == START
@@ -85,10 +85,10 @@ async def test_a_permanent_refusal_is_traced_and_its_dead_letter_is_a_message_of
 async def test_messages_unconfirmed_when_the_link_was_lost_are_marked_as_redelivered() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", harness.notify())
         cloud.lose_link()
-        cloud.hold = False
+        cloud.is_withholding = False
         cloud.restore_link()
         harness.pass_time(100)
         (row,) = harness.traces()

@@ -90,11 +90,11 @@ async def test_messages_in_flight_when_the_receiver_was_lost_are_redelivered_too
         network = harness.transports["vehicle"]
         first = order(harness, b"1")
         harness.arrive("cloud", first)
-        network.hold = True
+        network.is_withholding = True
         second, third = order(harness, b"2"), order(harness, b"3")
         harness.arrive("cloud", second, third)
         reach(harness, Presence.ABSENT)
-        network.release_held()
+        network.release_withheld()
         assert harness.sent("vehicle") == [first, second, third]
         reach(harness, Presence.PRESENT)
         assert harness.sent("vehicle") == [first, second, third] * 2
@@ -251,7 +251,7 @@ async def test_after_a_kill_what_was_redelivered_before_it_is_in_the_journal_onc
             harness.transports["vehicle"].lose_link()
         await run.flush()
         harness.transports["vehicle"].restore_link()
-        harness.transports["vehicle"].release_held()
+        harness.transports["vehicle"].release_withheld()
         assert [message for message in harness.sent("vehicle") if message != other] == lost
         await run.flush()
         harness.pass_time(UNCONFIRMED_S * 1000 + 50)
@@ -263,7 +263,7 @@ async def test_at_the_bound_nothing_new_is_sent_and_unconfirmed_messages_are_sti
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         store = harness.router.egresses["vehicle"].store
         assert store is not None
-        store.is_patient, store.max_bytes = True, 10_000
+        store.blocks_when_full, store.max_bytes = True, 10_000
         sent = [order(harness, bytes(1000)) for _ in range(20)]
         for each in sent:
             harness.arrive("cloud", each)
@@ -323,7 +323,7 @@ class Receiver:
         """Over a new link: what was still on its way over the old one has gone with that."""
         if self.is_stalled:
             self.leave()
-            self.harness.transports["vehicle"].release_held()
+            self.harness.transports["vehicle"].release_withheld()
             self.is_stalled = self.is_away = False
             reach(self.harness, Presence.PRESENT)
 
@@ -369,11 +369,11 @@ async def test_whatever_happens_first_arrivals_are_in_order_and_nothing_is_missi
                     receiver.before(UNCONFIRMED_S * 500)
                     harness.pass_time(UNCONFIRMED_S * 500)
                 case "hold":
-                    network.hold = True
+                    network.is_withholding = True
                 case "free":
-                    network.release_held()
+                    network.release_withheld()
             harness.check_books()
-        network.release_held()
+        network.release_withheld()
         receiver.come_back()
         for _ in range(3):
             harness.router.custody.flush()
@@ -390,7 +390,7 @@ async def test_whatever_happens_first_arrivals_are_in_order_and_nothing_is_missi
 
 
 async def test_however_many_messages_are_sent_for_the_last_time_all_of_them_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.delivery.unconfirmed._AT_ONCE", 2)
+    monkeypatch.setattr("streamer.delivery.unconfirmed._UNPACKED_MESSAGES", 2)
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         messages = [order(harness, b"%d" % number) for number in range(10)]
         for message in messages:

@@ -25,7 +25,7 @@ async def test_spilled_payload_that_cannot_be_read_now_waits(tmp_path: Path) -> 
         assert run.harness.router.custody.payloads.spilled
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(run.journal, "row_body", fails)
-            run.harness.transports["vehicle"].release_held()
+            run.harness.transports["vehicle"].release_withheld()
             run.harness.pass_time(100)
         run.harness.pass_time(1000)
         assert [m.payload for m in run.harness.sent("vehicle")] == [b"%d" % n for n in range(5)]

@@ -1,5 +1,7 @@
-"""Runs nights in processes of their own, and reads what they made."""
+"""Runs nights, in this process or in one of their own, and reads what they made."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -11,11 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from spark_jobs import nightly
 from spark_jobs.tables import TABLES
 
 DAY = "2026-11-20"
-BEFORE = "2026-11-19"
-_WAIT_S = 500
+TO_ICEBERG = ("--format", "iceberg")
+_WAIT_S = 800
+_CLEAN = dict(os.environ)
+"""As it was before this process had a Spark."""
 
 
 def archives() -> str:
@@ -23,30 +28,52 @@ def archives() -> str:
     return ",".join(str(path) for path in sorted(Path(os.environ["ICEBERG"]).glob("*.jar")))
 
 
-def latest() -> str:
-    """The Python with the latest Spark that the jobs support."""
-    return os.environ["LATEST"]
+def arguments(root: Path, output: str, *more: str) -> list[str]:
+    """Those of one nightly run of the traces below `root`, with the tables in `output` below it."""
+    return ["--input", str(root / "traces"), "--output", str(root / output), "--lookback-days", "36500", *more]
 
 
-def environment() -> dict[str, str]:
-    """For a process with this Python, whose Spark has Iceberg."""
-    return {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--jars {archives()} pyspark-shell"}
+def night(root: Path, output: str, *more: str) -> str:
+    """Run one to its end in this process, whose Spark is warm. Returns what it printed."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exit_code = nightly.main(arguments(root, output, *more))
+    assert exit_code == 0, said.getvalue()
+    return said.getvalue()
 
 
-def command(root: Path, output: str, *more: str, python: str = sys.executable) -> list[str]:
-    """One nightly run of the traces below `root`, with the tables in `output` below it."""
-    places = ["--input", str(root / "traces"), "--output", str(root / output)]
-    return [python, "-m", "spark_jobs.nightly", *places, "--lookback-days", "36500", *more]
-
-
-def night(root: Path, output: str, *more: str, python: str = sys.executable) -> str:
-    """Run one to its end. Returns what it printed."""
-    env = environment() if python == sys.executable else dict(os.environ)
-    done = subprocess.run(
-        command(root, output, *more, python=python), env=env, capture_output=True, text=True, timeout=_WAIT_S, check=False
+def begun(root: Path, output: str, *more: str, python: str = sys.executable, **environment: str) -> subprocess.Popen[str]:
+    """Begin one in a process of its own. Its output has errors too."""
+    return subprocess.Popen(
+        [python, "-m", "spark_jobs.nightly", *arguments(root, output, *more)],
+        env=_CLEAN | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+
+def begun_with_iceberg(root: Path, output: str, *more: str) -> subprocess.Popen[str]:
+    """The same, of tables of Iceberg, until the tables of the first job that is through are in place."""
+    submit = f"--jars {archives()} pyspark-shell"
+    running = begun(root, output, *TO_ICEBERG, *more, PYSPARK_SUBMIT_ARGS=submit)
+    assert running.stdout is not None
+    said = []
+    for line in running.stdout:
+        said.append(line)
+        if line.startswith("["):
+            return running
+    raise AssertionError("".join(said))
+
+
+def ended(running: subprocess.Popen[str]) -> str:
+    """Wait for the end of one. Returns what it printed."""
+    try:
+        said, _ = running.communicate(timeout=_WAIT_S)
+    finally:
+        running.kill()
+    assert running.returncode == 0, said
+    return said
 
 
 def parquet_rows(output: Path) -> dict[str, list[Any]]:
@@ -87,7 +114,7 @@ def _ordered(sketch: bytes) -> list[bytes]:
 
 
 def differing(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> Sequence[str]:
-    """The tables with other rows. All of them have rows for a day that has everything."""
+    """The tables with other rows. Most of them have rows for a day that has everything."""
     assert sum(map(bool, one.values())) > len(one) // 2
     return [name for name in TABLES if one[name] != other[name]]
 

@@ -1,10 +1,7 @@
-"""Whole nights: on the oldest and the latest Spark, and with Iceberg; killed, and two at once."""
+"""Whole nights: on the oldest and the latest Spark, with Spark Connect, and with Iceberg; killed, and two at once."""
 
 import os
-import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,67 +10,52 @@ import pytest
 from tests.iceberg import nights
 
 pytestmark = pytest.mark.iceberg
-TO_ICEBERG = ("--format", "iceberg")
+_SERVER = (
+    "spark.sql.shuffle.partitions=1",
+    "spark.sql.adaptive.enabled=false",
+    "spark.sql.codegen.wholeStage=false",
+    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "spark.ui.enabled=false",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+)
+"""How the server of Spark Connect is configured: for few rows, as the jobs configure a Spark of their own."""
 Rows = dict[str, list[Any]]
 
 
 def test_the_latest_spark_makes_the_same_tables_as_the_oldest(root: Path, expected: Rows) -> None:
-    nights.night(root, "latest", python=nights.latest())
+    nights.ended(nights.begun(root, "latest", python=os.environ["LATEST"]))
     assert nights.differing(expected, nights.parquet_rows(root / "latest")) == []
     assert nights.report(root / "latest") == nights.report(root / "parquet")
 
 
-def test_a_night_to_iceberg_makes_the_same_tables_and_report_and_the_next_has_nothing_to_do(
-    root: Path, expected: Rows
-) -> None:
-    nights.night(root, "iceberg", *TO_ICEBERG)
-    assert nights.differing(expected, nights.iceberg_rows(root / "iceberg")) == []
-    assert nights.report(root / "iceberg") == nights.report(root / "parquet")
-    assert "nothing to do" in nights.night(root, "iceberg", *TO_ICEBERG)
-    assert not (root / "iceberg" / "_staging").exists()
+@pytest.fixture(scope="module")
+def iceberg(root: Path) -> Path:
+    """Tables of Iceberg, of which a night that was killed made some, and the next one the rest."""
+    running = nights.begun_with_iceberg(root, "iceberg")
+    running.send_signal(signal.SIGKILL)
+    running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGKILL
+    nights.night(root, "iceberg", *nights.TO_ICEBERG)
+    return root / "iceberg"
+
+
+def test_a_killed_night_to_iceberg_is_made_up_for_by_the_next(root: Path, expected: Rows, iceberg: Path) -> None:
+    assert nights.differing(expected, nights.iceberg_rows(iceberg)) == []
+    assert nights.report(iceberg) == nights.report(root / "parquet")
+    assert not (iceberg / "_staging").exists()
+    assert "nothing to do" in nights.night(root, "iceberg", *nights.TO_ICEBERG)
+
+
+def test_two_nights_at_once_spoil_nothing(root: Path, expected: Rows, iceberg: Path) -> None:
+    other = nights.begun_with_iceberg(root, "iceberg", "--date", nights.DAY)
+    nights.night(root, "iceberg", *nights.TO_ICEBERG, "--date", nights.DAY)
+    nights.ended(other)
+    assert nights.differing(expected, nights.iceberg_rows(iceberg)) == []
 
 
 def test_a_session_of_spark_connect_makes_the_same_tables(root: Path, expected: Rows) -> None:
-    places = ["--input", str(root / "traces"), "--output", str(root / "connect"), "--lookback-days", "36500"]
-    program = (
-        "from pyspark.sql import SparkSession\n"
-        "SparkSession.builder.config('spark.sql.shuffle.partitions', '1').getOrCreate()\n"
-        f"from spark_jobs import nightly\nraise SystemExit(nightly.main({places}))"
-    )
-    environment = {**os.environ, "SPARK_REMOTE": "local[2]"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    server = " ".join(f"--conf {setting}" for setting in _SERVER)
+    nights.ended(nights.begun(root, "connect", SPARK_REMOTE="local[2]", PYSPARK_SUBMIT_ARGS=f"{server} pyspark-shell"))
     assert nights.differing(expected, nights.parquet_rows(root / "connect")) == []
-
-
-def test_a_killed_night_is_made_up_for_by_the_next(root: Path, expected: Rows) -> None:
-    running = subprocess.Popen(
-        nights.command(root, "killed", *TO_ICEBERG), env=nights.environment(), stdout=subprocess.PIPE, text=True
-    )
-    assert running.stdout is not None
-    for line in running.stdout:
-        if re.match(r"\[ *\d+/\d+\].* route_hourly", line):
-            break
-    running.send_signal(signal.SIGKILL)
-    running.stdout.close()
-    assert running.wait(60) == -signal.SIGKILL
-    nights.night(root, "killed", *TO_ICEBERG)
-    assert nights.differing(expected, nights.iceberg_rows(root / "killed")) == []
-
-
-def test_two_nights_at_once_spoil_nothing(root: Path, expected: Rows) -> None:
-    both = [
-        subprocess.Popen(
-            nights.command(root, "both", *TO_ICEBERG, "--from", nights.BEFORE, "--to", nights.DAY),
-            env=nights.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    said = [each.communicate(timeout=500)[0] for each in both]
-    assert [each.returncode for each in both] == [0, 0], said
-    assert nights.differing(expected, nights.iceberg_rows(root / "both")) == []

@@ -3,6 +3,8 @@
 import datetime as dt
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.iceberg
 DATE = dt.date.fromisoformat(nights.DAY)
 NEXT = DATE + dt.timedelta(days=1)
 ROWS = 500
+_RUNS = 4
 
 
 @pytest.fixture
@@ -58,6 +61,19 @@ def test_a_reader_sees_the_old_rows_or_the_new_ones(spark: SparkSession, store: 
     assert reader.wait(60) == 0
 
 
+def test_runs_that_begin_at_once_can_all_use_a_new_catalogue(spark: SparkSession, tmp_path: Path) -> None:
+    begins = threading.Barrier(_RUNS)
+
+    def begin(own: SparkSession) -> IcebergTables:
+        catalog = catalog_of(None, Storage(own), str(tmp_path))
+        begins.wait()
+        return IcebergTables(own, catalog)
+
+    with ThreadPoolExecutor(_RUNS) as pool:
+        stores = [*pool.map(begin, [spark.newSession() for _ in range(_RUNS)])]
+    assert [store.dates(TRAFFIC_MATRIX) for store in stores] == [[]] * _RUNS
+
+
 def test_a_date_without_rows_is_one_that_was_published(spark: SparkSession, store: IcebergTables) -> None:
     assert store.dates(TRAFFIC_MATRIX) == []
     assert sources(store, spark) == []
@@ -92,14 +108,14 @@ def test_a_deleted_date_is_gone_and_the_others_stay(spark: SparkSession, store: 
 
 def test_columns_are_added_and_an_older_version_leaves_them_alone(spark: SparkSession, tmp_path: Path) -> None:
     columns = dict(TRAFFIC_MATRIX.columns)
-    newer = Table(TRAFFIC_MATRIX.name, TRAFFIC_MATRIX.question, {**columns, "late": "BIGINT", "why": "STRING"})
+    newer = Table(TRAFFIC_MATRIX.name, TRAFFIC_MATRIX.question, {**columns, "late": "BIGINT", "reason": "STRING"})
     opened(spark, tmp_path).publish(matrix(spark, "old"), TRAFFIC_MATRIX, [DATE])
     rows = small_frame(spark, [(NEXT, "gateway", "new", None, 4, 400, 3, 1, 7, "rain")], newer.ddl)
     store = opened(spark, tmp_path)
     (before,) = store.read(spark, newer).collect()  # read by a new version that has not written yet
     assert (before.src_authority, before.late) == ("old", None)
     store.publish(rows, newer, [NEXT])
-    assert {(row.src_authority, row.late, row.why) for row in store.read(spark, newer).collect()} == {
+    assert {(row.src_authority, row.late, row.reason) for row in store.read(spark, newer).collect()} == {
         ("old", None, None),
         ("new", 7, "rain"),
     }

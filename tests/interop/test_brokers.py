@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from streamer.uprotocol.message import publish
 from tests.brokers import BrokerProcess
+from tests.e2e.bulk import batch
+from tests.e2e.crossings import cross_each_type
+from tests.e2e.crossings import messages as any_messages
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, numbered, texts
-from tests.e2e.test_bulk import batch
-from tests.e2e.test_crossing import messages as any_messages
-from tests.e2e.test_crossing import test_messages_of_each_type_arrive_once_and_in_order  # noqa: F401  # runs here, too
 from tests.e2e.topology import BROKER_CLASSES, Topology, TopologyThread
 from tests.independent.message import Plain, inversions
 from tests.independent.mqtt import MqttSide, mqtt_properties, mqtt_topic
@@ -195,3 +195,8 @@ async def test_a_strange_puback_is_a_success() -> None:
             await until(lambda: car.told != [], "what became of it")
             assert car.refused == []
             assert car.confirmed == [b"once"]
+
+
+@pytest.mark.parametrize("direction", [0, 1], ids=["forth", "back"])
+def test_messages_of_each_type_arrive_once_and_in_order(topology_thread: TopologyThread, direction: int) -> None:
+    cross_each_type(topology_thread, direction)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.test_delivery_audit import audited, seen
+from tests.spark.sightings import audited, seen
 from tests.spark.traces import at
 
 ADDRESS = {"sink_ue_id": 0xFFFFFFFF, "sink_ue_version": 0xFF, "sink_resource_id": 0xFFFF}

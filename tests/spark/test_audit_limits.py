@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, delivery_audit
-from tests.spark.test_delivery_audit import audited, kept, seen
+from tests.spark.sightings import audited, kept, seen
 from tests.spark.traces import Record, at, configured, frame
 
 MANY = 50_000

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import clocks, delivery_audit
 from spark_jobs.tables import DELIVERY_AUDIT_DETAIL
-from tests.spark.test_delivery_audit import chain, kept, seen
+from tests.spark.sightings import chain, kept, seen
 from tests.spark.traces import DATE, Record, at, frame
 
 STRANGERS = 400

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import clocks, fan_out
 from spark_jobs.tables import FAN_OUT, FAN_OUT_MISSING
-from tests.spark.test_delivery_audit import seen
+from tests.spark.sightings import seen
 from tests.spark.traces import DATE, Record, at, frame
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))

@@ -17,7 +17,7 @@ from spark_jobs.generate import Fleet, generate_fleet
 from spark_jobs.generate.__main__ import main
 from spark_jobs.generate.fleet import LATENCY_US, NEW, OLD
 from spark_jobs.tables import COHORTS, COMPLETENESS, DELIVERY_AUDIT_DETAIL, FAN_OUT, FAN_OUT_MISSING, LINK_SESSIONS
-from tests.spark.test_delivery_audit import audited, msg_id, seen
+from tests.spark.sightings import audited, msg_id, seen
 from tests.spark.traces import DATE, Record, at, frame
 
 SMALL = Fleet(DATE, 24, lost=4, rejected=3, broadcasts=6, partial=3, offline=3)

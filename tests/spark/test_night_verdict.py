@@ -17,9 +17,9 @@ from spark_jobs.report import verdict as verdicts
 from spark_jobs.report.figures import figures
 from spark_jobs.report.sentences import judged, verdict
 from tests.pages import DOCS
+from tests.spark.report_pages import MADE
 from tests.spark.report_rows import DAY, collected
 from tests.spark.report_tables import make
-from tests.spark.test_report_page import MADE
 from tests.spark.traces import DATE, record, write
 
 SCHEMA = json.loads((DOCS / "verdict.schema.json").read_text())

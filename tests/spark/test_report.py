@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import report, tables
 from spark_jobs.schema import OUTCOMES
+from tests.spark.report_pages import Page
 from tests.spark.report_rows import DAY
 from tests.spark.report_tables import LOST, hour, make, put
-from tests.spark.test_report_page import Page
 
 
 @pytest.fixture(scope="module")

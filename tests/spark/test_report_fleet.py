@@ -13,9 +13,9 @@ from spark_jobs.report.page import render, shown
 from spark_jobs.report.sentences import sentences, troubles, verdict
 from tests.spark.fleet_tables import CLOUD, NONE, make_fleet, vehicle
 from tests.spark.local_tables import collected
+from tests.spark.report_pages import MADE, Page
 from tests.spark.report_rows import DAY
 from tests.spark.report_tables import hour, put
-from tests.spark.test_report_page import MADE, Page
 
 VEHICLES = 30
 HERE = VEHICLES - 3

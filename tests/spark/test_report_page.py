@@ -4,7 +4,6 @@ import datetime as dt
 import json
 import re
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,103 +11,15 @@ from xml.etree import ElementTree
 import pytest
 
 from spark_jobs.report import numbers
-from spark_jobs.report.figures import SECTIONS, figures
+from spark_jobs.report.figures import figures
 from spark_jobs.report.page import level, render
-from spark_jobs.report.page import shown as shown_sections
 from spark_jobs.report.sentences import sentences, verdict
 from tests.programs import require
+from tests.spark.report_pages import MADE, Page
 from tests.spark.report_rows import DAY, collected, empty
 
-MADE = dt.datetime(2026, 11, 21, 2, 30, tzinfo=dt.UTC)
 HOSTILE = "<script>alert(1)</script>"
 HOSTILE_ROUTE = "\"'><img src=x onerror=alert(2)></title></style></svg>&lt;{{ 7*7 }}\x00\u202e"
-_VOID = {"meta", "br", "img", "link", "input", "hr", "base", "col"}
-_PLACES = {
-    "fan_out": "fan-out",  # sections of the figures that share one of the page, or have another name there
-    "changes": "outcomes",
-    "latency_hourly": "latency",
-    "dead_letters": "dead-letters",
-    "ttl_margin": "ttl",
-}
-
-
-class Page(HTMLParser):
-    """A page as a strict reader sees it: AssertionError for a tag that is not closed, or closed in the wrong place."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.source = source
-        self.text = ""
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.values: dict[str | None, set[float]] = {None: set()}
-        """The values of all ``data`` elements, by the id of their section."""
-        self._open: list[str] = []
-        self._section: str | None = None
-        self.feed(source)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        assert len(given) == len(attrs), f"an attribute of {tag} is there twice"
-        self.tags.append((tag, given))
-        if tag == "section":
-            self._section = given["id"]
-            self.values[self._section] = set()
-        if tag == "data":
-            self.values[self._section].add(float(given["value"] or "nan"))
-        if tag not in _VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self._open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open, f"</{tag}> closes nothing"
-        assert self._open.pop() == tag
-        if tag == "section":
-            self._section = None
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def must_show(self, given: dict[str, Any]) -> None:
-        """Every number of every section is a ``data`` element in that section of the page; every text is in it too."""
-        there = shown_sections(given)
-        assert set(there) == {name for name in self.values if name is not None}
-        for name in SECTIONS:
-            if _PLACES.get(name, name) not in there:
-                continue
-            shown = self.values.get(_PLACES.get(name, name), set()) or {0}  # a section without a number says so in words
-            if name == "matrix":  # a cell says of failures only where there are some
-                shown |= {0}
-            assert not {value for value in leaves(given[name], (int, float)) if value not in shown}, name
-            assert not {text for text in leaves(given[name], (str,)) if not self._has(text)}, name
-        assert leaves(given["key"], (int, float)) <= self.values[None]
-
-    def _has(self, text: str) -> bool:
-        """As it is, as a part of a time, or with its words put apart as on the page."""
-        clock = re.fullmatch(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d).*Z", text)
-        forms = {numbers.clean(text), text.replace("_", "-"), text.replace("_", " "), clock[1] if clock else text}
-        words = {
-            "p99_latency_ms": "latency (p99)",
-            "latency_p99_us": "latency (p99)",
-            "failed_share": "share of failed messages",
-        }
-        kinds = {"authority", "publish", "others"}  # of the matrix: told by what stands there
-        return (
-            text in kinds or words.get(text, "\0") in self.text.lower() or any(f.lower() in self.text.lower() for f in forms)
-        )
-
-
-def leaves(value: Any, kinds: tuple[type, ...]) -> set[Any]:
-    """All numbers or all texts in a tree; truth values are neither."""
-    if isinstance(value, dict):  # nothing is said about nothing that was left out
-        value = [each for name, each in value.items() if each or not name.startswith("more")]
-    if isinstance(value, list):
-        return {leaf for each in value for leaf in leaves(each, kinds)}
-    return {value} if isinstance(value, kinds) and not isinstance(value, bool) else set()
 
 
 def fleet(authority: str = "veh1", route: str = "up", **more: Any) -> dict[str, list[dict[str, Any]]]:

@@ -6,8 +6,8 @@ import pytest
 
 from spark_jobs.report.figures import figures
 from spark_jobs.report.sentences import REASONS, against_usual, sentences, verdict
+from tests.spark.report_pages import MADE
 from tests.spark.report_rows import DAY, collected
-from tests.spark.test_report_page import MADE
 
 
 def line(value: float | None, usual: float | None, days: int = 14) -> dict[str, Any]:

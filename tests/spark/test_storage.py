@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has neither stubs nor py.typed
 from pyspark.sql import SparkSession
 
-from spark_jobs import report
+from spark_jobs import jvm, report
 from spark_jobs.storage import Storage, StorageError, reason
 
 
@@ -89,6 +90,53 @@ def test_a_report_without_a_scheme_goes_where_the_tables_go(spark: SparkSession,
 def test_a_report_on_the_local_file_system_is_written_in_python(spark: SparkSession, tmp_path: Path) -> None:
     report.put_text(spark, str(tmp_path / "new" / "a.html"), "text")
     assert [each.name for each in (tmp_path / "new").iterdir()] == ["a.html"]
+
+
+@pytest.fixture(params=["Hadoop", "Arrow"])
+def storage(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    if request.param == "Arrow":
+        monkeypatch.setattr(jvm, "file_system", lambda _: None)
+    return Storage(spark)
+
+
+def test_a_text_that_two_runs_replace_all_the_time_can_always_be_read(storage: Storage, tmp_path: Path) -> None:
+    path = str(tmp_path / "_runs" / "date=1.json")
+    texts = {letter * 5_000 for letter in "abcd"}
+
+    def replace(text: str) -> None:
+        for _ in range(50):
+            storage.write_text(path, text)
+
+    storage.write_text(path, min(texts))
+    with ThreadPoolExecutor(len(texts)) as pool:
+        running = [pool.submit(replace, text) for text in texts]
+        while not all(each.done() for each in running):
+            assert storage.read_text(path) in texts
+        for each in running:
+            each.result()
+    assert [each.name for each in (tmp_path / "_runs").iterdir()] == ["date=1.json"]
+    assert oct((tmp_path / "_runs" / "date=1.json").stat().st_mode)[-3:] == "640"
+    assert (tmp_path / "_runs").stat().st_mode & 0o007 == 0
+
+
+def test_a_text_of_an_earlier_version_is_replaced_with_its_checksum(spark: SparkSession, tmp_path: Path) -> None:
+    path, storage = str(tmp_path / "date=1.json"), Storage(spark)
+    storage.write_bytes(path, b"old")  # as Hadoop writes it
+    assert len([*tmp_path.iterdir()]) == 2
+    storage.write_text(path, "new")
+    files = jvm.file_system(spark)
+    assert files is not None
+    assert files.read(path) == b"new"
+
+
+def test_a_text_that_is_not_there_is_none_and_one_that_cannot_be_used_is_told(storage: Storage, tmp_path: Path) -> None:
+    assert storage.read_text(str(tmp_path / "nothing")) is None
+    (tmp_path / "folder" / "in").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"folder: cannot be read: Is a directory"):
+        storage.read_text(str(tmp_path / "folder"))
+    with pytest.raises(StorageError, match=r"folder: cannot be written: Is a directory"):
+        storage.write_text(str(tmp_path / "folder"), "text")
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_failure_is_told_in_one_line_and_one_of_java_by_the_last_of_its_causes(spark: SparkSession) -> None:

@@ -46,7 +46,7 @@ MIB = 1 << 20
 
 
 def memory_bytes(config: Config) -> int:
-    """What may be in memory: the formula of docs/guarantees.md, with four subscriptions on each Zenoh endpoint."""
+    """What may be in memory: the formula of docs/bounds.md, with four subscriptions on each Zenoh endpoint."""
     assert config.journal is not None
     assert config.trace is None
     queues = [route.queue_policy.queue for route in config.routes]

@@ -104,6 +104,6 @@ def test_a_class_that_is_not_compiled_may_derive_from_what_plugins_derive_from()
             self.acknowledged += 1
 
     kept = Kept.__new__(Kept)
-    kept.holders, kept.is_kept, kept._copies = 1, False, None
+    kept.holders, kept.is_acknowledged, kept._copies = 1, False, None
     kept.release()
     assert kept.acknowledged == 1

@@ -18,11 +18,11 @@ from tests.waiting import until
 UNCONFIRMED_S = 1.5
 
 
-@pytest.mark.parametrize("stalled_s", [2.5, 0.0])
+@pytest.mark.parametrize("delayed_s", [2.5, 0.0])
 async def test_a_message_does_not_count_as_delivered_by_time_in_which_nothing_could_be_heard_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stalled_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delayed_s: float
 ) -> None:
-    monkeypatch.setattr("streamer.daemon._STALLED_S", 2.0 if stalled_s else 600.0)
+    monkeypatch.setattr("streamer.daemon._DELAYED_S", 2.0 if delayed_s else 600.0)
     process = Process(tmp_path)
     process.systemd.close()
     process.file.write_text(process.file.read_text().replace("bus: cloud", f"bus: stalls, unconfirmed_s: {UNCONFIRMED_S}"))
@@ -36,9 +36,9 @@ async def test_a_message_does_not_count_as_delivered_by_time_in_which_nothing_co
     vehicle.inject(MemoryReceived(message))
     await until(lambda: not store.has_unstored and store.may_confirm, "that it was sent")
     sent_s = time.monotonic()
-    time.sleep(stalled_s)  # the loop is to stand still
+    time.sleep(delayed_s)  # the loop is to stand still
     await until(lambda: not store.may_confirm, "that it counts as delivered")
-    assert time.monotonic() - sent_s >= stalled_s + UNCONFIRMED_S - 0.5  # a batch is made a moment earlier
-    assert ("stalled seconds=" in caplog.text) is (stalled_s > 0)
+    assert time.monotonic() - sent_s >= delayed_s + UNCONFIRMED_S - 0.5  # a batch is made a moment earlier
+    assert ("tick_delayed seconds=" in caplog.text) is (delayed_s > 0)
     daemon.stop()
     assert await running == 0

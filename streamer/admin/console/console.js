@@ -1,14 +1,14 @@
-/* The console: one page that asks the administration API and follows its events.
+/* The console: one page that shows data of the administration API and follows its events.
  *
- * It keeps nothing but the token (in memory; in the tab's storage if asked to) and the appearance. A page that is not seen
- * holds no stream and asks nothing.
+ * It stores only the token (in memory; in the tab's storage if the user wants that) and the appearance. A page that is not
+ * visible has no stream and sends no requests.
  */
 
 import { askToken, drawToken } from "./daemon.js"
 import { el, name, show } from "./elements.js"
 import { deadLetters, flows, subscriptions } from "./lists.js"
 import { follow, link, model, POLL_S } from "./live.js"
-import { page, refresh, tick, turn } from "./page.js"
+import { open as openPage, page, refresh, tick } from "./page.js"
 import { configuration, endpoints, explain, overview, pause, routes } from "./sections.js"
 import { tap } from "./tap.js"
 import { count, plural, said } from "./text.js"
@@ -21,7 +21,7 @@ const SECTIONS = {
   "dead-letters": ["Dead letters", "Messages that could not be delivered. A redrive sends them again.", deadLetters],
   pause: ["Pause", "Paused flows wait in order, under their TTL. A pause survives a restart.", pause],
   explain: ["Explain", "Which route a message would take, and why not the others. Nothing is sent.", explain],
-  subscriptions: ["Subscriptions", "Who has asked for which topic.", subscriptions],
+  subscriptions: ["Subscriptions", "Which uEntity has subscribed to which topic.", subscriptions],
   configuration: ["Configuration", "What the daemon uses now, with all defaults. Secrets are left out.", configuration],
   tap: ["Tap", "Messages with their outcomes, live. It delays none: those that do not fit are left out and counted.", tap],
 }
@@ -33,7 +33,7 @@ async function open() {
   const [wanted, given] = location.hash.slice(1).split(/\?(.*)/s)
   const section = SECTIONS[wanted] ? wanted : "overview"
   const isFirst = !page.section
-  const mine = turn(section, new URLSearchParams(given ?? ""))
+  const mine = openPage(section, new URLSearchParams(given ?? ""))
   const [title, text, build] = SECTIONS[section]
   const head = el("h1", { tabindex: -1 }, title)
   byId("main").replaceChildren(head, el("p", { class: "lead" }, text), mine.wrong, mine.root)

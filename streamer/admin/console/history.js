@@ -1,4 +1,4 @@
-/* The last hour of every route, and its drawing. A series has SAMPLES places, the last of which is now; null: not known. */
+/* The last hour of every route, and its drawing. A series has SAMPLES values, the last one of now; null: not known. */
 
 import { get } from "./daemon.js"
 import { el } from "./elements.js"
@@ -28,10 +28,10 @@ export async function loadHistory(signal) {
     return found
   }
   const series = new Map(routes.map(each => [each.name, Object.fromEntries(KINDS.map(kind => [kind, places(each[kind])]))]))
-  history = { step_ms, now, series, leftOut, sums: new Map(), turns: 0 }
+  history = { step_ms, now, series, leftOut, sums: new Map(), samples: 0 }
 }
 
-/** Put the rates of a moment into the series. */
+/** Add the present rates to the series. */
 export function roll(rates, at) {
   if (!history) return
   for (const [route, each] of Object.entries(rates)) {
@@ -39,7 +39,7 @@ export function roll(rates, at) {
     for (const kind of KINDS) sums[kind] = kind === "queued" ? each[kind] ?? 0 : sums[kind] + (each[kind] ?? 0)
     history.sums.set(route, sums)
   }
-  history.turns++
+  history.samples++
   const now = Math.floor(at / history.step_ms), steps = Math.min(SAMPLES, now - history.now)
   if (steps <= 0) return
   for (const route of history.sums.keys()) {
@@ -52,10 +52,10 @@ export function roll(rates, at) {
     for (const kind of KINDS) {
       series[kind].splice(0, steps)
       while (series[kind].length < SAMPLES - 1) series[kind].push(null)
-      series[kind].push(!sums ? 0 : kind === "queued" ? sums.queued : sums[kind] / history.turns)
+      series[kind].push(!sums ? 0 : kind === "queued" ? sums.queued : sums[kind] / history.samples)
     }
   }
-  Object.assign(history, { now, turns: 0, sums: new Map() })
+  Object.assign(history, { now, samples: 0, sums: new Map() })
   redrawCharts()
 }
 

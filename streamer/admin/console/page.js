@@ -1,11 +1,11 @@
-/* The section that is shown: what in it is kept up to date, and how it is asked for anew. */
+/* The visible section: the parts of it that are kept up to date, and how its data are requested again. */
 
 import { el, show } from "./elements.js"
 
 /** live: [element, text()]; charts: draw(); on: listeners by event; refresh(signal, isAnew); every_s: how often. */
 export let page = { live: [], charts: [], on: {}, abort: new AbortController(), params: new URLSearchParams() }
 
-export function turn(section, params) {
+export function open(section, params) {
   page.abort.abort()
   page.leave?.()
   page = { section, params, live: [], charts: [], on: {}, abort: new AbortController(), refreshed: Date.now(),
@@ -34,7 +34,7 @@ export function redrawCharts() {
   for (const [, draw] of page.charts) draw()
 }
 
-/** Replace what is in a box, and leave the focus where it was: on what has the same `data-keep`, else on the heading. */
+/** Replace the content of a box, and keep the focus: on the element with the same `data-keep`, else on the heading. */
 export function redraw(box, ...nodes) {
   const held = box.contains(document.activeElement) ? document.activeElement : null
   box.replaceChildren(...nodes.flat().filter(Boolean))
@@ -44,7 +44,7 @@ export function redraw(box, ...nodes) {
   target.focus({ preventScroll: true })
 }
 
-/** Ask for what the section shows. `isAnew`: everything may be different. */
+/** Request the data of the section. `isAnew`: all of it may have changed. */
 export async function refresh(isAnew = false) {
   const mine = page
   if (!mine.refresh || mine.abort.signal.aborted) return

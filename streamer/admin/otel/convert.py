@@ -1,4 +1,4 @@
-"""From the families of `/metrics` and the records of spans to the data of OpenTelemetry's SDK. Pure."""
+"""Converts the families of `/metrics` and records of spans to the data types of OpenTelemetry's SDK. Pure."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 def resource_of(authority: str, attributes: Mapping[str, str]) -> Resource:
-    """Which streamer it is. ``attributes`` go before ours."""
+    """Return the resource that identifies the streamer. ``attributes`` override ours."""
     ours = {
         "service.name": "ustreamer",
         "service.version": __version__,
@@ -45,7 +45,7 @@ def resource_of(authority: str, attributes: Mapping[str, str]) -> Resource:
 
 
 def metrics_data(families: Iterable[Family], resource: Resource, since_ns: int, now_ns: int) -> MetricsData:
-    """Families with their names as in `/metrics`, where counters end in ``_total``. They have counted since ``since_ns``."""
+    """Convert families, named as in `/metrics`, where counters end in ``_total``. ``since_ns``: start of the counters."""
     metrics = [metric for family in families if (metric := _metric(family, since_ns, now_ns)) is not None]
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
 
@@ -88,19 +88,19 @@ def _histograms(family: Family, since_ns: int, now_ns: int) -> Iterable[Histogra
             counts.append(int(sample.value) - before)
             before = int(sample.value)
         bounds = [bound for sample in several if (bound := float(sample.labels["le"])) != inf]
-        total, unknown = sums.get(labels, 0.0), cast(float, None)  # the least and the largest are optional on the wire
+        total, unknown = sums.get(labels, 0.0), cast(float, None)  # minimum and maximum are optional on the wire
         yield HistogramDataPoint(dict(labels), since_ns, now_ns, before, total, counts, bounds, unknown, unknown)
 
 
 def spans_of(records: Sequence[SpanRecord], resource: Resource) -> list[ReadableSpan]:
-    """A span for each record, from the reception to the outcome."""
+    """Return a span for each record, from the reception to the outcome."""
     return [_span(record, resource) for record in records]
 
 
 def _span(record: SpanRecord, resource: Resource) -> ReadableSpan:
     attributes = record.attributes
     route, ingress, egress = record.names
-    told: dict[str, str | int | bool] = {
+    span_attributes: dict[str, str | int | bool] = {
         "uprotocol.id": record.message_id.hex(),
         "uprotocol.type": attributes.type.name.lower(),
         "uprotocol.source": str(attributes.source),
@@ -123,7 +123,7 @@ def _span(record: SpanRecord, resource: Resource) -> ReadableSpan:
         context=SpanContext(record.trace_id, random.getrandbits(64) or 1, is_remote=False, trace_flags=_SAMPLED),
         parent=parent,
         resource=resource,
-        attributes={name: value for name, value in told.items() if value != ""},
+        attributes={name: value for name, value in span_attributes.items() if value != ""},
         kind=SpanKind.CONSUMER,
         status=Status(StatusCode.ERROR, record.text) if failed else Status(StatusCode.UNSET),
         start_time=record.start_ns,

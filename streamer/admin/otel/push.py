@@ -1,7 +1,7 @@
 """Sends metrics and spans to a collector, on a thread of its own.
 
-Metrics are cumulative: what could not be sent is in the next export. Spans wait in a bounded queue, and those of one export
-that failed are sent again, until the collector has taken them or says that it never will.
+Metrics are cumulative: the next export makes up for one that failed. Spans wait in a bounded queue. Those of a failed export
+are sent again until the collector accepts or finally refuses them.
 """
 
 import asyncio
@@ -28,33 +28,33 @@ from streamer.config.push import OtelConfig
 from streamer.files import read_file
 
 logger = logging.getLogger("ustreamer.otel")
-logging.getLogger("opentelemetry").propagate = False  # what fails is said here, once
+logging.getLogger("opentelemetry").propagate = False  # failures are logged here, once
 logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
-_TURN_S = 5.0
-"""How often spans are sent, and failed exports repeated."""
+_EXPORT_EVERY_S = 5.0
+"""The interval at which spans are sent and failed exports are repeated."""
 
 _LONGEST_PAUSE_S = 300.0
-"""The longest pause that a collector may ask for."""
+"""The longest pause that a collector may request."""
 
-_SPANS_AT_ONCE = 512
+_SPANS_PER_EXPORT = 512
 _COLLECT_S = 10.0
-_LAST_S = 2.0  # for each of the last exports
+_LAST_S = 2.0  # time limit of each export at the stop
 _STOP_S = 5.0
 
-_NOT_ENCODED = CollectorAnswer(400, "it could not be encoded")
+_NOT_ENCODED = CollectorAnswer(400, "the export could not be encoded")
 
 Collect = Callable[[], Coroutine[Any, Any, Iterable[Family]]]
-"""Copies all metrics on the event loop. What it returns may be read on any thread."""
+"""Copies all metrics on the event loop. Its result may be read on any thread."""
 
 _Exporter = OTLPMetricExporter | OTLPSpanExporter
 
 
 class Push:
-    """Sends to one collector until `stop`. Its numbers may be read at any time."""
+    """Sends to one collector until `stop`. Its counters may be read at any time."""
 
     def __init__(self, options: OtelConfig, authority: str, collect: Collect, spans: Spans | None, since_ns: int) -> None:
-        """``since_ns``: since when the metrics have counted."""
+        """``since_ns``: the start of the metrics' counters."""
         self.options = options
         self.exports: dict[tuple[str, str], int] = {
             (signal, result): 0
@@ -71,19 +71,19 @@ class Push:
         self._pending: list[SpanRecord] = []
         self._failing: set[str] = set()
         self._headers: dict[str, str] = {}
-        self._not_before_s = 0.0  # the collector has asked for a pause
+        self._not_before_s = 0.0  # end of the pause that the collector has requested
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._exporter: _Exporter | None = None  # at work
+        self._exporter: _Exporter | None = None  # the one that is sending
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="otel", daemon=True)
 
     @property
     def spans_dropped(self) -> int:
-        """Spans for which there was no room, or that the collector does not take."""
+        """Return the number of spans without room in the queue, or refused by the collector."""
         return self._spans_refused + (0 if self._spans is None else self._spans.dropped)
 
     def families(self) -> Iterable[Family]:
-        """How it is going, for the metrics themselves."""
+        """Return the metrics about the push itself."""
         exports = CounterMetricFamily(
             "ustreamer_otel_exports", "Exports to the collector of OpenTelemetry.", labels=("signal", "result")
         )
@@ -95,31 +95,31 @@ class Push:
         yield CounterMetricFamily("ustreamer_otel_dropped_spans", dropped, self.spans_dropped)
 
     def start(self) -> None:
-        """Begin. The metrics are copied on the running event loop."""
+        """Start the thread. It has the metrics copied on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what there is, once and within some seconds, and end. Blocks; the event loop has to run meanwhile."""
+        """Send what waits, once and within some seconds, and end the thread. Blocks; the event loop has to run meanwhile."""
         exporter = self._exporter
         self._ending.set()
         if exporter is not None:
-            exporter.shutdown()  # it may be waiting to repeat a request
+            exporter.shutdown()  # ends its wait before a repeated request
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
     def _run(self) -> None:
-        turn_s = min(_TURN_S, self.options.interval_s)
-        due_s = time.monotonic() + turn_s  # the first time soon: somebody looks whether it has come up
+        period_s = min(_EXPORT_EVERY_S, self.options.interval_s)
+        due_s = time.monotonic() + period_s  # the first export soon: after a start, somebody checks that it arrives
         while True:
-            is_ending = self._ending.wait(min(turn_s, max(0.0, due_s - time.monotonic())))
+            is_ending = self._ending.wait(min(period_s, max(0.0, due_s - time.monotonic())))
             now_s = time.monotonic()
             try:
                 if (is_ending or now_s >= self._not_before_s) and self._read_headers():
                     self._send_spans()
                     if self.options.metrics and (is_ending or now_s >= due_s or "metrics" in self._failing):
                         self._send_metrics()
-            except Exception:  # a bug in here must not end it
+            except Exception:  # a bug must not end the thread
                 logger.exception("otel_failed")
             if now_s >= due_s:
                 due_s = now_s + self.options.interval_s
@@ -129,7 +129,7 @@ class Push:
                 return
 
     def _read_headers(self) -> bool:
-        """Read the headers again: the file may have changed."""
+        """Read the headers from their file, which may have changed. False: it cannot be used."""
         path = self.options.headers_file
         try:
             self._headers = {} if path is None else read_headers(path)
@@ -156,7 +156,7 @@ class Push:
 
     def _send_spans(self) -> None:
         while self._spans is not None and (self._pending or len(self._spans)):
-            self._pending = self._pending or self._spans.take(_SPANS_AT_ONCE)
+            self._pending = self._pending or self._spans.take(_SPANS_PER_EXPORT)
             answer = self._export_spans(self._pending)
             self._count("spans", answer)
             if answer is None:
@@ -168,10 +168,10 @@ class Push:
             self._pending = []
 
     def _export_spans(self, records: list[SpanRecord]) -> CollectorAnswer | None:
-        """None if the collector has taken them."""
+        """Export spans. Returns why that failed; None: the collector has accepted them."""
         try:
             spans = spans_of(records, self._resource)
-        except Exception:  # a bug: the same spans would never go out
+        except Exception:  # a bug: repeating would fail for ever
             logger.exception("otel_spans_not_encoded spans=%d", len(records))
             return _NOT_ENCODED
         session = CollectorSession()
@@ -179,7 +179,7 @@ class Push:
         return self._ended(session, exporter.export(spans) is SpanExportResult.SUCCESS)
 
     def _how(self, session: CollectorSession) -> dict[str, Any]:
-        """What both exporters are told. Certificates are read each time."""
+        """Return the arguments of both exporters. Certificates are read each time."""
         tls, last_s = self.options.tls, _LAST_S if self._ending.is_set() else self.options.timeout_s
         return {
             "certificate_file": _authorities() if tls.ca_file is None else str(tls.ca_file),
@@ -203,7 +203,7 @@ class Push:
         self._note(signal, "" if refusal is None else refusal.reason)
 
     def _note(self, what: str, problem: str) -> None:
-        """Say that something has begun to fail, or works again."""
+        """Log that something has begun to fail, or works again."""
         if problem and what not in self._failing:
             self._failing.add(what)
             logger.error(
@@ -211,7 +211,7 @@ class Push:
                 what,
                 self.options.endpoint,
                 problem,
-                "it is tried again; metrics lose nothing, spans wait in a bounded queue",
+                "the export is repeated; metrics lose nothing, spans wait in a bounded queue",
                 extra={"state": (f"otel {what}", "failing")},
             )
         elif not problem and what in self._failing:
@@ -225,7 +225,7 @@ class Push:
 
 
 def read_headers(path: Path) -> dict[str, str]:
-    """The headers in a file, a line ``Name: value`` each. Raises OSError and ValueError, whose text has none of them."""
+    """Return the headers in a file, lines ``Name: value``. Raises OSError, and ValueError that quotes no header."""
     headers = {}
     for number, line in enumerate(read_file(path).decode("ascii", "replace").splitlines(), 1):
         name, colon, value = (part.strip() for part in line.partition(":"))
@@ -238,6 +238,6 @@ def read_headers(path: Path) -> dict[str, str]:
 
 
 def _authorities() -> str | None:
-    """Where the system has those that sign others; None: the exporters' own."""
+    """Return the path of the system's CA certificates; None: use those of the exporters."""
     paths = ssl.get_default_verify_paths()
     return paths.cafile or paths.capath

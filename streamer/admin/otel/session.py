@@ -8,7 +8,7 @@ _ANSWER_BYTES = 65_536
 
 
 class CollectorAnswer(NamedTuple):
-    """What came of a request: the status, or why there is none."""
+    """The result of a request: the HTTP status, or why there is none."""
 
     status: int | None
     reason: str
@@ -16,12 +16,12 @@ class CollectorAnswer(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether the same would be refused again. A missing permission or address may be mended meanwhile."""
+        """Whether repeating the request is useless. A missing permission or path may be corrected meanwhile."""
         return self.status is not None and 300 <= self.status < 500 and self.status not in (401, 403, 404, 408, 429)
 
 
 class CollectorSession(requests.Session):
-    """Goes nowhere but to the collector: a redirect is a refusal, and there is no proxy. ``answer``: to the last request."""
+    """Sends requests only to the collector: redirects count as refusals; no proxy. ``answer``: to the last request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class CollectorSession(requests.Session):
         self.answer: CollectorAnswer | None = None
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """As always. Raises `requests.RequestException` for a redirect, too."""
+        """Send a request as `requests.Session` does. Raises `requests.RequestException` for a redirect, too."""
         try:
             with super().request(*args, **{**kwargs, "allow_redirects": False, "stream": True}) as response:
                 response.raw.read(_ANSWER_BYTES, decode_content=False)
@@ -41,13 +41,13 @@ class CollectorSession(requests.Session):
         self.answer = CollectorAnswer(
             response.status_code, f"status {response.status_code}", float(after) if is_seconds else 0
         )
-        if 300 <= response.status_code < 400:  # the exporters would take it for a success
+        if 300 <= response.status_code < 400:  # the exporters would count this as a success
             raise requests.TooManyRedirects("redirected")
         return response
 
 
 def _reason(exc: BaseException) -> str:
-    """The error below those that wrap it. Their texts may contain what is secret."""
+    """Return the innermost error as a text. The texts of those that wrap it may contain secrets."""
     while exc.__context__ is not None:
         exc = exc.__context__
     return getattr(exc, "strerror", None) or type(exc).__name__

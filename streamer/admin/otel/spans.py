@@ -1,8 +1,8 @@
 """The event loop's part of spans: puts a record per outcome of a sampled message into a bounded queue. Never waits.
 
-A message that carries a ``traceparent`` is sampled if its flag says so, and its span is a child of the one that is named
-there. Otherwise the message's id decides, and is the trace id: so all streamers on a message's path sample the same
-messages, and their spans are in one trace.
+A message with a ``traceparent`` is sampled if the flag in that is set, and its span is a child of the span named there.
+Otherwise the message's id decides, and is the trace id: so all streamers on a message's path sample the same messages, and
+their spans are in one trace.
 """
 
 import re
@@ -19,21 +19,21 @@ from streamer.uprotocol.status import UCode
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]([0-9a-f])(?:$|-)")
 _SAMPLED = frozenset("13579bdf")
 _RANDOM_BITS = 56
-"""At the end of an id, random in every version of UUID that a message may have."""
+"""Bits at the end of an id, random in every version of UUID that a message may have."""
 
 
 class SpanRecord(NamedTuple):
-    """What became of a message on a route. Times are Unix ns."""
+    """The outcome of a message on a route. Times are Unix ns."""
 
     trace_id: int
     parent_id: int | None
     start_ns: int
     end_ns: int
     names: tuple[str, str, str]
-    """The names of route, ingress and egress; empty for none."""
+    """The names of route, ingress and egress; empty: none."""
     message_id: bytes
     attributes: Attributes
-    """Without token and traceparent."""
+    """The message's attributes without token and traceparent."""
     outcome: Outcome
     code: UCode
     text: str
@@ -45,7 +45,7 @@ class Spans:
     """A `Tracer` that keeps records until `take` fetches them, which another thread may do."""
 
     def __init__(self, sample: float, max_queued: int, wall_ms: Callable[[], int]) -> None:
-        """``sample``: the part of the messages without a traceparent that have a span."""
+        """``sample``: the share of messages without a traceparent that are sampled, 0 to 1."""
         self.dropped = 0
         self._queue: deque[SpanRecord] = deque()
         self._max_queued = max_queued
@@ -57,7 +57,7 @@ class Spans:
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
     def put_back(self, records: Sequence[SpanRecord]) -> None:
-        """Put what `take` has given in its place again."""
+        """Put records from `take` back to the head of the queue."""
         self._queue.extendleft(reversed(records))
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class Spans:
         self._add(context, start_ns, end_ns, names, message, outcome, code, text, delivery.attempts, is_confirmed)
 
     def _context(self, message: UMessage) -> tuple[int, int | None] | None:
-        """The ids of trace and parent, if the message is sampled."""
+        """Return the ids of trace and parent; None: the message is not sampled."""
         traceparent = message.attributes.traceparent
         if traceparent and (match := _TRACEPARENT.match(traceparent)):
             return (int(match[1], 16), int(match[2], 16)) if match[3] in _SAMPLED else None
@@ -151,7 +151,7 @@ class Spans:
 
 
 class TracerPair:
-    """Tells two tracers. Only the first may pack records."""
+    """Passes every call on to two tracers. Only the first may pack records."""
 
     def __init__(self, first: Tracer, second: Tracer) -> None:
         self._first, self._second = first, second

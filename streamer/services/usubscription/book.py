@@ -1,6 +1,6 @@
-"""The service's entries, and the consequences of changing one: what to write, whom to notify, when it expires. Pure.
+"""The service's entries, and what follows from changing one: rows to write, notifications, expiry. Pure.
 
-A subscription that the configuration does not permit any more is set aside, as UNSUBSCRIBED: it has no effect, but stays on
+A subscription that the configuration permits no longer is set aside as UNSUBSCRIBED: it has no effect, but stays on
 disk for a configuration that permits it again.
 """
 
@@ -25,7 +25,7 @@ NOT_PERMITTED = "no longer permitted"
 
 
 class Book:
-    """``index`` has the entries that count, ``aside`` those that are set aside."""
+    """``index`` has the entries in effect, ``aside`` those that are set aside."""
 
     def __init__(self) -> None:
         self.index = Index()
@@ -38,23 +38,23 @@ class Book:
         return self._number
 
     def load(self, entry: Subscription, counts: bool) -> None:
-        """Take over what was on disk."""
+        """Add a subscription from disk. ``counts``: it is in effect; otherwise it is set aside."""
         (self.index if counts else self.aside).add(entry)
         self._number = max(self._number, entry.number)
         self.set_expiry(entry)
 
     def load_observer(self, observer: Observer, counts: bool) -> None:
-        """Take over what was on disk."""
+        """Add an observer from disk. ``counts``: it is in effect; otherwise it is set aside."""
         (self.index if counts else self.aside).add_observer(observer)
         self._number = max(self._number, observer.number)
 
     def clear(self) -> None:
-        """Forget every entry."""
+        """Remove every entry from memory."""
         self.index, self.aside = Index(), Index()
         self.expiries.clear()
 
     def add(self, change: Change, entry: Subscription) -> None:
-        """A new subscription."""
+        """Add a new subscription, and note its row in ``change``."""
         self.index.add(entry)
         self.set_expiry(entry)
         self.changed(change, entry)
@@ -85,14 +85,14 @@ class Book:
         self.expiries.set(entry.number, None if leaving else entry.attributes.expire_ms)
 
     def remove(self, change: Change, entry: Subscription) -> None:
-        """Delete a subscription without a word."""
+        """Delete a subscription without notifying anybody."""
         self.index.remove(entry)
         self.expiries.set(entry.number, None)
         change.subscriptions[entry.number] = None
         change.topics.add(entry.topic)
 
     def end(self, change: Change, entry: Subscription, message: str = "", cause: Cause = Cause.STATE) -> None:
-        """Delete a subscription, and tell."""
+        """Delete a subscription, and notify of its end."""
         self.remove(change, entry)
         if entry.has_left:
             cause = Cause.LEFT
@@ -104,20 +104,21 @@ class Book:
         change.observers[observer.number] = None
 
     def notify(self, change: Change, entry: Subscription, message: str = "", cause: Cause = Cause.STATE) -> None:
-        """Tell the subscriber, those who observe, and who listens (004 §7; v4, "Subscription Change Notifications").
+        """Add the notifications of a change to ``change`` (004 §7; v4, "Subscription Change Notifications").
 
-        A subscriber that observes its own subscription is told once in each version.
+        They go to the subscriber, the observers and the topic of changes. A subscriber that observes its own subscription
+        is notified once in each version.
         """
         about = entry.topic, entry.subscriber, entry.state, message, entry.attributes
         change.updates.append(Update(entry.subscriber, entry.via, *about, entry.version, cause))
         for observer in (*self.index.topic(entry.topic).observers.values(), *self.index.of_all.values()):
-            is_told = observer.uri == entry.subscriber and observer.version == entry.version
-            if not is_told or (cause is Cause.LEFT and entry.version == NEWEST):
+            is_notified = observer.uri == entry.subscriber and observer.version == entry.version
+            if not is_notified or (cause is Cause.LEFT and entry.version == NEWEST):
                 change.updates.append(Update(observer.uri, observer.via, *about, observer.version, cause, is_observed=True))
         change.updates.append(Update(None, entry.via, *about, NEWEST, cause, is_observed=True))
 
     def dismiss(self, change: Change, observers: Iterable[Observer]) -> None:
-        """Tell those who observe that they do so no more: of their topic, or the one on which changes are published."""
+        """Notify observers that they are registered no longer."""
         for observer in observers:
             topic = observer.topic or USUBSCRIPTION_4.at(observer.via, CHANGES)
             about = topic, observer.uri, SubscriptionState.UNSUBSCRIBED, "reset", SubscribeAttributes()
@@ -126,21 +127,21 @@ class Book:
     # Set aside
 
     def set_aside(self, change: Change, entry: Subscription) -> None:
-        """A subscription that counted is not permitted any more."""
+        """Set aside a subscription that is permitted no longer."""
         self.index.remove(entry)
         self.aside.add(entry)
         change.topics.add(entry.topic)
-        self.say_aside(change, entry)
+        self.notify_set_aside(change, entry)
 
-    def say_aside(self, change: Change, entry: Subscription) -> None:
-        """Tell that a subscription is set aside, if it was not told before."""
+    def notify_set_aside(self, change: Change, entry: Subscription) -> None:
+        """Notify that a subscription is set aside, unless it was notified before."""
         if entry.state is not SubscriptionState.UNSUBSCRIBED:
             entry.state = SubscriptionState.UNSUBSCRIBED
             change.subscriptions[entry.number] = entry
             self.notify(change, entry, NOT_PERMITTED)
 
     def take_back(self, entries: Iterable[Subscription]) -> None:
-        """Subscriptions that were set aside are permitted again. They are UNSUBSCRIBED still."""
+        """Put subscriptions that are permitted again into effect. Their state is still UNSUBSCRIBED."""
         found = list(entries)
         for entry in found:
             self.aside.remove(entry)
@@ -159,7 +160,7 @@ class Book:
         change.observers[observer.number] = None
 
     def sort_observers(self, may_observe: Callable[[UUri, UUri | None], bool]) -> None:
-        """Have those count that may observe their topic, and set the others aside."""
+        """Put the observers that may observe their topic into effect, and set the others aside."""
         everybody = sorted([*observers_of(self.index), *observers_of(self.aside)], key=_number)
         for observer in list(observers_of(self.aside)):
             self.aside.remove_observer(observer)
@@ -172,7 +173,7 @@ class Book:
         self._build(list(self.index.all()), counts)
 
     def _build(self, entries: Iterable[Subscription], observers: Iterable[Observer]) -> None:
-        """Have these count, in this order."""
+        """Put these entries into effect, in this order."""
         self.index = Index()
         for entry in entries:
             self.index.add(entry)
@@ -180,7 +181,7 @@ class Book:
             self.index.add_observer(observer)
 
     def forget_rest_of(self, change: Change, authority: str) -> None:
-        """Delete what an authority has beside subscriptions that count."""
+        """Delete an authority's observers and its entries that are set aside."""
         for entry in [entry for entry in self.aside.all() if entry.subscriber.authority == authority]:
             self.forget_aside(change, entry)
         self.dismiss(change, [each for each in observers_of(self.index) if each.uri.authority == authority])
@@ -195,11 +196,11 @@ def _number(entry: Subscription | Observer) -> int:
 
 
 def observers_of(index: Index) -> Iterator[Observer]:
-    """All of them, topic by topic, and last those of everything."""
+    """Yield all observers: topic by topic, then those of all topics."""
     yield from (observer for topic in index.topics.values() for observer in topic.observers.values())
     yield from index.of_all.values()
 
 
 def known_to(index: Index, topic: UUri, subscriber: UUri) -> Subscription | None:
-    """The subscription of one uEntity to one topic."""
+    """Return the subscription of one uEntity to one topic."""
     return index.topic(topic).subscriptions.get(subscriber)

@@ -18,7 +18,7 @@ class SubscriptionState(IntEnum):
 
 
 class Cause(Enum):
-    """Why a subscription has changed."""
+    """The reason of a subscription's change."""
 
     STATE = "state"
     """The subscription's state has changed."""
@@ -29,9 +29,9 @@ class Cause(Enum):
 
 
 class SubscribeAttributes(NamedTuple):
-    """What a subscriber asks for beside the topic.
+    """What a subscriber requests for a topic.
 
-    ``expire_ms``: Unix milliseconds, None: never. ``details``: protobuf, the subscriber's own.
+    ``expire_ms``: Unix milliseconds; None: never. ``details``: protobuf bytes that only the subscriber understands.
     """
 
     expire_ms: int | None = None
@@ -40,19 +40,19 @@ class SubscribeAttributes(NamedTuple):
 
     @property
     def terms(self) -> tuple[int | None, int | None]:
-        """Expiry and sample period, whose changes are told."""
+        """Return expiry and sample period: subscribers are notified of changes of these."""
         return self.expire_ms, self.sample_period_ms
 
     @property
     def period_ms(self) -> int:
-        """The shortest time between two messages; 0: every message."""
+        """Return the shortest time between two messages in ms; 0: every message."""
         return self.sample_period_ms or 0
 
 
 @dataclass(slots=True)
 class Subscription:
-    """One subscriber of one topic. ``via``: the authority whose service it called, in ``version``: that is who tells it of
-    changes.
+    """One subscriber of one topic. ``via``: the authority of the service that it called, in ``version``: this service
+    notifies it of changes.
     """
 
     number: int
@@ -65,12 +65,12 @@ class Subscription:
 
     @property
     def has_left(self) -> bool:
-        """Whether it is leaving because its subscriber wants it, and not because it has expired."""
+        """Whether the subscriber has unsubscribed (False: the subscription has expired, or is in effect)."""
         return self.state is SubscriptionState.UNSUBSCRIBE_PENDING and self.attributes.expire_ms is None
 
 
-class ToldSubscription(NamedTuple):
-    """A subscription as it is told to people."""
+class ListedSubscription(NamedTuple):
+    """A subscription as administration lists it."""
 
     topic: UUri
     subscriber: UUri
@@ -94,7 +94,7 @@ class Observer(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A change that ``sink`` is told by the service at authority ``via``, in ``version``. None: it is published."""
+    """A notification of ``sink`` from the service at authority ``via``, in ``version``. None: published to all."""
 
     sink: UUri | None
     via: str
@@ -106,7 +106,7 @@ class Update(NamedTuple):
     version: int = 3
     cause: Cause = Cause.STATE
     is_observed: bool = False
-    """Whether it is for those who observe, and not for the subscriber."""
+    """Whether the notification is for an observer; False: for the subscriber."""
 
 
 class Command(NamedTuple):
@@ -121,7 +121,7 @@ class Command(NamedTuple):
 
 
 class CommandResponse(NamedTuple):
-    """The response to a `Command`. ``state``: None if it has none; ``created_ms`` by the sender's clock."""
+    """The response to a `Command`. ``state``: None if the response has none; ``created_ms``: by the sender's clock."""
 
     id: bytes
     code: UCode
@@ -132,7 +132,7 @@ class CommandResponse(NamedTuple):
 
 
 class ReceivedUpdate(NamedTuple):
-    """An Update of another service about our own subscription. ``created_ms`` by the sender's clock."""
+    """An Update of another service about our own subscription. ``created_ms``: by the sender's clock."""
 
     topic: UUri
     state: SubscriptionState
@@ -142,14 +142,14 @@ class ReceivedUpdate(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """What one call changed: entries to write (None: to delete), messages to send, and the topics concerned."""
+    """The result of one call: entries to write (None: to delete), messages to send, and the topics concerned."""
 
     is_flushed: bool = False
     """Every entry that was there before is deleted."""
     subscriptions: dict[int, Subscription | None] = field(default_factory=dict)
     observers: dict[int, Observer | None] = field(default_factory=dict)
     remotes: set[UUri] = field(default_factory=set)
-    """Remote topics to write as they are now, or to delete if they are no longer known."""
+    """Remote topics whose present state is to be written, or whose row is to be deleted if there is none."""
     updates: list[Update] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     topics: set[UUri] = field(default_factory=set)

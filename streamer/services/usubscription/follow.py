@@ -1,7 +1,7 @@
 """Follows a uSubscription service elsewhere instead of running one (004 §4.4, §7.2).
 
-It fetches the subscriptions of every configured topic and subscriber periodically, and registers for the notifications about
-every known topic. The result is kept on disk: after a restart it is used until the service has answered.
+`Follower` fetches the subscriptions of every configured topic and subscriber periodically, and registers for notifications
+about every known topic. The result is on disk: after a restart it applies until the service has answered.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.state import Row, StateError, StateFile, Statement
 from streamer.services.usubscription import wire
-from streamer.services.usubscription.entries import SubscriptionState, ToldSubscription
+from streamer.services.usubscription.entries import ListedSubscription, SubscriptionState
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.rows import UINT32, within
 from streamer.services.usubscription.service import OWNER, TICK_S
@@ -30,15 +30,15 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION
 
 _REFUSALS = (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED)
-"""Codes of a service that does not list everybody's subscriptions. RESOURCE_EXHAUSTED is none: a list that is too long for a
-message is answered with it, and so is a Request that some dispatcher had no room for. What is known stays, and is asked for
-again."""
+"""Codes of a service that does not list everybody's subscriptions. RESOURCE_EXHAUSTED is not one of them: it is also the
+answer if the list is too long for a message, or a dispatcher had no room for the Request. Then the known subscriptions stay,
+and the query is repeated."""
 
 logger = logging.getLogger("ustreamer.usubscription")
 
 
 class Follower:
-    """Knows the subscriptions of the service ``options.external``, as far as the configuration asks for them."""
+    """Keeps the subscriptions of the service ``options.external`` that the configuration wants followed."""
 
     TABLES: ClassVar[Mapping[str, str]] = {
         "usubscription_followed": """CREATE TABLE usubscription_followed (
@@ -77,7 +77,7 @@ class Follower:
             Query(),
         ]
         self._open: dict[bytes, Query] = {}
-        self._registered: dict[UUri | None, int] = {}  # topic (None: all) → when to renew the registration, ms
+        self._registered: dict[UUri | None, int] = {}  # topic (None: all) → renewal of its registration, ms
         self._statements: dict[Relation, Statement] = {}
         self._woken = asyncio.Event()
         self._failures = 0
@@ -85,7 +85,7 @@ class Follower:
             transport.serve(version.ENTITY, self._take)
 
     def restore(self) -> None:
-        """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
+        """Read the state file, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
         topics = set()
         found = self._file.read(
             "SELECT topic, subscriber, period_ms FROM usubscription_followed",
@@ -98,21 +98,21 @@ class Follower:
             self._router.set_interest(name, self._interested(name), OWNER)
 
     def use(self, options: config.UsubscriptionConfig, access: Access) -> None:
-        """Other permissions hold from now on, and other limits. The service, and what is followed, stay the same."""
+        """Apply other permissions and limits from now on. The followed service, topics and subscribers stay."""
         self._access = access
         self._ttl_ms = round(options.remote_timeout_s * 1000)
         self._followed.most = options.max_subscriptions
         for name in sorted(self._followed.topics):
             self._router.set_interest(name, self._interested(name), OWNER)
 
-    def listed(self) -> Iterator[ToldSubscription]:
-        """Every subscription that is known now."""
+    def listed(self) -> Iterator[ListedSubscription]:
+        """Yield every subscription that is known now."""
         version = self._service.version
         for (topic, subscriber), period_ms in self._followed.all():
-            yield ToldSubscription(topic, subscriber, SubscriptionState.SUBSCRIBED, None, period_ms, version)
+            yield ListedSubscription(topic, subscriber, SubscriptionState.SUBSCRIBED, None, period_ms, version)
 
     def gauges(self) -> Mapping[str, int]:
-        """How many there are of what."""
+        """Return the number of entries by kind, for the metrics."""
         return {
             "subscriptions": self._followed.count,
             "topics": len(self._followed.topics),
@@ -121,17 +121,17 @@ class Follower:
         }
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the service until cancelled."""
         while True:
             self._woken.clear()
-            await self.turn()
+            await self.run_once()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._woken.wait()
 
-    async def turn(self) -> None:
-        """Send the requests that are due, and write what has changed."""
-        self._send_what_is_due()
+    async def run_once(self) -> None:
+        """Send the Requests that are due, and write changed subscriptions to disk."""
+        self._send_due()
         await self._write()
 
     def _take(self, message: UMessage, done: Callable[[], None]) -> None:
@@ -150,7 +150,7 @@ class Follower:
         self._woken.set()
         done()
 
-    def _send_what_is_due(self) -> None:
+    def _send_due(self) -> None:
         now_ms = self._clock.wall_ms()
         for query in self._queries:
             query.due_ms = min(query.due_ms, now_ms + self._patience_ms(query))  # the clock may have been set back
@@ -200,7 +200,7 @@ class Follower:
                 return
             query.unanswered = 0
             query.due_ms = now_ms + self._refresh_ms
-            query.is_bare = False  # it may list them one day: it was upgraded, or permits it then
+            query.is_bare = False  # try again at times: the service may have been upgraded, or permit it by then
             self._apply((relation, None) for relation in self._followed.refused_all())
             return
         try:
@@ -259,13 +259,13 @@ class Follower:
         return interested
 
     def _is_permitted(self, subscriber: UUri, topic: UUri) -> bool:
-        """The other service may have believed anybody. What the configuration names beside it is permitted, too."""
+        """Whether a subscription is in effect: the followed service may not have checked its subscriber."""
         if subscriber in self._subscribers or (topic in self._topics and self._access.is_named(subscriber.authority)):
             return True
         return self._access.may_subscribe(subscriber, topic)
 
     async def _write(self) -> None:
-        """If it cannot be written now, it is written with the next change: the service has it anyway."""
+        """Write the changes. If that fails, the next call writes them: the service has them anyway."""
         statements, self._statements = self._statements, {}
         try:
             await self._file.write(list(statements.values()))
@@ -279,7 +279,7 @@ class Follower:
 
 
 def _relation_of(row: Row) -> Relation:
-    """What a row is about. Raises ValueError."""
+    """Return the topic and subscriber of a row. Raises ValueError."""
     relation = UUri.parse(row[0]), UUri.parse(row[1])
     if not _is_plain(relation):
         raise ValueError("expected a topic and a subscriber, no wildcard for an authority")
@@ -287,7 +287,7 @@ def _relation_of(row: Row) -> Relation:
 
 
 def _is_plain(relation: Relation) -> bool:
-    """Whether it is a valid topic and subscriber: the other service may send anything."""
+    """Whether topic and subscriber are valid: the followed service may send anything."""
     topic, subscriber = relation
     try:
         wire.check_topic(topic.check())

@@ -1,8 +1,8 @@
 """The known subscriptions of another uSubscription service, from queries and notifications. Pure.
 
 The last page of a query replaces everything that was known in its scope. Updates that were received meanwhile are newer than
-its pages, and override them. What is asked for by configuration is in the scope of its own queries: a service may list less
-to who asks for everybody, or take a wildcard for a name that nobody has.
+its pages, and override them. A configured topic or subscriber is only in the scope of its own query: a service may list less
+to a query for everybody, or take a wildcard for a literal name.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,15 +14,15 @@ from streamer.uprotocol.uri import UUri
 
 _DOUBLINGS = 20
 
-LEFT_OUT_AT_MOST = 1000
-"""How many subscriptions for which there is no room are remembered, to be counted."""
+MAX_LEFT_OUT = 1000
+"""The most subscriptions without room that are remembered, for a count of them."""
 
 Relation = tuple[UUri, UUri]
 """Topic and subscriber."""
 
 
 class Page(NamedTuple):
-    """What a Response lists: the subscriptions that count with their periods, and how many entries it has in all."""
+    """A page of a Response: the subscriptions in effect with their periods, and the number of all its entries."""
 
     found: Mapping[Relation, int]
     entries: int
@@ -31,24 +31,24 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class Query:
-    """All subscriptions of one topic, or of one subscriber, or (neither) of everybody; page by page."""
+    """A query for all subscriptions of one topic, of one subscriber, or (neither) of everybody; page by page."""
 
     topic: UUri | None = None
     subscriber: UUri | None = None
     is_bare: bool = False
-    """The request for everybody names neither a topic nor a subscriber: the service refuses a wildcard."""
+    """Whether the Request for everybody leaves topic and subscriber out, because the service refuses a wildcard."""
     request: bytes | None = None
-    """The id of the open request."""
+    """The id of the Request without a response; None: there is none."""
     due_ms: int = 0
     failures: int = 0
     unanswered: int = 0
-    """How often it was asked again, because the answer had not come in time, since the last complete one."""
+    """How often the Request was repeated for want of a response since the last complete query."""
     pages: dict[Relation, int] = field(default_factory=dict)
     updates: dict[Relation, int | None] = field(default_factory=dict)
     offset: int = 0
 
     def patience_ms(self, refresh_ms: int, longest_ms: int) -> int:
-        """How long to wait for an answer: twice as long each time, or a service that is always slower is never heard."""
+        """Return the ms to wait for a response: doubled after each repetition, so that a slow service is heard, too."""
         return max(refresh_ms, min(refresh_ms << min(self.unanswered, _DOUBLINGS), longest_ms))
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class Query:
         self.offset = 0
 
     def failed(self, now_ms: int, refresh_ms: int) -> None:
-        """The service was not reached: ask again later."""
+        """Schedule the query again: the service could not be reached."""
         self.request = None
         self.failures += 1
         self.due_ms = now_ms + min(wait_ms(self.failures), max(refresh_ms, wait_ms(1)))
@@ -80,27 +80,27 @@ class Followed:
 
     @property
     def left_out(self) -> int:
-        """How many subscriptions there are for which there is no room: `LEFT_OUT_AT_MOST` at most."""
+        """Return the number of subscriptions without room: `MAX_LEFT_OUT` at most."""
         return len(self._left_out)
 
     @property
     def topics(self) -> Collection[UUri]:
-        """Every configured topic, and every topic with a known subscription."""
+        """Return every configured topic, and every topic with a known subscription."""
         return self._configured_topics | self._topics.keys()
 
     def all(self) -> Iterator[tuple[Relation, int]]:
-        """Every subscription that there is now, with its sample period."""
+        """Yield every known subscription with its sample period in ms."""
         return iter([((topic, subscriber), ms) for topic, found in self._topics.items() for subscriber, ms in found.items()])
 
     def covers(self, relation: Relation) -> bool:
-        """Whether a query keeps it up to date."""
+        """Whether a query keeps this subscription up to date."""
         return self.follows_all or self._is_configured(relation)
 
     def _is_configured(self, relation: Relation) -> bool:
         return relation[0] in self._configured_topics or relation[1] in self._configured_subscribers
 
     def interested(self, topic: UUri, is_permitted: Callable[[UUri, UUri], bool]) -> dict[str, int]:
-        """Authority → the shortest sample period of its subscribers that are permitted (subscriber and topic)."""
+        """Return authority → the shortest sample period (ms) of those subscribers that ``is_permitted``."""
         found: dict[str, int] = {}
         for subscriber, period_ms in self._topics.get(topic, {}).items():
             if not is_permitted(subscriber, topic):
@@ -109,7 +109,7 @@ class Followed:
         return found
 
     def set(self, relation: Relation, period_ms: int | None) -> bool:
-        """Set the period of a subscription; None removes it. Returns whether that changed anything."""
+        """Set the period (ms) of a subscription; None removes the subscription. Return whether that changed anything."""
         topic, subscriber = relation
         before = self._topics.get(topic, {}).get(subscriber)
         self._left_out.pop(relation, None)
@@ -118,7 +118,7 @@ class Followed:
         if period_ms is None:
             self._remove(topic, subscriber)
         elif before is None and self.count >= self.most:
-            if len(self._left_out) < LEFT_OUT_AT_MOST:
+            if len(self._left_out) < MAX_LEFT_OUT:
                 self._left_out[relation] = None
             return False
         else:
@@ -128,7 +128,7 @@ class Followed:
         return True
 
     def finish(self, query: Query) -> Iterator[tuple[Relation, int | None]]:
-        """The changes that the complete query implies, still to be `set`: first what ends, which makes room."""
+        """Yield the changes that a complete query implies, for the caller to `set`. Removals come first: they make room."""
         self.follows_all |= query.topic is None and query.subscriber is None
         found: dict[Relation, int | None] = {**query.pages, **query.updates}
         for relation in self._scope(query):
@@ -136,7 +136,7 @@ class Followed:
         return iter(sorted(found.items(), key=lambda change: change[1] is not None))
 
     def refused_all(self) -> list[Relation]:
-        """The service refuses to list everybody. Returns what no query covers any more, still to be removed."""
+        """Note that the service refuses to list everybody. Return the subscriptions to remove: no query covers them."""
         self.follows_all = False
         return self._scope(Query())
 

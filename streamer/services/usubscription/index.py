@@ -15,14 +15,14 @@ class Topic:
     subscriptions: dict[UUri, Subscription] = field(default_factory=dict)
     observers: dict[UUri, Observer] = field(default_factory=dict)
     periods: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Authority → sample period (ms) → number of its subscribers with that period, without those that are leaving."""
+    """Authority → sample period (ms) → number of its subscribers with that period, except those that are leaving."""
 
 
 _NOTHING = Topic()
 
 
 class Index:
-    """`add` and `remove` count an entry in and out. To change one, `count` it out before and in afterwards."""
+    """`add` and `remove` count an entry's period. To change an entry, `count` it out before, and in afterwards."""
 
     def __init__(self) -> None:
         self.topics: dict[UUri, Topic] = {}
@@ -33,18 +33,18 @@ class Index:
         self.observers = 0
         self.subscriptions_at: Counter[str] = Counter()
         self.observers_at: Counter[str] = Counter()
-        """How many the uEntities of an authority have; never 0."""
+        """Authority → number of registrations of its uEntities; never 0."""
 
     def topic(self, topic: UUri) -> Topic:
-        """The entries of ``topic``, to read."""
+        """Return the entries of ``topic``, only to read."""
         return self.topics.get(topic, _NOTHING)
 
     def observers_of(self, topic: UUri | None) -> Mapping[UUri, Observer]:
-        """The observers of a topic, or (None) of all topics, by uEntity."""
+        """Return the observers of a topic, or (None) of all topics, by uEntity."""
         return self.of_all if topic is None else self.topic(topic).observers
 
     def all(self) -> Iterator[Subscription]:
-        """Every subscription, in the order of their numbers."""
+        """Yield every subscription in the order of the numbers."""
         return iter(self.by_number.values())
 
     def add(self, entry: Subscription) -> None:
@@ -68,7 +68,7 @@ class Index:
             del self.subscribers[entry.subscriber]
 
     def count(self, entry: Subscription, by: int) -> None:
-        """Count the period of ``entry`` in (1) or out (-1); nothing if it is leaving."""
+        """Count the period of ``entry`` in (``by`` 1) or out (-1), unless the entry is leaving."""
         if entry.state is SubscriptionState.UNSUBSCRIBE_PENDING:
             return
         periods = self.topics[entry.topic].periods
@@ -99,7 +99,7 @@ class Index:
         self._forget_if_empty(observer.topic, topic)
 
     def matching(self, topic: UUri | None, subscriber: UUri | None) -> Iterator[Subscription]:
-        """The subscriptions that match both patterns (None: all), in the order of their numbers."""
+        """Yield the subscriptions that match both patterns (None: all) in the order of their numbers."""
         found: Iterable[Subscription] = self.by_number.values()
         if topic is not None and not topic.has_wildcard:
             found = self.topic(topic).subscriptions.values()
@@ -112,7 +112,7 @@ class Index:
         )
 
     def interested(self, topic: UUri) -> dict[str, int]:
-        """Authority → the shortest sample period (ms) of its subscribers; 0: every message."""
+        """Return authority → the shortest sample period (ms) of its subscribers; 0: every message."""
         return {authority: min(counts) for authority, counts in self.topic(topic).periods.items()}
 
     def _forget_if_empty(self, name: UUri, topic: Topic) -> None:
@@ -127,5 +127,5 @@ def _count_out(counts: Counter[str], authority: str) -> None:
 
 
 def listed(entries: Iterable[Subscription]) -> Iterator[Subscription]:
-    """The entries without those that are leaving."""
+    """Yield the entries except those that are leaving."""
     return (entry for entry in entries if entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING)

@@ -26,11 +26,11 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
-_OVERHEAD_BYTES = 8  # of an entry in a list
+_OVERHEAD_BYTES = 8  # added by the encoding to each entry of a list
 
 
 class Called(NamedTuple):
-    """The payload of the response, and what changed."""
+    """The payload of the response, and the change that the call made."""
 
     proto: Message
     change: Change
@@ -38,7 +38,7 @@ class Called(NamedTuple):
 
 
 class Methods:
-    """``access`` says who may call what, ``options`` how large a list may be. A reload sets both."""
+    """``access`` decides who may call what, ``options`` bound the size of a list. A reload sets both."""
 
     def __init__(self, registry: SubscriptionRegistry, options: UsubscriptionConfig, access: Access) -> None:
         self.access = access
@@ -46,7 +46,7 @@ class Methods:
         self._registry = registry
 
     def call(self, now_ms: int, request: UMessage) -> Called:
-        """Raises `UStatusError` for the response; then nothing has changed."""
+        """Carry out a Request. Raises `UStatusError` for the response if nothing was changed."""
         source, sink = request.attributes.source, request.attributes.sink
         assert sink is not None
         methods = VERSIONS[sink.version].METHODS
@@ -77,14 +77,14 @@ class Methods:
         return Called(method.write(result), change, isinstance(asked, Reset))
 
     def is_list(self, message: UMessage) -> bool:
-        """Whether it asks for a list, which may be long."""
+        """Whether a message is a Request for a list, which may be long."""
         sink = message.attributes.sink
         assert sink is not None
         method = VERSIONS[sink.version].METHODS.get(sink.resource)
         return method is not None and method.entry is not None
 
     def _fetch(self, asked: Fetch, source: UUri, method: VersionMethod) -> Listed:
-        """All that fits into a message; of a client that asks page by page, at most a page."""
+        """List as much as fits into a message; at most one page if the client requests pages."""
         if asked.subscriber != source:
             self._check_fetch(source)
         assert method.entry is not None

@@ -1,10 +1,10 @@
-"""Messages that stay on disk until the router has them safely: Updates, and commands that nothing else remembers.
+"""Messages that stay on disk until they are safe with the router: Updates, and commands that nothing else keeps.
 
-They are handed over in order and in portions: when many subscriptions end together, thousands of messages at once would
+They go to the router in order and in portions: if many subscriptions end together, thousands of messages at once would
 displace each other in the router's queues.
 
-A uEntity that subscribes and unsubscribes for ever makes Updates for observers that may be away. So beyond a bound in bytes
-the oldest Updates are given up. Commands are not: there are no more of them than subscriptions.
+A uEntity that subscribes and unsubscribes endlessly causes Updates for observers that may be down. So beyond a bound in
+bytes the oldest Updates are dropped. Commands are not: there are no more of them than subscriptions.
 """
 
 import logging
@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, UMessageType
 
-AT_ONCE = 500
+MAX_UNSAFE_MESSAGES = 500
 
 MAX_BYTES = 128 * 1024 * 1024
-"""What may wait: more than one Update for each of the subscriptions that there may be by default."""
+"""The most bytes that wait: more than one Update for each subscription at the default limits."""
 
-_OVERHEAD_BYTES = 1000  # memory that a message takes besides its payload
-_SPARE = 0.1  # of the bound: given up at once, so that not every message looks through all
+_OVERHEAD_BYTES = 1000  # memory of a message besides its payload
+_SPARE = 0.1  # share of the bound that is freed together, so that not every message scans the outbox
 
 logger = logging.getLogger("ustreamer.usubscription")
 
@@ -29,12 +29,12 @@ Entry = tuple[int, UMessage]
 
 
 class Outbox:
-    """Hands messages to ``transport``, at most ``at_once`` of them before the first is safe. ``max_bytes`` may wait."""
+    """Hands messages to ``transport``; at most ``max_unsafe`` are not safe with the router. ``max_bytes`` may wait."""
 
-    def __init__(self, transport: LocalTransport, at_once: int = AT_ONCE, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, transport: LocalTransport, max_unsafe: int = MAX_UNSAFE_MESSAGES, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._transport = transport
-        self._at_once = at_once
+        self._max_unsafe = max_unsafe
         self._waiting: deque[Entry] = deque()
         self._bytes = 0
         self._open = 0
@@ -43,22 +43,22 @@ class Outbox:
         self._is_handing_over = False
 
     def __len__(self) -> int:
-        """The number of messages that are not safe yet."""
+        """Return the number of messages that are not safe with the router yet."""
         return len(self._waiting) + self._open
 
     def number(self) -> int:
-        """The number of the next message."""
+        """Return the number for the next message."""
         self._number += 1
         return self._number
 
     def restore(self, entries: Iterable[Entry]) -> None:
-        """Take over the messages that an earlier run has kept. They go out with the next `send`."""
+        """Queue the messages of an earlier run. The next `send` hands them over."""
         for number, message in entries:
             self._add(number, message)
             self._number = max(self._number, number)
 
     def send(self, entries: Iterable[Entry], now_ms: int) -> None:
-        """Hand these over after all that wait. They are on disk. A message that has expired by its turn is not sent."""
+        """Queue these messages, which are on disk, and hand over as many as may be. Expired messages are not sent."""
         for number, message in entries:
             self._add(number, message)
         self._go_on(now_ms)
@@ -66,7 +66,7 @@ class Outbox:
             self._give_up_oldest()
 
     def take_safe(self) -> list[int]:
-        """The numbers of messages that became safe since the last call, to be deleted."""
+        """Return the numbers of messages that became safe since the last call, for the caller to delete."""
         safe, self._safe = self._safe, []
         return safe
 
@@ -75,7 +75,7 @@ class Outbox:
         self._bytes += size_of(message)
 
     def _give_up_oldest(self) -> None:
-        """Give up Updates that are the first to be handed over."""
+        """Drop the oldest waiting Updates."""
         enough = self.max_bytes * (1 - _SPARE)
         waiting, self._waiting = self._waiting, deque()
         count = 0
@@ -89,11 +89,11 @@ class Outbox:
         logger.warning("usubscription_updates_given_up count=%d consequence=%s", count, "observers may miss a change")
 
     def _go_on(self, now_ms: int) -> None:
-        if self._is_handing_over:  # called from within the loop below, which goes on
+        if self._is_handing_over:  # called from the loop below, which continues
             return
         self._is_handing_over = True
         try:
-            while self._waiting and self._open < self._at_once:
+            while self._waiting and self._open < self._max_unsafe:
                 number, message = self._waiting.popleft()
                 self._bytes -= size_of(message)
                 if message.is_expired(now_ms):
@@ -111,5 +111,5 @@ class Outbox:
 
 
 def size_of(message: UMessage) -> int:
-    """What a message that waits counts against the bound, in bytes."""
+    """Return the bytes that a waiting message counts against the bound."""
     return _OVERHEAD_BYTES + len(message.payload or b"")

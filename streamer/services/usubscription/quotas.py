@@ -1,7 +1,7 @@
-"""Limits how much of the service one uEntity, one authority and all of them together may use. Pure.
+"""Bounds the entries of one uEntity, of one authority, of one topic, and of all together. Pure.
 
-A uEntity that may subscribe at all can invent others at its authority, and, where a permission has a wildcard for the
-authority, authorities as well. Authorities that the configuration names cannot be invented.
+A uEntity that may subscribe can do so in the name of invented uEntities at its authority and, where a permission has a
+wildcard for the authority, at invented authorities. It cannot use authorities that the configuration names elsewhere.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from streamer.uprotocol.well_known import USUBSCRIPTION
 
 
 class Limits(NamedTuple):
-    """``subscriptions`` is also the bound for remote topics, with those that are being left."""
+    """``subscriptions`` also bounds the remote topics, including those that are being left."""
 
     subscriptions: int
     observers: int
@@ -28,7 +28,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, options: UsubscriptionConfig) -> "Limits":
-        """The limits in a configuration."""
+        """Return the limits of a configuration."""
         return cls(
             options.max_subscriptions,
             options.max_observers,
@@ -42,9 +42,9 @@ class Limits(NamedTuple):
 
 
 def check_subscription(limits: Limits, index: Index, topic: UUri, subscriber: UUri, is_named: Callable[[str], bool]) -> None:
-    """Raises `UStatusError` (RESOURCE_EXHAUSTED) if there is no room for one more.
+    """Check that there is room for one more subscription. Raises `UStatusError` (RESOURCE_EXHAUSTED).
 
-    A uSubscription service stands for all of its device: only what its authority may take holds for it.
+    A uSubscription service subscribes for its whole device: only the bound of its authority applies to it.
     """
     authority = subscriber.authority
     if subscriber.ue_id != USUBSCRIPTION.ue_id and len(index.subscribers.get(subscriber, ())) >= limits.of_subscriber:
@@ -59,7 +59,7 @@ def check_subscription(limits: Limits, index: Index, topic: UUri, subscriber: UU
 
 
 def check_observer(limits: Limits, index: Index, topic: UUri | None, observer: UUri) -> None:
-    """As `check_subscription`, for a registration for notifications."""
+    """Check that there is room for one more observer. Raises `UStatusError` (RESOURCE_EXHAUSTED)."""
     if index.observers >= limits.observers:
         raise _exhausted(f"there are {limits.observers} registrations already")
     if index.observers_at[observer.authority] >= limits.observers_of_authority:

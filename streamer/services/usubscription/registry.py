@@ -1,9 +1,9 @@
 """All subscriptions and observers, and the rules by which they change (004 §4 to §9). Pure: time is passed in, no I/O.
 
-Every call that may change something returns a `Change`: what to write, and what to send after that. Before other calls, call
-`tick` with the same time. A topic is local if its authority is one of ours, else remote. All our subscribers of a remote
-topic have the state that its service reports (`RemoteTopic`). The last one to leave a subscribed topic stays in
-UNSUBSCRIBE_PENDING until there is a response, whatever its code.
+Every call that may change something returns a `Change`: the caller writes its entries, then sends its messages. Before other
+calls, the caller calls `tick` with the same time. A topic is local if its authority is one of ours, else remote. All our
+subscribers of a remote topic have the state that its service reports (`RemoteTopic`). The last one to leave a subscribed
+topic stays in UNSUBSCRIBE_PENDING until there is a response, whatever its code.
 
 Longer than most files here: requests of clients, the passing of time and messages of other services share their rules.
 """
@@ -35,7 +35,7 @@ _NO_TOPIC = UUri("", 0, 0, 0)
 
 
 class SubscriptionRegistry:
-    """``access`` says whose topics are local, and who may subscribe to which. ``limits`` may change: what there is stays."""
+    """``access`` decides which topics are local, and who may subscribe. Lower ``limits`` do not remove entries."""
 
     def __init__(self, access: Access, limits: Limits) -> None:
         self._access = access
@@ -51,12 +51,12 @@ class SubscriptionRegistry:
 
     @property
     def subscriptions(self) -> Iterable[Subscription]:
-        """All, oldest first."""
+        """Return all subscriptions, oldest first."""
         return self._index.all()
 
     @property
     def observers(self) -> list[Observer]:
-        """All, topic by topic."""
+        """Return all observers, topic by topic."""
         return list(observers_of(self._index))
 
     @property
@@ -65,11 +65,11 @@ class SubscriptionRegistry:
 
     @property
     def topics(self) -> Collection[UUri]:
-        """Every topic with a subscription or an observer."""
+        """Return every topic with a subscription or an observer."""
         return self._index.topics.keys()
 
     def gauges(self) -> dict[str, int]:
-        """How many there are of what."""
+        """Return the number of entries by kind, for the metrics."""
         return {
             "subscriptions": len(self._index.by_number),
             "topics": len(self._index.topics),
@@ -81,21 +81,21 @@ class SubscriptionRegistry:
         }
 
     def interested(self, topic: UUri) -> dict[str, int]:
-        """Authority → the shortest sample period (ms) of its subscribers of ``topic``; without our own authority."""
+        """Return authority → the shortest sample period (ms) of its subscribers of ``topic``; without our own authority."""
         interested = self._index.interested(topic)
         interested.pop(self._access.authority, None)
         return interested
 
     def matching(self, topic: UUri | None, subscriber: UUri | None) -> Iterable[Subscription]:
-        """The subscriptions that match both patterns (None: all), oldest first, without those that are leaving."""
+        """Return the subscriptions that match both patterns (None: all), oldest first, except those that are leaving."""
         return listed(self._index.matching(topic, subscriber))
 
     def topic_of(self, command: bytes) -> UUri | None:
-        """The topic of an open command."""
+        """Return the topic of a command without a response; None: there is no such command."""
         return self._remotes.topic_of(command)
 
     def next_ms(self) -> int | None:
-        """When `tick` is needed next."""
+        """Return the time (ms) at which the caller has to call `tick` next; None: nothing is due."""
         return min(
             (time for time in (self._book.expiries.next_ms(), self._remotes.next_ms()) if time is not None), default=None
         )
@@ -103,7 +103,7 @@ class SubscriptionRegistry:
     # Start
 
     def load(self, entries: Iterable[Subscription], observers: Iterable[Observer], remotes: Iterable[RemoteTopic]) -> None:
-        """Take over what was on disk, in the order of the numbers. The registry is empty before."""
+        """Add the entries from disk, in the order of their numbers, to the empty registry."""
         for entry in entries:
             self._book.load(entry, self._counts(entry))
         for observer in observers:
@@ -112,10 +112,10 @@ class SubscriptionRegistry:
             self._remotes.load(remote)
 
     def begin(self, now_ms: int) -> Change:
-        """After `load`: send again what may not have been sent, and adapt to a change of the configuration."""
+        """Adapt the loaded entries to the configuration, and repeat commands that may not have been sent."""
         change = Change()
         for entry in self._book.aside.all():
-            self._book.say_aside(change, entry)
+            self._book.notify_set_aside(change, entry)
         self._adapt(change, now_ms)
         for remote in [remote for remote in self._remotes.all() if remote.topic not in change.remotes]:
             change.commands += remote.resume(now_ms)
@@ -124,7 +124,7 @@ class SubscriptionRegistry:
         return change
 
     def permit(self, now_ms: int, access: Access) -> Change:
-        """Other permissions hold, and other authorities are local, from now on."""
+        """Apply other permissions and local authorities from now on."""
         change, book = Change(), self._book
         self._access = access
         for entry in [entry for entry in book.index.all() if not self._counts(entry)]:
@@ -138,12 +138,12 @@ class SubscriptionRegistry:
         return change
 
     def _counts(self, entry: Subscription) -> bool:
-        """Whether a subscription is permitted, or ends anyway."""
+        """Whether a subscription is in effect: it is permitted, or is ending anyway."""
         leaving = entry.state is SubscriptionState.UNSUBSCRIBE_PENDING
         return leaving or self._access.may_subscribe(entry.subscriber, entry.topic)
 
     def _adapt(self, change: Change, now_ms: int) -> None:
-        """Give every subscription the state that it has where its topic is, by the configuration of now."""
+        """Give every subscription the state that follows from the present configuration and its topic's service."""
         for topic in [topic for topic in self.remotes if topic.authority in self._access.local]:
             self._forget(change, topic)
         for topic, there in list(self._index.topics.items()):
@@ -168,7 +168,7 @@ class SubscriptionRegistry:
         self._changed_remote(change, remote)
 
     def clock_set_back(self, now_ms: int) -> None:
-        """The clock was set back."""
+        """Bring deadlines nearer: the clock was set back."""
         self._remotes.clock_set_back(now_ms)
 
     # Requests of clients
@@ -182,16 +182,16 @@ class SubscriptionRegistry:
         attributes: SubscribeAttributes,
         version: int = 3,
     ) -> tuple[SubscriptionState, Change]:
-        """004 §4.1. Returns the state for the response. Raises `UStatusError` if there are too many.
+        """Subscribe (004 §4.1). Return the state for the response. Raises `UStatusError` if there are too many entries.
 
-        With an expiry that has passed there is no subscription, and one that there was ends.
+        If the expiry has passed, no subscription is made, and an earlier one ends.
         """
         change = Change()
         known = known_to(self._index, topic, subscriber)
         is_there = known is not None and known.state is not SubscriptionState.UNSUBSCRIBE_PENDING
         has_expired = attributes.expire_ms is not None and attributes.expire_ms <= now_ms
         if known is not None and is_there:
-            self._renew(change, now_ms, known, via, version, attributes, is_told=not has_expired)
+            self._renew(change, now_ms, known, via, version, attributes, is_notified=not has_expired)
             if has_expired:
                 self._leave(change, now_ms, known, EXPIRED)
         if has_expired:
@@ -215,7 +215,7 @@ class SubscriptionRegistry:
         return state, change
 
     def unsubscribe(self, now_ms: int, topic: UUri, subscriber: UUri) -> Change:
-        """004 §4.2. Without a subscription nothing changes."""
+        """Unsubscribe (004 §4.2). Without a subscription nothing changes."""
         change = Change()
         entry = known_to(self._index, topic, subscriber)
         if entry is not None and entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
@@ -225,7 +225,7 @@ class SubscriptionRegistry:
         return change
 
     def register(self, topic: UUri | None, uri: UUri, via: str) -> Change:
-        """004 §7.2.1. None: for all topics. Raises `UStatusError` if there are too many observers."""
+        """Register an observer (004 §7.2.1). ``topic`` None: of all topics. Raises `UStatusError` if there are too many."""
         change = Change()
         known = self._index.observers_of(topic).get(uri)
         if known is not None and known.via == via:
@@ -241,7 +241,7 @@ class SubscriptionRegistry:
         return change
 
     def unregister(self, topic: UUri | None, uri: UUri) -> Change:
-        """004 §7.2.2. Without a registration nothing changes."""
+        """Unregister an observer (004 §7.2.2). Without a registration nothing changes."""
         change = Change()
         known = self._index.observers_of(topic).get(uri)
         if known is not None:
@@ -251,19 +251,19 @@ class SubscriptionRegistry:
         return change
 
     def reset(self, now_ms: int) -> Change:
-        """004 §9: delete everything, and tell. Services elsewhere are sent one Unsubscribe each, which is not repeated."""
+        """Delete and notify everything (004 §9). Each service elsewhere gets one Unsubscribe per topic, not repeated."""
         change = Change(is_flushed=True)
         for entry in self._index.all():
             entry.state = SubscriptionState.UNSUBSCRIBED
             self._book.notify(change, entry)
             change.topics.add(entry.topic)
-        self._book.dismiss(change, (each for each in observers_of(self._index) if not self._is_told_of_end(each)))
+        self._book.dismiss(change, (each for each in observers_of(self._index) if not self._is_notified_of_end(each)))
         change.commands += self._remotes.flush(now_ms)
         self._book.clear()
         return change
 
     def reset_of(self, now_ms: int, authority: str) -> Change:
-        """Delete what the uEntities of one authority have: the Reset of a service elsewhere."""
+        """Delete all entries of one authority's uEntities: the Reset of a service elsewhere."""
         change, book = Change(), self._book
         for entry in [entry for entry in book.index.all() if entry.subscriber.authority == authority]:
             if entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
@@ -274,7 +274,7 @@ class SubscriptionRegistry:
     # Other events
 
     def tick(self, now_ms: int) -> Change:
-        """Time has passed: end what has expired, and repeat commands without a response."""
+        """End subscriptions that have expired by ``now_ms``, and repeat commands without a response."""
         change = Change()
         for number in self._book.expiries.due(now_ms):
             entry = self._index.by_number.get(number)
@@ -287,7 +287,7 @@ class SubscriptionRegistry:
         return change
 
     def answered(self, now_ms: int, response: CommandResponse) -> Change:
-        """Another device's service, or a dispatcher for it, has answered a command. If that is not open nothing changes."""
+        """Apply the response, of a service elsewhere or a dispatcher, to a command; ignore it if the command is not open."""
         change = Change()
         remote = self._remotes.get(self.topic_of(response.id) or _NO_TOPIC)
         if remote is not None:
@@ -295,7 +295,7 @@ class SubscriptionRegistry:
         return change
 
     def update_received(self, now_ms: int, update: ReceivedUpdate) -> Change:
-        """Another device's service has sent the state of our subscription to one of its topics."""
+        """Apply the state of our subscription that another device's service has sent."""
         change = Change()
         remote = self._remotes.get(update.topic)
         if remote is not None:
@@ -304,8 +304,8 @@ class SubscriptionRegistry:
 
     # Shared rules
 
-    def _is_told_of_end(self, observer: Observer) -> bool:
-        """Whether a subscription that ends tells this observer, if all end."""
+    def _is_notified_of_end(self, observer: Observer) -> bool:
+        """Whether the end of a subscription notifies this observer when all subscriptions end."""
         return observer.topic is not None and bool(self._index.topic(observer.topic).subscriptions)
 
     def _check_room(self, topic: UUri, subscriber: UUri, known: Subscription | None) -> None:
@@ -325,18 +325,18 @@ class SubscriptionRegistry:
         via: str,
         version: int,
         attributes: SubscribeAttributes,
-        is_told: bool,
+        is_notified: bool,
     ) -> None:
-        """Subscribe again: everything is as in the latest request."""
+        """Apply a repeated Subscribe: its attributes replace the earlier ones."""
         if (entry.attributes, entry.via, entry.version) == (attributes, via, version):
             return
-        is_told = is_told and entry.attributes.terms != attributes.terms
+        is_notified = is_notified and entry.attributes.terms != attributes.terms
         self._index.count(entry, -1)
         entry.attributes, entry.via, entry.version = attributes, via, version
         self._index.count(entry, 1)
         self._book.set_expiry(entry)
         self._book.changed(change, entry)
-        if is_told:
+        if is_notified:
             self._book.notify(change, entry, cause=Cause.TERMS)
         self._set_period(change, now_ms, entry.topic)
 
@@ -358,7 +358,7 @@ class SubscriptionRegistry:
         self._changed_remote(change, remote)
 
     def _apply(self, change: Change, remote: RemoteTopic, step: Step) -> None:
-        """Give every subscriber of a remote topic the state that its service reports."""
+        """Give every subscriber of a remote topic the state in ``step``, and add its commands to ``change``."""
         change.commands += step.commands
         self._changed_remote(change, remote)
         if step.state is not None:
@@ -369,7 +369,7 @@ class SubscriptionRegistry:
                     self._book.set_state(change, entry, step.state, step.message)
 
     def _subscribe_there(self, change: Change, now_ms: int, topic: UUri, period_ms: int | None = None) -> RemoteTopic:
-        """Subscribe to a remote topic at its service, for the first time or again."""
+        """Subscribe to a remote topic at its service, for the first time or after leaving it."""
         remote = self._remotes.open(now_ms, topic, self.limits.remote_timeout_ms)
         if period_ms is None:
             period_ms = min(self._index.interested(topic).values(), default=0)

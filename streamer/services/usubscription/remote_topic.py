@@ -1,4 +1,4 @@
-"""One topic of another device: the commands to its service, and what its responses mean (004 §4.1, §4.2, §8). Pure.
+"""The state of our subscription to one topic of another device's service (004 §4.1, §4.2, §8). Pure.
 
 The law of this file:
 
@@ -6,13 +6,13 @@ The law of this file:
   at once, and repeated until there is a response: at once if none came within the TTL, after a growing wait if it failed.
 - A response counts only in the epoch of its command.
 - A confirmed subscription is sent again every ``timeout_ms``, and within that time after a start: a service that has lost it
-  tells nobody. Where it is known, that changes nothing.
-- In which version of the service a command goes out, `remote_version` knows. One that goes out in both is one command still:
-  the first OK decides, or a refusal if the other version is silent; it has failed when both have.
+  notifies nobody. If the service has it, the repetition changes nothing.
+- `remote_version` chooses the version of a command. A command in both versions is still one command: the first OK decides,
+  or a refusal if the other version is silent; the command has failed when both have.
 - Commands can overtake each other. As long as an opposite one may still arrive, the service may change the state after its
   response. So when the last of the opposite commands has ended, by its TTL or by a response that is not older than the one
-  to the latest command, the latest command is sent once more. Only OK tells when a command was carried out: who sent another
-  code, and by which clock, is not known. That is why commands that may still arrive are kept across a restart.
+  to the latest command, the latest command is sent once more. Only OK shows when a command was carried out: another code may
+  come from a dispatcher with another clock. Therefore, commands that may still arrive are on disk.
 - Updates and responses of a service can overtake each other. An Update that is older than the last response is ignored. A
   response that is not newer than an UNSUBSCRIBED which arrived before it confirms nothing: the command is sent once more.
 """
@@ -48,10 +48,10 @@ REFUSALS = frozenset(
 """Codes after which Subscribe is not repeated. INTERNAL and UNKNOWN may come from a dispatcher in between."""
 
 NOT_SERVED = frozenset({UCode.NOT_FOUND, UCode.UNIMPLEMENTED})
-"""Codes of who may not know the version, or of a service that has something else to say."""
+"""Codes of a receiver that may not know the version, and of a service that refuses for another reason."""
 
 NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED})
-"""Codes that may come from a dispatcher in between: Unsubscribe is repeated."""
+"""Codes that may come from a dispatcher in between. Unsubscribe is repeated after them."""
 
 _UNKNOWN_MS = 1 << 62
 """Later than every response."""
@@ -67,7 +67,7 @@ class OpenCommand(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What follows from an event: commands to send, and the new state of our subscribers (None: unchanged)."""
+    """The result of an event: commands to send, and the new state of our subscribers (None: unchanged)."""
 
     commands: list[Command]
     state: SubscriptionState | None = None
@@ -76,8 +76,8 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class RemoteTopic:
-    """``is_confirmed``: the service has what we want; a subscription is sent again when it is due. ``latest``: the last
-    command while open, by its id in each version in which it was sent.
+    """``is_confirmed``: the service has confirmed the state that we want. ``latest``: the last command while it is open, by
+    its id in each version in which it was sent.
     """
 
     topic: UUri
@@ -93,19 +93,19 @@ class RemoteTopic:
     untried: tuple[int, ...] = ()
     """The versions in which the latest command was not sent."""
     other_ms: int | None = None
-    """When it goes out in the next of them if there was no response."""
+    """When the latest command is sent in the next untried version if there is no response (ms)."""
     refusal: str | None = None
-    """Why one version has refused it, while the other one is tried."""
+    """The reason of the refusal in one version while the other version is tried."""
     due_ms: int | None = None
     failures: int = 0
     is_pending_there: bool = False
     """The other service has answered SUBSCRIBE_PENDING: its Update will follow."""
     unsubscribed_ms: int | None = None
-    """When the other service sent UNSUBSCRIBED (its clock) while the latest command was open."""
+    """When the other service sent UNSUBSCRIBED (ms, its clock) while the latest command was open."""
     opposite_ms: int = 0
-    """When the last opposite command was carried out (the other's clock), of those that ended after the latest was sent."""
+    """When the last opposite command that ended after the latest was sent was carried out (ms, the service's clock)."""
     is_unconfirmed: bool = False
-    """We have changed our mind, or had no response, since the last confirmation: a late Update may still tell of before."""
+    """Whether `wanted` changed or a command failed since the last confirmation: an Update may be of an earlier state."""
     topics: dict[bytes, UUri] = field(default_factory=dict)
     """The topic of every open command, of all remote topics."""
     versions: RemoteVersions = field(default_factory=RemoteVersions)
@@ -113,41 +113,41 @@ class RemoteTopic:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to do or to wait for."""
+        """Whether the remote topic can be forgotten: no subscription is wanted or confirmed, no command is open."""
         return not self.wanted and self.is_confirmed and not self.open_commands
 
     def next_ms(self) -> int | None:
-        """When `tick` is needed; None if not before a response."""
+        """Return the time (ms) at which the caller has to call `tick`; None: not before a response."""
         times = [command.deadline_ms for command in self.open_commands.values()]
         if self._has_room:
             times += [time_ms for time_ms in (self.due_ms, self.other_ms) if time_ms is not None]
         return min(times, default=None)
 
     def subscribe(self, now_ms: int, period_ms: int) -> list[Command]:
-        """The first subscriber is there."""
+        """Want a subscription: there is a first subscriber. Return the commands to send."""
         self.period_ms = period_ms
-        return self._turn(now_ms, wanted=True, state=SubscriptionState.SUBSCRIBE_PENDING)
+        return self._begin_epoch(now_ms, wanted=True, state=SubscriptionState.SUBSCRIBE_PENDING)
 
     def leave(self, now_ms: int) -> list[Command]:
-        """The last subscriber has gone."""
-        return self._turn(now_ms, wanted=False, state=SubscriptionState.UNSUBSCRIBED)
+        """Want no subscription: the last subscriber has left. Return the commands to send."""
+        return self._begin_epoch(now_ms, wanted=False, state=SubscriptionState.UNSUBSCRIBED)
 
-    def leave_for_good(self, now_ms: int) -> list[Command]:
-        """Everything is flushed: `leave`, with room for its command. It is not repeated; open commands are for `inherit`."""
+    def leave_without_retry(self, now_ms: int) -> list[Command]:
+        """Leave for a flush: as `leave`, but the command is not repeated. Open commands go to the successor's `inherit`."""
         for name in list(self.open_commands)[: -MAX_OPEN // 2]:
             del self.open_commands[name]
         commands = self.leave(now_ms)
-        return commands if self.other_ms is None else commands + self._ask(now_ms)
+        return commands if self.other_ms is None else commands + self._send_in_next_version(now_ms)
 
     def inherit(self, now_ms: int, commands: Iterable[OpenCommand]) -> None:
-        """Take over commands that were open before everything was flushed: they may arrive, their responses do not count."""
+        """Add commands that were open before a flush: they may still arrive, but their responses are ignored."""
         for command in commands:
             if command.deadline_ms > now_ms:
                 self.open_commands[command.id] = command._replace(epoch=-1)
                 self.topics[command.id] = self.topic
 
     def set_period(self, now_ms: int, period_ms: int) -> list[Command]:
-        """Set the shortest sample period of our subscribers."""
+        """Set the shortest sample period of our subscribers. Return the commands to send."""
         if period_ms == self.period_ms or not self.wanted:
             return []
         self.period_ms = period_ms
@@ -156,7 +156,7 @@ class RemoteTopic:
         return self._send(now_ms)
 
     def resume(self, now_ms: int) -> list[Command]:
-        """After a restart: a command without a response may never have been sent."""
+        """Return the commands to send after a restart: one without a response may never have been sent."""
         self.clock_set_back(now_ms)
         self.opposite_ms = _UNKNOWN_MS  # neither of the two is on disk
         self.is_unconfirmed = True
@@ -164,7 +164,7 @@ class RemoteTopic:
         return [] if self.is_confirmed else self._send(now_ms)
 
     def clock_set_back(self, now_ms: int) -> None:
-        """The clock was set back: no deadline is further away than it can be."""
+        """Bring deadlines nearer, at most to their full length: the clock was set back."""
         for command in self.open_commands.values():
             if command.deadline_ms > now_ms + self.timeout_ms:
                 self.open_commands[command.id] = command._replace(deadline_ms=now_ms + self.timeout_ms)
@@ -174,20 +174,20 @@ class RemoteTopic:
             self.other_ms = min(self.other_ms, now_ms + PATIENCE_MS)
 
     def tick(self, now_ms: int) -> Step:
-        """Time has passed: end and repeat commands."""
+        """End commands whose TTL is over by ``now_ms``, and repeat those that are due."""
         step = Step([])
         for command in [each for each in self.open_commands.values() if each.deadline_ms <= now_ms]:
             is_latest = command.id in self.latest
             self._end(command, None)
             if is_latest:
                 self.failures = 0
-                self.versions.doubt(self.topic.authority)
+                self.versions.mark_unsure(self.topic.authority)
                 if self.refusal is not None and not self.latest and self.wanted:
                     step = self._refused_for_good(self.refusal)
-        return step._replace(commands=self._pump(now_ms))
+        return step._replace(commands=self._send_due(now_ms))
 
     def answered(self, now_ms: int, response: CommandResponse) -> Step:
-        """There is a response to one of `open_commands`."""
+        """Apply the response to one of `open_commands`."""
         command = self.open_commands[response.id]
         is_latest = command.id in self.latest
         done_ms = response.created_ms if response.code is UCode.OK else None
@@ -200,9 +200,9 @@ class RemoteTopic:
         if done_ms is not None and done_ms <= self.opposite_ms:
             is_latest = False  # an opposite one may have been carried out after it: it is sent once more
         step = Step([])
-        if is_latest and not is_understood and self._goes_on(response):
-            self.versions.doubt(self.topic.authority)
-            return Step(([] if self.latest else self._ask(now_ms)) + self._pump(now_ms))
+        if is_latest and not is_understood and self._continues_in_other_version(response):
+            self.versions.mark_unsure(self.topic.authority)
+            return Step(([] if self.latest else self._send_in_next_version(now_ms)) + self._send_due(now_ms))
         if command.epoch == self.epoch:
             if self.wanted:
                 step = self._subscribe_answered(now_ms, response, is_latest)
@@ -210,10 +210,10 @@ class RemoteTopic:
                 step = self._unsubscribe_answered(now_ms, response, is_latest)
         elif done_ms is not None:
             self.answered_ms = max(self.answered_ms, done_ms)
-        return step._replace(commands=self._pump(now_ms))
+        return step._replace(commands=self._send_due(now_ms))
 
     def update_received(self, now_ms: int, update: ReceivedUpdate) -> Step:
-        """The other service has sent the state of our subscription."""
+        """Apply the state of our subscription that the other service has sent."""
         if not self.wanted or self._has_opposite:
             return Step([])
         if update.state is SubscriptionState.SUBSCRIBED and update.created_ms >= self.answered_ms:
@@ -227,22 +227,22 @@ class RemoteTopic:
         is_sure = is_settled or (self.state is SubscriptionState.SUBSCRIBED and not self.is_unconfirmed)
         if is_sure and update.created_ms > self.answered_ms:
             self.answered_ms = update.created_ms
-            return self._refused(update.message)._replace(commands=self._pump(now_ms))
+            return self._refused(update.message)._replace(commands=self._send_due(now_ms))
         if is_settled:
-            return Step(self._send(now_ms))  # not newer than the response: only asking tells
+            return Step(self._send(now_ms))  # not newer than the response: send the command again for the present state
         if update.created_ms >= self.answered_ms:
             self.unsubscribed_ms = update.created_ms
         return Step([])
 
-    def _turn(self, now_ms: int, wanted: bool, state: SubscriptionState) -> list[Command]:
+    def _begin_epoch(self, now_ms: int, wanted: bool, state: SubscriptionState) -> list[Command]:
         self.wanted, self.state = wanted, state
         self.epoch += 1
         self.failures = 0
         self.is_unconfirmed = True
         return self._send(now_ms)
 
-    def _goes_on(self, response: CommandResponse) -> bool:
-        """Whether the latest command, which has failed in one version, is open in another, or is to be sent in one."""
+    def _continues_in_other_version(self, response: CommandResponse) -> bool:
+        """Whether the latest command, which has failed in one version, is open or still to be sent in another."""
         is_refused = response.code in REFUSALS - NOT_SERVED
         is_doubtful = response.code is UCode.UNIMPLEMENTED or not self.versions.is_sure(self.topic.authority)
         if self.latest:
@@ -271,7 +271,7 @@ class RemoteTopic:
             self.due_ms = now_ms + self.timeout_ms  # unless its Update arrives
         elif response.code in REFUSALS and is_latest:
             if response.code in NOT_SERVED:
-                self.versions.doubt(self.topic.authority)
+                self.versions.mark_unsure(self.topic.authority)
             return self._refused_for_good(self.refusal or response.message or response.code.name)
         elif response.code is UCode.DEADLINE_EXCEEDED and is_latest and self.refusal is not None:
             return self._refused_for_good(self.refusal)
@@ -299,7 +299,7 @@ class RemoteTopic:
         return self._refused(message)
 
     def _refused(self, message: str) -> Step:
-        """A subscription that there was may be set aside there and come back: Unsubscribe ends it."""
+        """Send Unsubscribe: the service may have set an earlier subscription aside, and permit it again later."""
         was_subscribed = self.state is SubscriptionState.SUBSCRIBED
         self.wanted = False
         self.state = SubscriptionState.UNSUBSCRIBED
@@ -310,7 +310,7 @@ class RemoteTopic:
         return Step([], SubscriptionState.UNSUBSCRIBED, message)
 
     def _confirm(self, now_ms: int | None) -> None:
-        """``now_ms``: of a subscription, which is confirmed again from time to time."""
+        """Note the confirmation. ``now_ms``: a subscription is sent again ``timeout_ms`` later; None: nothing is."""
         self.is_confirmed = True
         self.is_pending_there = False
         self.is_unconfirmed = False
@@ -320,18 +320,18 @@ class RemoteTopic:
 
     @property
     def _spread_ms(self) -> int:
-        """Less than ``timeout_ms``, and another one for each topic."""
+        """Return a delay below ``timeout_ms`` that depends on the topic, so that topics are not all sent together."""
         return crc32(str(self.topic).encode()) % self.timeout_ms
 
     def _close(self) -> None:
-        """Nothing more comes of the latest command."""
+        """Close the latest command: no response to it is expected."""
         self.latest = ()
         self.untried = ()
         self.other_ms = None
         self.refusal = None
 
     def _failed(self, now_ms: int, response: CommandResponse) -> None:
-        self.versions.doubt(self.topic.authority)
+        self.versions.mark_unsure(self.topic.authority)
         self.failures += 1
         self.due_ms = max(now_ms, min(created_ms(response.id), now_ms) + wait_ms(self.failures))
 
@@ -349,7 +349,7 @@ class RemoteTopic:
         self.latest = tuple(each for each in self.latest if each != command.id)
 
     def _end(self, command: OpenCommand, done_ms: int | None) -> None:
-        """``done_ms``: when the command was carried out (the other's clock), if that is known."""
+        """Remove an open command. ``done_ms``: when the service carried it out (its clock); None: not known."""
         self._forget(command)
         if done_ms is None:
             self.is_unconfirmed = True
@@ -366,10 +366,10 @@ class RemoteTopic:
             self._close()
             self.due_ms = None
 
-    def _pump(self, now_ms: int) -> list[Command]:
+    def _send_due(self, now_ms: int) -> list[Command]:
         if self.latest:
             is_time = self.other_ms is not None and self.other_ms <= now_ms
-            return self._ask(now_ms) if is_time and self._has_room else []
+            return self._send_in_next_version(now_ms) if is_time and self._has_room else []
         if self.is_confirmed if self.due_ms is None else self.due_ms > now_ms:
             return []
         return self._send(now_ms)
@@ -384,9 +384,9 @@ class RemoteTopic:
         if not self._has_room:
             return []
         self.untried = self.versions.order(self.topic.authority, now_ms)
-        return self._ask(now_ms)
+        return self._send_in_next_version(now_ms)
 
-    def _ask(self, now_ms: int) -> list[Command]:
+    def _send_in_next_version(self, now_ms: int) -> list[Command]:
         """Send the latest command in the next version."""
         version, *untried = self.untried
         self.untried = tuple(untried)

@@ -1,4 +1,4 @@
-"""The remote topics that uEntities here have subscribed to or are leaving, and when each is due. Pure; no rules."""
+"""The remote topics that uEntities here have subscribed to or are leaving, with the time at which each is due. Pure."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from streamer.uprotocol.uri import UUri
 
 
 class RemoteTopics:
-    """``by_topic`` has them, in the order in which they were opened."""
+    """``by_topic`` has the remote topics in the order in which they were opened."""
 
     def __init__(self) -> None:
         self.by_topic: dict[UUri, RemoteTopic] = {}
@@ -27,17 +27,17 @@ class RemoteTopics:
         return self.by_topic.get(topic)
 
     def all(self) -> list[RemoteTopic]:
-        """All remote topics, as a copy."""
+        """Return all remote topics, as a copy."""
         return list(self.by_topic.values())
 
     def load(self, remote: RemoteTopic) -> None:
-        """Take over what was on disk."""
+        """Add a remote topic from disk."""
         remote.topics, remote.versions = self._commands, self.versions
         self._commands.update(dict.fromkeys(remote.open_commands, remote.topic))
         self.by_topic[remote.topic] = remote
 
     def open(self, now_ms: int, topic: UUri, timeout_ms: int) -> RemoteTopic:
-        """The remote topic; a new one if there is none."""
+        """Return the remote topic with this name, which is created if there is none."""
         remote = self.by_topic.get(topic)
         if remote is None:
             remote = self.by_topic[topic] = RemoteTopic(topic, timeout_ms, topics=self._commands, versions=self.versions)
@@ -45,7 +45,7 @@ class RemoteTopics:
         return remote
 
     def changed(self, remote: RemoteTopic) -> None:
-        """Forget it if it is over; else it is due when it says."""
+        """Update the due time of a remote topic after a change; forget the remote topic if it is over."""
         if remote.is_over:
             del self.by_topic[remote.topic]
             self._repeats.set(remote.topic, None)
@@ -59,29 +59,29 @@ class RemoteTopics:
         self._repeats.set(topic, None)
 
     def topic_of(self, command: bytes) -> UUri | None:
-        """The topic of an open command."""
+        """Return the topic of an open command; None: there is no such command."""
         return self._commands.get(command)
 
     def next_ms(self) -> int | None:
-        """When the first one is due; None if none is before a response."""
+        """Return the time (ms) at which the first remote topic is due; None: none before a response."""
         return self._repeats.next_ms()
 
     def due(self, now_ms: int) -> Iterator[RemoteTopic]:
-        """Take those that are due."""
+        """Yield the remote topics that are due, and take them off the timers."""
         for topic in list(self._repeats.due(now_ms)):
             remote = self.by_topic.get(topic)
             if remote is not None:
                 yield remote
 
     def clock_set_back(self, now_ms: int) -> None:
-        """The clock was set back."""
+        """Bring all deadlines nearer: the clock was set back."""
         for remote in self.by_topic.values():
             remote.clock_set_back(now_ms)
             self._repeats.set(remote.topic, remote.next_ms())
 
     def flush(self, now_ms: int) -> list[Command]:
-        """Forget all. Returns one Unsubscribe for each, in every version that is in question; they are not repeated."""
-        commands = [command for remote in self.by_topic.values() for command in remote.leave_for_good(now_ms)]
+        """Forget all remote topics. Return an Unsubscribe for each in every possible version; these are not repeated."""
+        commands = [command for remote in self.by_topic.values() for command in remote.leave_without_retry(now_ms)]
         self._flushed = {
             topic: open_ for topic, open_ in self._flushed.items() if any(each.deadline_ms > now_ms for each in open_)
         }

@@ -1,13 +1,13 @@
-"""Chooses the version of core.usubscription in which the services of other devices are asked. Pure.
+"""Chooses the version of core.usubscription for commands to the services of other devices. Pure.
 
 The law of this file:
 
-- A service is asked in the version in which it answered last, and in the newest one if it has never answered. An OK that is
-  not understood counts as a failure, not as an answer.
+- A service gets commands in the version in which it answered last, or the newest one if it has never answered. An OK that
+  cannot be parsed counts as a failure, not as an answer.
 - While a service has never answered, or if the last attempt failed, its version is unknown: a command goes out in the other
   version, too, after a short wait, or at once if it fails.
-- A service that answers only an older version is tried once a day in the newest, too: it may have been upgraded.
-- The versions are not on disk: they are found out again in seconds.
+- A service that answers only an older version gets a command in the newest once a day, too: it may have been upgraded.
+- The versions are not on disk: after a restart they are learned again within seconds.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 NEWEST, OLDEST = 4, 3
 
 PATIENCE_MS = 10_000
-"""How long a service may take to answer before it is asked in the other version as well."""
+"""How long a service may take to answer before a command goes out in the other version as well."""
 
 TRY_NEWEST_MS = 24 * 3_600_000
 
@@ -31,13 +31,13 @@ class _Known(NamedTuple):
 
 
 class RemoteVersions:
-    """What is known of the services, by authority. The longest unused of too many is forgotten."""
+    """The known version of each service, by authority. Beyond a bound, the least recently used one is forgotten."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
     def order(self, authority: str, now_ms: int) -> tuple[int, int]:
-        """The versions to try, in this order."""
+        """Return the versions to try, in this order."""
         known = self._known.get(authority)
         if known is None or known.version == NEWEST:
             return NEWEST, OLDEST
@@ -47,25 +47,25 @@ class RemoteVersions:
         return OLDEST, NEWEST
 
     def is_sure(self, authority: str) -> bool:
-        """Whether the first version of `order` is all that there is to try."""
+        """Whether only the first version of `order` has to be tried."""
         known = self._known.get(authority)
         return known is not None and known.is_sure
 
     def learn(self, authority: str, version: int, now_ms: int) -> None:
-        """The service has answered in this version."""
+        """Note that the service has answered in this version."""
         known = self._known.get(authority)
         if version < NEWEST and known is not None and known.is_sure and known.version == NEWEST:
-            return  # it was asked in both
+            return  # the command went out in both
         self._keep(authority, _Known(version, now_ms, True))
 
-    def doubt(self, authority: str) -> None:
-        """An attempt has failed."""
+    def mark_unsure(self, authority: str) -> None:
+        """Note that a command to the service has failed."""
         known = self._known.get(authority)
         if known is not None:
             self._known[authority] = known._replace(is_sure=False)
 
     def timeout_ms(self, version: int, configured_ms: int) -> int:
-        """How long a command waits for its answer: version 4 says exactly, version 3 at least."""
+        """Return the ms that a command waits for its response: version 4 prescribes them, version 3 a minimum."""
         return configured_ms if version == OLDEST else _TIMEOUT_MS
 
     def _keep(self, authority: str, known: _Known) -> None:

@@ -1,4 +1,4 @@
-"""The requests of a client, in a form that is the same for all versions. Plain records: no rules, no I/O."""
+"""The requests of a client as records that are the same for all versions. No rules, no I/O."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Unsubscribe(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """List the subscriptions that match both patterns (None: all). ``offset``: of a client that asks page by page."""
+    """List the subscriptions that match both patterns (None: all). ``offset``: if the client requests pages."""
 
     topic: UUri | None = None
     subscriber: UUri | None = None
@@ -28,7 +28,7 @@ class Fetch(NamedTuple):
 
 
 class Register(NamedTuple):
-    """Be notified of a topic's changes, or (None) of all."""
+    """Register for notifications of a topic's changes, or (None) of all topics'."""
 
     topic: UUri | None = None
 
@@ -38,21 +38,21 @@ class Unregister(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Delete everything, or what belongs to the authority of a service elsewhere."""
+    """Delete all entries, or those of the authority of a service elsewhere."""
 
 
 Asked = Subscribe | Unsubscribe | Fetch | Register | Unregister | Reset
 
 
 class Subscribed(NamedTuple):
-    """What `Subscribe` is answered with."""
+    """The result of `Subscribe`."""
 
     topic: UUri
     state: SubscriptionState
 
 
 class Listed(NamedTuple):
-    """What `Fetch` is answered with: what `VersionMethod.entry` made of each subscription."""
+    """The result of `Fetch`: the subscriptions as `VersionMethod.entry` encodes them."""
 
     entries: Sequence[Message]
     has_more: bool
@@ -62,7 +62,7 @@ class VersionMethod(NamedTuple):
     """A method in one version.
 
     ``read`` takes the Request and its source, and raises `UStatusError`. ``write`` takes the result (`Subscribed`, `Listed`
-    or None), and raises `UStatusError` if it cannot be told. ``entry``: a subscription as an element of a list.
+    or None), and raises `UStatusError` if it cannot be encoded. ``entry`` encodes a subscription as an element of a list.
     """
 
     read: Callable[[UMessage, UUri], Asked]

@@ -1,7 +1,7 @@
 """The tables of the service in the state file: writes a `Change` into them, and reads them.
 
-A row that could not have been written, such as a topic with a wildcard for its authority, is refused when it is read: what
-follows from it could not be sent or written later, and the service would stand still over it.
+Reading refuses a row that this module does not write, such as a topic with a wildcard for its authority: messages about it
+could not be sent or written, and the service would repeat that without end.
 """
 
 import json
@@ -45,7 +45,7 @@ TABLES = {
 }
 
 _NUMBERS = range(1 << 62)
-"""There is room for later ones."""
+"""The valid numbers of rows, with room for later ones."""
 
 _TIMES_MS = range(-(1 << 62), (1 << 62) + 1)
 UINT32 = range(1 << 32)
@@ -54,7 +54,7 @@ _FLUSHED = ("usubscription_subscriptions", "usubscription_versions", "usubscript
 
 
 def statements(change: Change, remotes: Callable[[UUri], RemoteTopic | None]) -> list[Statement]:
-    """What to write after ``change``, with its entries as they are now."""
+    """Return the statements that write ``change``, with the present state of its entries."""
     found: list[Statement] = [(f"DELETE FROM {table}", ()) for table in _FLUSHED] if change.is_flushed else []
     for number, entry in change.subscriptions.items():
         found += _no_subscription(number) if entry is None else _subscription(entry)
@@ -67,17 +67,17 @@ def statements(change: Change, remotes: Callable[[UUri], RemoteTopic | None]) ->
 
 
 def keep_message(number: int, message: bytes) -> Statement:
-    """Keep a message in the outbox. One that could not be read at the start may have had its number: it goes."""
+    """Return the statement that adds a message to the outbox. It replaces an unreadable one with the same number."""
     return "INSERT OR REPLACE INTO usubscription_outbox VALUES (?, ?)", (number, message)
 
 
 def delete_message(number: int) -> Statement:
-    """Delete a message from the outbox."""
+    """Return the statement that deletes a message from the outbox."""
     return _delete("outbox", "number", number)
 
 
 def subscriptions(file: StateFile) -> list[Subscription]:
-    """In the order of their numbers. A version that only a later release has becomes the oldest. Raises `StateError`."""
+    """Read the subscriptions in the order of their numbers. An unknown version becomes the oldest. Raises `StateError`."""
     return file.read(
         "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details, version"
         " FROM usubscription_subscriptions LEFT JOIN usubscription_versions USING (topic, subscriber) ORDER BY number",
@@ -98,7 +98,7 @@ def subscriptions(file: StateFile) -> list[Subscription]:
 
 
 def observers(file: StateFile) -> list[Observer]:
-    """In the order of their numbers. Raises `StateError`."""
+    """Read the observers in the order of their numbers. Raises `StateError`."""
     return file.read(
         "SELECT number, topic, uri, via FROM usubscription_observers ORDER BY number",
         lambda row: Observer(
@@ -111,7 +111,7 @@ def observers(file: StateFile) -> list[Observer]:
 
 
 def remotes(file: StateFile, timeout_ms: int) -> list[RemoteTopic]:
-    """In the order in which they were written. Raises `StateError`."""
+    """Read the remote topics in the order in which they were written. Raises `StateError`."""
 
     def one(row: Row) -> RemoteTopic:
         remote = RemoteTopic(
@@ -142,7 +142,7 @@ def remotes(file: StateFile, timeout_ms: int) -> list[RemoteTopic]:
 
 
 def outbox(file: StateFile) -> list[tuple[int, UMessage]]:
-    """What may not have been sent, with its number, in order. Raises `StateError`."""
+    """Read the messages that may not have been sent, with their numbers, in order. Raises `StateError`."""
 
     def one(row: Row) -> tuple[int, UMessage]:
         try:
@@ -154,14 +154,14 @@ def outbox(file: StateFile) -> list[tuple[int, UMessage]]:
 
 
 def within(what: str, value: Any, expected: range) -> int:
-    """A number that may be there. Raises ValueError."""
+    """Return ``value`` if it is in the expected range. Raises ValueError."""
     if type(value) is not int or value not in expected:
         raise ValueError(f"{what} {value!r}: expected a whole number from {expected[0]} to {expected[-1]}")
     return value
 
 
 def _topic(text: str) -> UUri:
-    """A topic that can be subscribed to. Raises ValueError."""
+    """Return a topic that can be subscribed to. Raises ValueError."""
     try:
         return check_topic(UUri.parse(text))
     except UStatusError as exc:
@@ -169,7 +169,7 @@ def _topic(text: str) -> UUri:
 
 
 def _entity(what: str, text: str) -> UUri:
-    """A uEntity that can be told something. Raises ValueError."""
+    """Return a uEntity that can be notified. Raises ValueError."""
     found = UUri.parse(text)
     if not found.authority or found.has_wildcard or not found.is_entity:
         raise ValueError(f"{what} {text!r}: expected a uEntity (resource 0) with an authority, no wildcards")
@@ -183,7 +183,7 @@ def _authority(text: str) -> str:
 
 
 def _details(packed: bytes) -> bytes:
-    """The subscriber's own, which are fields of a `SubscribeAttributes`. Raises ValueError."""
+    """Return the subscriber's own details, which are fields of a `SubscribeAttributes`. Raises ValueError."""
     try:
         pb.SubscribeAttributes.FromString(packed)
     except DecodeError as exc:

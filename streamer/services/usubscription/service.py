@@ -1,12 +1,12 @@
 """The uSubscription service: takes messages, decides, writes the changes to disk, and only then sends anything.
 
-    endpoint `core` ──► inbox ──► one turn: decide all ──► one transaction ──► interest ──► responses, Updates ──► done
+    endpoint `core` ──► inbox ──► decide all ──► one transaction ──► interest ──► responses, Updates ──► done
 
-Messages that arrive while a transaction is being written wait for the next turn. Under a flood, a turn has many of them; if
-one subscription changes several times in it, observers are notified only of the last change. A list ends the turn: making
-one of all subscriptions takes a tenth of a second, in which nothing else goes on. For the router, a request is delivered
-once its response is safe with the router. Updates are written to an outbox in the same transaction as the change that they
-report, and stay there until they are safe with the router.
+Messages that arrive while a transaction is being written are in the next one. Under a flood, a transaction has many of them;
+if one subscription changes several times in a transaction, observers are notified only of the last change. A Request for a
+list ends its transaction: listing all subscriptions takes a tenth of a second, and blocks the event loop. For the router, a
+Request is delivered once its Response is safe with the router. Updates are written to an outbox in the same transaction as
+the change that they report, and stay there until they are safe with the router.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from streamer.services.refusals import log_refusal
 from streamer.services.router import RouterForServices
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import rows, wire
-from streamer.services.usubscription.entries import Change, ToldSubscription, Update
+from streamer.services.usubscription.entries import Change, ListedSubscription, Update
 from streamer.services.usubscription.methods import Methods
 from streamer.services.usubscription.outbox import Entry, Outbox, size_of
 from streamer.services.usubscription.quotas import Limits
@@ -41,16 +41,16 @@ OWNER = "subscription"
 """The owner of this interest in topics, for the router."""
 
 TICK_S = 1.0
-"""The longest delay of what is due by the clock."""
+"""The longest delay of expiries and repetitions that are due."""
 
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """Wait before a failed transaction is repeated."""
 
 LOG_EVERY = 60
-"""Of the failures of one transaction, the first and every 60th are logged."""
+"""The first and every 60th failure of one transaction are logged."""
 
-_OBSERVED_AT_ONCE = 20_000
-"""The most notifications of observers in one turn; when more subscriptions change together, they miss the others."""
+_MAX_OBSERVER_UPDATES = 20_000
+"""The most notifications of observers in one transaction. If more subscriptions change together, observers miss the rest."""
 
 logger = logging.getLogger("ustreamer.usubscription")
 
@@ -58,24 +58,24 @@ Done = Callable[[], None]
 
 
 @dataclass
-class Turn:
-    """What to write, and to send after that: for each message that was taken, its response if any, and when it is done."""
+class Transaction:
+    """Statements to write, then messages to send: for each message that was taken, its responses and its ``done``."""
 
     statements: list[Statement] = field(default_factory=list)
     topics: dict[UUri, None] = field(default_factory=dict)
     messages: list[tuple[list[UMessage], Done]] = field(default_factory=list)
-    kept: list[Entry] = field(default_factory=list)
+    queued: list[Entry] = field(default_factory=list)
     observed: dict[tuple[UUri | None, int, UUri, UUri], Update] = field(default_factory=dict)
-    """What observers are told, and (None) what is published, by observer, version, topic and subscriber: of many changes in
-    one turn, the last one."""
+    """Notifications of observers, and (None) publications, by observer, version, topic and subscriber: of many changes in
+    one transaction, the last one."""
     bytes: int = 0
-    """Of ``kept``, as the outbox counts them."""
+    """Size of ``queued`` as the outbox counts it."""
     left_out: int = 0
-    """What nobody is told, because too much changed in one turn."""
+    """Number of notifications that are left out because too much changed in one transaction."""
 
 
 class USubscription:
-    """core.usubscription on our own authority and on the local ones."""
+    """core.usubscription for our own authority and the local ones."""
 
     TABLES: ClassVar[Mapping[str, str]] = rows.TABLES
 
@@ -104,7 +104,7 @@ class USubscription:
             transport.serve(version.ENTITY, self._take)
 
     def restore(self) -> None:
-        """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
+        """Read the state file, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
         remotes = rows.remotes(self._file, self._registry.limits.remote_timeout_ms)
         self._registry.load(rows.subscriptions(self._file), rows.observers(self._file), remotes)
         self._outbox.restore(rows.outbox(self._file))
@@ -115,53 +115,53 @@ class USubscription:
         logger.info("usubscription_restored " + " ".join(f"{name}=%d" for name in gauges), *gauges.values())
 
     def gauges(self) -> Mapping[str, int]:
-        """How many there are of what."""
+        """Return the number of entries by kind, for the metrics."""
         return {**self._registry.gauges(), "unsent": len(self._outbox), "waiting": len(self._inbox)}
 
-    def listed(self) -> Iterator[ToldSubscription]:
-        """Every subscription that there is now, oldest first; told as it is when it is its turn."""
+    def listed(self) -> Iterator[ListedSubscription]:
+        """Yield the subscriptions of the time of the call, oldest first, each with its state at the time of its yield."""
         for entry in list(self._registry.subscriptions):
             terms = entry.attributes
-            yield ToldSubscription(
+            yield ListedSubscription(
                 entry.topic, entry.subscriber, entry.state, terms.expire_ms, terms.period_ms, entry.version
             )
 
     def use(self, options: config.UsubscriptionConfig, access: Access) -> None:
-        """Other permissions and limits hold, and other authorities are local, from the next turn on."""
+        """Apply other permissions, limits and local authorities from the next transaction on."""
         self._next = (options, access)
         self._woken.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run the service until cancelled."""
         await self.begin()
         while True:
             await self._wait()
-            await self.turn()
+            await self.run_once()
 
     async def begin(self) -> None:
-        """Send again what may not have been sent before the restart."""
+        """Send again the messages and commands that may not have been sent before the restart."""
         now_ms = self._last_ms = self._clock.wall_ms()
         self._outbox.send((), now_ms)
-        turn = Turn()
-        self._note(turn, now_ms, self._registry.begin(now_ms), [], _nothing)
-        await self._finish(turn)
-        self._say_what_is_set_aside()
+        transaction = Transaction()
+        self._add_change(transaction, now_ms, self._registry.begin(now_ms), [], _nothing)
+        await self._commit(transaction)
+        self._log_set_aside()
 
-    async def turn(self) -> None:
-        """Decide about all messages and all that is due; write the changes; send the responses."""
+    async def run_once(self) -> None:
+        """Handle all waiting messages and due entries in one transaction: write the changes, then send the responses."""
         batch, self._inbox = self._inbox, []
         now_ms = self._clock.wall_ms()
         if now_ms < self._last_ms:
             self._registry.clock_set_back(now_ms)
         self._last_ms = now_ms
-        turn = Turn([rows.delete_message(number) for number in self._outbox.take_safe()])
-        self._note(turn, now_ms, self._registry.tick(now_ms), [], _nothing)
+        transaction = Transaction([rows.delete_message(number) for number in self._outbox.take_safe()])
+        self._add_change(transaction, now_ms, self._registry.tick(now_ms), [], _nothing)
         if self._next is not None:
             (options, access), self._next = self._next, None
             self._methods.access, self._methods.options = access, options
             self._registry.limits = Limits.of(options)
-            self._note(turn, now_ms, self._registry.permit(now_ms, access), [], _nothing)
-            self._say_what_is_set_aside()
+            self._add_change(transaction, now_ms, self._registry.permit(now_ms, access), [], _nothing)
+            self._log_set_aside()
         for taken, (message, done) in enumerate(batch, 1):
             try:
                 response, change = self._decide(now_ms, message)
@@ -170,11 +170,11 @@ class USubscription:
                     "usubscription_failed source=%s sink=%s", message.attributes.source, message.attributes.sink
                 )
                 response, change = _refused(now_ms, message, UCode.INTERNAL, "the service failed"), Change()
-            self._note(turn, now_ms, change, response, done)
+            self._add_change(transaction, now_ms, change, response, done)
             if self._methods.is_list(message):
                 self._inbox = batch[taken:]
                 break
-        await self._finish(turn)
+        await self._commit(transaction)
 
     def _take(self, message: UMessage, done: Done) -> None:
         self._inbox.append((message, done))
@@ -182,22 +182,22 @@ class USubscription:
 
     async def _wait(self) -> None:
         if self._inbox:
-            await asyncio.sleep(0)  # a turn that writes nothing does not wait for anything
+            await asyncio.sleep(0)  # an empty transaction would not let the event loop run
         else:
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._woken.wait()
 
-    def _say_what_is_set_aside(self) -> None:
+    def _log_set_aside(self) -> None:
         if count := self._registry.gauges()["set_aside"]:
             text = "usubscription_set_aside entries=%d consequence=%s"
-            logger.warning(text, count, "the configuration does not permit them: they count for nothing until it does")
+            logger.warning(text, count, "the configuration does not permit them: they have no effect until it does")
 
     def _decide(self, now_ms: int, message: UMessage) -> tuple[list[UMessage], Change]:
         attributes = message.attributes
         if message.is_expired(now_ms):
-            return [], Change()  # the requester has its DEADLINE_EXCEEDED, or no longer waits
+            return [], Change()  # the requester has got its DEADLINE_EXCEEDED, or waits no longer
         if attributes.type is UMessageType.REQUEST:
             try:
                 proto, change, is_reset = self._methods.call(now_ms, message)
@@ -224,58 +224,62 @@ class USubscription:
     def _caller(self, message: UMessage) -> dict[str, str]:
         return self._methods.access.caller(message.attributes.source)._asdict()
 
-    def _note(self, turn: Turn, now_ms: int, change: Change, response: list[UMessage], done: Done) -> None:
-        """Add to the turn what a change writes and sends. Not later: the entries in it go on changing."""
-        turn.statements += rows.statements(change, self._registry.remotes.get)
-        turn.topics.update(dict.fromkeys(sorted(change.topics)))
-        turn.messages.append((response, done))
+    def _add_change(
+        self, transaction: Transaction, now_ms: int, change: Change, response: list[UMessage], done: Done
+    ) -> None:
+        """Add the statements and messages of a change to the transaction, before another call changes the same entries."""
+        transaction.statements += rows.statements(change, self._registry.remotes.get)
+        transaction.topics.update(dict.fromkeys(sorted(change.topics)))
+        transaction.messages.append((response, done))
         for update in change.updates:
-            if not VERSIONS[update.version].tells(update):
+            if not VERSIONS[update.version].reports(update):
                 continue
             if not update.is_observed:
-                self._tell(turn, now_ms, update)
+                self._queue_update(transaction, now_ms, update)
                 continue
             key = update.sink, update.version, update.topic, update.subscriber
-            if turn.observed.pop(key, None) is None and len(turn.observed) >= _OBSERVED_AT_ONCE:
-                turn.left_out += 1
+            if transaction.observed.pop(key, None) is None and len(transaction.observed) >= _MAX_OBSERVER_UPDATES:
+                transaction.left_out += 1
             else:
-                turn.observed[key] = update
+                transaction.observed[key] = update
         commands = [VERSIONS[each.version].command_message(self._authority, each) for each in change.commands]
         if change.is_flushed:
-            for command in commands:  # nothing else remembers them
-                self._keep(turn, command)
+            for command in commands:  # nothing else keeps these commands
+                self._queue_message(transaction, command)
         elif commands:
-            turn.messages.append((commands, _nothing))
+            transaction.messages.append((commands, _nothing))
 
-    def _tell(self, turn: Turn, now_ms: int, update: Update) -> None:
-        """Keep an Update, unless the turn has made as much as the outbox may keep."""
-        if turn.bytes >= self._outbox.max_bytes:
-            turn.left_out += 1
+    def _queue_update(self, transaction: Transaction, now_ms: int, update: Update) -> None:
+        """Add an Update to the outbox, unless the transaction has filled the outbox alone."""
+        if transaction.bytes >= self._outbox.max_bytes:
+            transaction.left_out += 1
         else:
-            self._keep(turn, VERSIONS[update.version].update_message(now_ms, update))
+            self._queue_message(transaction, VERSIONS[update.version].update_message(now_ms, update))
 
-    def _keep(self, turn: Turn, message: UMessage) -> None:
+    def _queue_message(self, transaction: Transaction, message: UMessage) -> None:
         number = self._outbox.number()
-        turn.statements.append(rows.keep_message(number, message_to_proto(message).SerializeToString()))
-        turn.kept.append((number, message))
-        turn.bytes += size_of(message)
+        transaction.statements.append(rows.keep_message(number, message_to_proto(message).SerializeToString()))
+        transaction.queued.append((number, message))
+        transaction.bytes += size_of(message)
 
-    async def _finish(self, turn: Turn) -> None:
-        for update in turn.observed.values():
-            self._tell(turn, self._last_ms, update)
-        if turn.left_out:
+    async def _commit(self, transaction: Transaction) -> None:
+        for update in transaction.observed.values():
+            self._queue_update(transaction, self._last_ms, update)
+        if transaction.left_out:
             text = "usubscription_updates_given_up count=%d consequence=%s"
-            logger.warning(text, turn.left_out, "subscribers and observers miss some of the changes that came together")
-        await self._write(turn.statements)
-        for topic in turn.topics:
+            logger.warning(
+                text, transaction.left_out, "subscribers and observers miss some of the changes that came together"
+            )
+        await self._write(transaction.statements)
+        for topic in transaction.topics:
             self._router.set_interest(topic, self._registry.interested(topic), OWNER)
-        await asyncio.sleep(0)  # what was changed holds before anybody is told of it
-        for messages, done in turn.messages:
+        await asyncio.sleep(0)  # the router applies the change before anybody is notified
+        for messages, done in transaction.messages:
             self._transport.emit(messages, done)
-        self._outbox.send(turn.kept, self._clock.wall_ms())
+        self._outbox.send(transaction.queued, self._clock.wall_ms())
 
     async def _write(self, statements: list[Statement]) -> None:
-        """Write until it succeeds: nothing may be sent before it is on disk. Messages that arrive meanwhile wait."""
+        """Repeat the write until it succeeds: nothing may be sent before. Messages that arrive meanwhile wait."""
         failures = 0
         while True:
             try:
@@ -290,7 +294,7 @@ class USubscription:
                         extra={"state": ("state file writes", "failing")},
                     )
                 failures += 1
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 if failures:
                     logger.info("state_written failures=%d", failures, extra={"state": ("state file writes", "ok")})
@@ -303,8 +307,8 @@ def _refused(now_ms: int, message: UMessage, code: UCode, text: str) -> list[UMe
     try:
         return [wire.refused(now_ms, message, code, text)]
     except InvalidMessageError:
-        return []  # there is no address to answer to
+        return []  # the Request has no source to answer
 
 
 def _nothing() -> None:
-    """Nobody waits for these messages."""
+    """Do nothing: nobody waits for these messages."""

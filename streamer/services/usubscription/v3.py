@@ -1,4 +1,4 @@
-"""Version 3 on the wire: translates between its messages and the service's records. Pure.
+"""Version 3 on the wire: converts between its messages and the service's records. Pure.
 
 An Update reports a change of state. A change of expiry or sample period alone is not reported.
 """
@@ -47,14 +47,14 @@ _COUNTS = (pb.SubscriptionStatus.SUBSCRIBED, pb.SubscriptionStatus.SUBSCRIBE_PEN
 
 
 def topic(is_set: bool, uri: v1.UUri, requester: UUri) -> UUri:
-    """The topic in a request; without authority it is the requester's own. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    """Return the topic in a request; an empty authority becomes the requester's. Raises `UStatusError`."""
     if not is_set:
         raise wire.invalid("topic: expected one, found none")
     return wire.check_topic(wire.exact("topic", uri, requester))
 
 
 def subscriber(is_set: bool, uri: v1.UUri, requester: UUri) -> UUri:
-    """The subscriber in a request, as `topic`."""
+    """Return the subscriber in a request; an empty authority becomes the requester's. Raises `UStatusError`."""
     if not is_set:
         raise wire.invalid("subscriber: expected one, found none")
     found = wire.exact("subscriber", uri, requester)
@@ -64,7 +64,7 @@ def subscriber(is_set: bool, uri: v1.UUri, requester: UUri) -> UUri:
 
 
 def subscribe_attributes(attributes: pb.SubscribeAttributes) -> SubscribeAttributes:
-    """The attributes in a request. Times are rounded up to milliseconds. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    """Return the attributes in a request. Times are rounded up to milliseconds. Raises `UStatusError`."""
     expire_ms = wire.time_ms("attributes.expire", attributes.expire) if attributes.HasField("expire") else None
     details = pb.SubscribeAttributes(details=attributes.details).SerializeToString(deterministic=True)
     if len(details) > MAX_DETAILS_BYTES:
@@ -83,7 +83,7 @@ def _subscribe(request: UMessage, source: UUri) -> Subscribe:
 
 
 def subscription_response(result: Subscribed) -> pb.SubscriptionResponse:
-    """The payload of the response to Subscribe."""
+    """Return the payload of the response to Subscribe."""
     return pb.SubscriptionResponse(status=_status(result.state, ""), topic=uri_to_proto(result.topic))
 
 
@@ -106,7 +106,7 @@ def _fetch_subscriptions(request: UMessage, source: UUri) -> Fetch:
 
 
 def subscription(entry: Subscription) -> pb.Subscription:
-    """An entry of the response to FetchSubscriptions."""
+    """Return an entry of the response to FetchSubscriptions."""
     return pb.Subscription(
         topic=uri_to_proto(entry.topic),
         subscriber=_info(entry),
@@ -165,38 +165,38 @@ METHODS = {
 # Changes
 
 
-def tells(update: Update) -> bool:
-    """Whether this version tells such a change."""
+def reports(update: Update) -> bool:
+    """Whether this version notifies of this change."""
     return update.sink is not None and update.cause is not Cause.TERMS
 
 
 def update_message(now_ms: int, update: Update) -> UMessage:
-    """The Notification of a change (004 §7)."""
+    """Return the Notification of a change (004 §7)."""
     proto = pb.Update(
         topic=uri_to_proto(update.topic),
         subscriber=pb.SubscriberInfo(uri=uri_to_proto(update.subscriber)),
         status=_status(update.state, update.message),
         attributes=_attributes(update.attributes),
     )
-    return wire.told(now_ms, ENTITY, update, proto)
+    return wire.change_message(now_ms, ENTITY, update, proto)
 
 
 # Other devices' services
 
 
 def command_message(authority: str, command: Command) -> UMessage:
-    """The Request to the service at the topic's authority, with ourselves as the subscriber (004 §4.1, §4.2)."""
+    """Return the Request to the service at the topic's authority, with ourselves as the subscriber (004 §4.1, §4.2)."""
     name = uri_to_proto(command.topic)
     if not command.subscribe:
-        return wire.asked(authority, ENTITY, UNSUBSCRIBE, command, pb.UnsubscribeRequest(topic=name))
+        return wire.command_request(authority, ENTITY, UNSUBSCRIBE, command, pb.UnsubscribeRequest(topic=name))
     proto = pb.SubscriptionRequest(topic=name)
     if command.period_ms:
         proto.attributes.sample_period_ms = command.period_ms
-    return wire.asked(authority, ENTITY, SUBSCRIBE, command, proto)
+    return wire.command_request(authority, ENTITY, SUBSCRIBE, command, proto)
 
 
 def command_response(message: UMessage) -> CommandResponse:
-    """What a Response to one of our commands says. An OK to Subscribe that is not understood does not count."""
+    """Parse the Response to one of our commands. An OK to Subscribe that cannot be parsed does not count."""
     if message.attributes.commstatus in (None, UCode.OK) and message.attributes.source.resource == SUBSCRIBE:
         try:
             proto = wire.read(message, pb.SubscriptionResponse)
@@ -208,7 +208,7 @@ def command_response(message: UMessage) -> CommandResponse:
 
 
 def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None:
-    """What another service's Update says about ourselves; None if it is about others, or a topic of another authority."""
+    """Parse another service's Update. None: it is about another subscriber, or a topic of another authority."""
     try:
         proto = wire.read(message, pb.Update)
         state = SubscriptionState(proto.status.state)
@@ -225,7 +225,7 @@ def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None
 
 
 def query_request(query: Query) -> pb.FetchSubscriptionsRequest:
-    """The Request for the next page of a query. That for everybody names a wildcard, which some services know."""
+    """Return the Request for the next page of a query. A query for everybody has a wildcard, unless it is bare."""
     proto = pb.FetchSubscriptionsRequest()
     if query.topic is not None:
         proto.topic.CopyFrom(uri_to_proto(query.topic))
@@ -237,7 +237,7 @@ def query_request(query: Query) -> pb.FetchSubscriptionsRequest:
 
 
 def page(message: UMessage) -> Page:
-    """What the Response to it lists. Raises `UStatusError`."""
+    """Parse the Response to `query_request`. Raises `UStatusError`."""
     proto = wire.read(message, pb.FetchSubscriptionsResponse, max_bytes=None)
     found: dict[Relation, int] = {}
     for entry in proto.subscriptions:
@@ -248,13 +248,13 @@ def page(message: UMessage) -> Page:
 
 
 def registration(name: UUri | None) -> pb.NotificationsRequest:
-    """The Request for the notifications about a topic, or their end."""
+    """Return the payload of the Request that registers, or unregisters, for the notifications about a topic."""
     assert name is not None
     return pb.NotificationsRequest(topic=uri_to_proto(name))
 
 
 def followed_change(message: UMessage) -> tuple[Relation, int | None]:
-    """What an Update says: a subscription with its period, None if it counts no more. Raises `UStatusError`."""
+    """Parse an Update: a subscription and its period (ms); None: the subscription has ended. Raises `UStatusError`."""
     update = wire.read(message, pb.Update)
     if not update.HasField("status") or int(update.status.state) not in _STATES:
         raise wire.invalid("status: expected a state")

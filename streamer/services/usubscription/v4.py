@@ -1,4 +1,4 @@
-"""Version 4 on the wire: translates between its messages and the service's records. Pure.
+"""Version 4 on the wire: converts between its messages and the service's records. Pure.
 
 Every change is published. A subscriber is notified of every change except those by its own Unsubscribe.
 """
@@ -51,7 +51,7 @@ _COUNTS = (pb.STATUS_SUBSCRIBED, pb.STATUS_SUBSCRIBE_PENDING)
 
 
 def _topic(is_set: bool, uri: v1.UUri) -> UUri:
-    """A topic says whose it is: an empty authority is not completed."""
+    """Return the topic in a request. An empty authority does not become the requester's. Raises `UStatusError`."""
     if not is_set:
         raise wire.invalid("topic: expected one, found none")
     return wire.check_topic(wire.named("topic", uri, uri_from_proto(uri)))
@@ -74,7 +74,7 @@ def _unsubscribe(request: UMessage, source: UUri) -> Unsubscribe:
 
 
 def _fetch(request: UMessage, source: UUri) -> Fetch:
-    """A filter without authority is for the requester's own."""
+    """Parse a request for a list. In a filter, an empty authority becomes the requester's."""
     proto = wire.read(request, pb.FetchSubscriptionsRequest)
     topic = subscriber = None
     if proto.HasField("topic_filter"):
@@ -89,7 +89,7 @@ def _entry(entry: Subscription) -> pb.Subscription:
 
 
 def _listed(result: Listed) -> pb.FetchSubscriptionsResponse:
-    """There is no way to say that something is missing."""
+    """Return the response. It cannot say that entries are missing, so a list that is too large raises `UStatusError`."""
     if result.has_more:
         text = "the list is larger than a message may be (usubscription.max_answer_bytes): narrow the filters"
         raise UStatusError(UCode.RESOURCE_EXHAUSTED, text)
@@ -107,7 +107,7 @@ def _unregister(request: UMessage, source: UUri) -> Unregister:
 
 
 def _reset(request: UMessage, source: UUri) -> Reset:
-    """Any instance of the service may."""
+    """Parse a Reset. Any instance of the service may send one."""
     wire.read(request, pb.ResetRequest)
     wire.check_service(source, source.type_id)
     return Reset()
@@ -125,22 +125,22 @@ METHODS = {
 # Changes
 
 
-def tells(update: Update) -> bool:
-    """Whether this version tells such a change."""
+def reports(update: Update) -> bool:
+    """Whether this version notifies of this change."""
     return update.is_observed or update.cause is not Cause.LEFT
 
 
 def update_message(now_ms: int, update: Update) -> UMessage:
-    """The Notification of a change, or its Publish."""
+    """Return the Notification of a change, or its Publish."""
     proto = _subscription(update.topic, update.subscriber, update.state, update.attributes)
-    return wire.told(now_ms, ENTITY, update, proto)
+    return wire.change_message(now_ms, ENTITY, update, proto)
 
 
 # Other devices' services
 
 
 def command_message(authority: str, command: Command) -> UMessage:
-    """The Request to the service at the topic's authority, with ourselves as the subscriber."""
+    """Return the Request to the service at the topic's authority, with ourselves as the subscriber."""
     name = uri_to_proto(command.topic)
     proto: Message
     if command.subscribe:
@@ -148,11 +148,11 @@ def command_message(authority: str, command: Command) -> UMessage:
     else:
         proto = pb.UnsubscribeRequest(topic=name)
     method = SUBSCRIBE if command.subscribe else UNSUBSCRIBE
-    return wire.asked(authority, ENTITY, method, command, proto)
+    return wire.command_request(authority, ENTITY, method, command, proto)
 
 
 def command_response(message: UMessage) -> CommandResponse:
-    """What a Response to one of our commands says. An OK to Subscribe that is not understood does not count."""
+    """Parse the Response to one of our commands. An OK to Subscribe that cannot be parsed does not count."""
     if message.attributes.commstatus in (None, UCode.OK) and message.attributes.source.resource == SUBSCRIBE:
         try:
             return wire.command_response(message, _state(wire.read(message, pb.SubscribeResponse).status))
@@ -162,7 +162,7 @@ def command_response(message: UMessage) -> CommandResponse:
 
 
 def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None:
-    """What another service says about ourselves; None if it is about others, or a topic of another authority."""
+    """Parse another service's notification. None: it is about another subscriber, or a topic of another authority."""
     try:
         proto = wire.read(message, pb.Subscription)
         state = _state(proto.status)
@@ -179,7 +179,7 @@ def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None
 
 
 def query_request(query: Query) -> pb.FetchSubscriptionsRequest:
-    """The Request for all that a query asks about: there are no pages."""
+    """Return the Request for a whole query: version 4 has no pages."""
     return pb.FetchSubscriptionsRequest(
         topic_filter=None if query.topic is None else uri_to_proto(query.topic),
         subscriber_filter=None if query.subscriber is None else uri_to_proto(query.subscriber),
@@ -187,7 +187,7 @@ def query_request(query: Query) -> pb.FetchSubscriptionsRequest:
 
 
 def page(message: UMessage) -> Page:
-    """What the Response to it lists. Raises `UStatusError`."""
+    """Parse the Response to `query_request`. Raises `UStatusError`."""
     proto = wire.read(message, pb.FetchSubscriptionsResponse, max_bytes=None)
     found: dict[Relation, int] = {}
     for entry in proto.subscriptions:
@@ -198,12 +198,12 @@ def page(message: UMessage) -> Page:
 
 
 def registration(name: UUri | None) -> pb.NotificationsRequest:
-    """The Request for all notifications, or their end."""
+    """Return the payload of the Request that registers, or unregisters, for all notifications."""
     return pb.NotificationsRequest()
 
 
 def followed_change(message: UMessage) -> tuple[Relation, int | None]:
-    """What a change says: a subscription with its period, None if it counts no more. Raises `UStatusError`."""
+    """Parse a notification: a subscription and its period (ms); None: the subscription has ended. Raises `UStatusError`."""
     proto = wire.read(message, pb.Subscription)
     if proto.status - _FIRST_STATUS not in _STATES:
         raise wire.invalid("status: expected a state")
@@ -229,5 +229,5 @@ def _status(state: SubscriptionState) -> int:
 
 
 def _state(status: int) -> SubscriptionState:
-    """Raises ValueError for one that is unspecified or unknown."""
+    """Return the state. Raises ValueError for one that is unspecified or unknown."""
     return SubscriptionState(status - _FIRST_STATUS)

@@ -1,4 +1,4 @@
-"""The versions of core.usubscription: one module each, with the same interface and all that differs between them."""
+"""The versions of core.usubscription: a module with all that is specific to it for each, with the same interface."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -15,7 +15,7 @@ from streamer.uprotocol.well_known import EntityId
 
 
 class Version(Protocol):
-    """What each module has."""
+    """The interface of each version's module."""
 
     ENTITY: EntityId
     METHODS: dict[int, VersionMethod]
@@ -23,9 +23,9 @@ class Version(Protocol):
     REGISTER: int
     UNREGISTER: int
     REGISTERS_BY_TOPIC: bool
-    """Whether one registers for the changes of each topic, or once for all."""
+    """Whether a registration is for the changes of one topic; False: of all topics."""
 
-    def tells(self, update: Update) -> bool: ...
+    def reports(self, update: Update) -> bool: ...
 
     def update_message(self, now_ms: int, update: Update) -> UMessage: ...
 

@@ -1,7 +1,7 @@
-"""What the versions have in common on the wire: payloads, names and times. Pure.
+"""The part of the wire format that the versions share: payloads, names and times. Pure.
 
-A payload is protobuf, plain or wrapped in Any; without a payload format it is taken for the one that it looks like. No
-payload is an empty protobuf message: transports need not carry one. The response has the form of the request. A failure is a
+A payload is protobuf, plain or wrapped in Any; without a payload format, its bytes decide. An absent payload is an empty
+message: transports need not carry one. The response has the form of the request. A failure is a
 Response with the code in commstatus and a UStatus as payload.
 """
 
@@ -33,7 +33,7 @@ from streamer.uprotocol.uuid import created_ms
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION, EntityId
 
 MAX_TEXT = 256
-"""Characters of another service's text that are passed on, to each subscriber."""
+"""The most characters of another service's text that are passed on to subscribers."""
 
 _ANY_PREFIX = "type.googleapis.com/"
 _TIMES_S = range(-62_135_596_800, 253_402_300_800)  # of a Timestamp: years 1 to 9999
@@ -47,7 +47,7 @@ Proto = TypeVar("Proto", bound=Message)
 
 
 def read(message: UMessage, kind: type[Proto], max_bytes: int | None = MAX_BYTES) -> Proto:
-    """The payload as a message of this kind. Raises `UStatusError` (INVALID_ARGUMENT) with what was expected."""
+    """Parse the payload as a message of this kind. Raises `UStatusError` (INVALID_ARGUMENT)."""
     payload, form = payload_of(message, max_bytes), message.attributes.payload_format
     name = kind.DESCRIPTOR.full_name
     if form not in (_WRAPPED, UPayloadFormat.PROTOBUF, UPayloadFormat.UNSPECIFIED):
@@ -64,19 +64,19 @@ def read(message: UMessage, kind: type[Proto], max_bytes: int | None = MAX_BYTES
 
 
 def granted(now_ms: int, request: UMessage, proto: Message) -> UMessage:
-    """The Response to a request that was granted, in its form."""
+    """Return the Response to a request that was granted, in the form of the request."""
     payload, form = _written(request, proto)
     return response(now_ms, request, payload, UCode.OK, form)
 
 
 def refused(now_ms: int, request: UMessage, code: UCode, text: str) -> UMessage:
-    """The Response to a request that was refused, in its form."""
+    """Return the Response to a request that was refused, in the form of the request."""
     payload, form = _written(request, status_to_proto(code, text))
     return response(now_ms, request, payload, code, form)
 
 
 def named(what: str, uri: v1.UUri, requester: UUri) -> UUri:
-    """A URI in a request; without authority it is at the requester's own. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    """Return a URI in a request; an empty authority becomes the requester's. Raises `UStatusError` (INVALID_ARGUMENT)."""
     found = uri_from_proto(uri)
     if not found.authority:
         found = found._replace(authority=requester.authority)
@@ -87,7 +87,7 @@ def named(what: str, uri: v1.UUri, requester: UUri) -> UUri:
 
 
 def named_there(uri: v1.UUri, message: UMessage) -> UUri:
-    """A URI in a message of another service, unchecked; without authority it is local there. An empty one stays empty."""
+    """Return a URI in another service's message, unchecked. An empty authority becomes the service's."""
     found = uri_from_proto(uri)
     if found.authority or not any(found):
         return found
@@ -95,7 +95,7 @@ def named_there(uri: v1.UUri, message: UMessage) -> UUri:
 
 
 def exact(what: str, uri: v1.UUri, requester: UUri) -> UUri:
-    """As `named`, without wildcards."""
+    """Return a URI in a request, as `named`. Raises `UStatusError` if it has a wildcard, too."""
     found = named(what, uri, requester)
     if found.has_wildcard:
         raise invalid(f"{what} {found}: expected no wildcard in authority, ue_id, version or resource")
@@ -103,13 +103,13 @@ def exact(what: str, uri: v1.UUri, requester: UUri) -> UUri:
 
 
 def check_service(source: UUri, number: int) -> None:
-    """Raises `UStatusError` unless ``number``, of the source, is that of a uSubscription service."""
+    """Raise `UStatusError` unless ``number``, the source's ue_id, is that of a uSubscription service."""
     if number != USUBSCRIPTION.ue_id:
         raise UStatusError(UCode.PERMISSION_DENIED, f"source {source}: only another uSubscription service (ue_id 0) may")
 
 
 def check_topic(topic: UUri) -> UUri:
-    """Return the topic if it can be subscribed to; any instance or version will do. Raises `UStatusError`."""
+    """Return the topic if it can be subscribed to, whatever its instance and version. Raises `UStatusError`."""
     if not topic.is_topic:
         raise invalid(f"topic {topic}: expected a resource from {FIRST_TOPIC:X} to {LAST_TOPIC:X}")
     if topic.authority in ("", ANY_AUTHORITY) or topic.type_id == ANY_TYPE:
@@ -118,28 +118,28 @@ def check_topic(topic: UUri) -> UUri:
 
 
 def time_ms(what: str, time: Timestamp) -> int:
-    """A time in a request, rounded up to milliseconds. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    """Return a time in a request as Unix milliseconds, rounded up. Raises `UStatusError` (INVALID_ARGUMENT)."""
     if time.seconds not in _TIMES_S or not 0 <= time.nanos < _NS_PER_S:
         raise invalid(f"{what}: expected a Timestamp of the years 1 to 9999")
     return time.seconds * 1000 - (-time.nanos // _NS_PER_MS)
 
 
 def timestamp(time_ms: int) -> Timestamp:
-    """Unix milliseconds as protobuf, which ends with the year 9999."""
+    """Return Unix milliseconds as a Timestamp, at most the end of the year 9999."""
     seconds, ms = divmod(min(time_ms, _LAST_MS), 1000)
     return Timestamp(seconds=seconds, nanos=ms * _NS_PER_MS)
 
 
-def told(now_ms: int, entity: EntityId, update: Update, proto: Message) -> UMessage:
-    """The message that tells a change, from the service that has this name."""
+def change_message(now_ms: int, entity: EntityId, update: Update, proto: Message) -> UMessage:
+    """Return the notification of a change, from the service ``entity``."""
     topic, payload = entity.at(update.via, CHANGES), proto.SerializeToString()
     if update.sink is None:
         return publish(now_ms, topic, payload, _PLAIN)
     return notification(now_ms, topic, update.sink, payload, _PLAIN)
 
 
-def asked(authority: str, entity: EntityId, method: int, command: Command, proto: Message) -> UMessage:
-    """The Request to the service with this name at the topic's authority, with ourselves as the subscriber."""
+def command_request(authority: str, entity: EntityId, method: int, command: Command, proto: Message) -> UMessage:
+    """Return the Request to the service ``entity`` at ``authority``, with ourselves as the subscriber."""
     attributes = Attributes(
         UMessageType.REQUEST,
         USUBSCRIPTION.at(authority),
@@ -152,7 +152,7 @@ def asked(authority: str, entity: EntityId, method: int, command: Command, proto
 
 
 def command_response(message: UMessage, state: SubscriptionState | None = None, text: str = "") -> CommandResponse:
-    """What a Response to one of our commands says; ``state`` and ``text`` are those of a payload that was understood."""
+    """Parse the Response to one of our commands; ``state`` and ``text`` are from its payload, if that was parsed."""
     code = message.attributes.commstatus or UCode.OK
     if code is not UCode.OK:
         with contextlib.suppress(UStatusError):  # the code says enough
@@ -162,12 +162,12 @@ def command_response(message: UMessage, state: SubscriptionState | None = None, 
 
 
 def passed_on(text: str) -> str:
-    """A text of another service, as far as it is passed on."""
+    """Return the part of another service's text that is passed on."""
     return text[:MAX_TEXT]
 
 
 def invalid(text: str) -> UStatusError:
-    """What is raised for a request that cannot be meant."""
+    """Return the error for an invalid request."""
     return UStatusError(UCode.INVALID_ARGUMENT, text)
 
 

@@ -1,6 +1,6 @@
-"""One TCP or TLS connection to a broker: turns bytes into packets, and says why it ended. It does not know the session.
+"""One TCP or TLS connection to a broker: parses bytes into packets, and says why it ended. It does not know the session.
 
-It has the methods of an `asyncio.Protocol` but does not derive from it, because this file may be compiled.
+The class has the methods of an `asyncio.Protocol` but does not derive from it, because this file may be compiled.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import mqtt5
 from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
 
 _HIGH_WATER_BYTES = 1024 * 1024
-# libuv reads 256 000 bytes at a time, and up to 32 times in one turn of the loop as long as there are so many.
+# libuv reads 256 000 bytes at a time, and up to 32 times in one iteration of the event loop while each read is full.
 _LARGE_READ_BYTES: Final = 128_000
 _TCP: Final = socket.IPPROTO_TCP
 _QUICKACK: Final[int] = getattr(socket, "TCP_QUICKACK", 0)  # 0: only Linux has it
@@ -24,7 +24,7 @@ class Connection:
 
     ``on_frames`` gets the packets of one read, and returns whether more is expected from the broker soon; ``on_writable``
     gets the socket's back-pressure; ``on_lost`` is called once, at the end. ``last_read_s`` and ``last_write_s`` are on the
-    loop's clock. ``is_ended_by_broker``: it closed or reset the connection, or said that it does because of what it got.
+    loop's clock. ``is_ended_by_broker``: the broker closed or reset the connection, or disconnected because of a packet.
     """
 
     def __init__(
@@ -51,19 +51,19 @@ class Connection:
 
     @property
     def protocol(self) -> asyncio.Protocol:
-        """What an event loop connects."""
+        """This object as the protocol for `loop.create_connection`."""
         return cast(asyncio.Protocol, self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         if _QUICKACK:
-            # A socket of our own: uvloop's makes a new one for each call. The peer sees no end before both are closed.
+            # A duplicate: uvloop makes a new socket object for each call. The peer sees the end once both are closed.
             self._socket = self._transport.get_extra_info("socket").dup()
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        """Handle what was read. Of very many packets some wait for the loop's next turns."""
+        """Handle the bytes of one read. If they have very many packets, some wait for later iterations of the event loop."""
         if not self.is_open:  # we have disconnected
             return
         self.last_read_s = self.now_s()
@@ -76,15 +76,15 @@ class Connection:
         if error is not None:
             self.disconnect(error.reason, str(error))
         elif self._reader.is_behind or len(data) >= _LARGE_READ_BYTES:
-            self._give_way()
+            self._yield_to_loop()
 
-    def _give_way(self) -> None:
-        """Go on reading in the loop's next turn. Until then nothing that was written leaves, and no timer fires."""
+    def _yield_to_loop(self) -> None:
+        """Resume reading in the loop's next iteration: meanwhile writes are flushed and timers fire."""
         if self.is_reading and self._transport is not None:
             self._transport.pause_reading()
-            self._loop.call_soon(self._read_again)
+            self._loop.call_soon(self._resume_reading)
 
-    def _read_again(self) -> None:
+    def _resume_reading(self) -> None:
         if self.is_reading and self._reader.is_behind:
             self.data_received(b"")
         if self.is_open and self.is_reading and not self._reader.is_behind and self._transport is not None:
@@ -92,28 +92,28 @@ class Connection:
 
     @property
     def is_skipping(self) -> bool:
-        """Whether a packet that is too large is passing: what comes after it is late."""
+        """Whether a packet that is too large is being skipped, which delays the packets behind it."""
         return self._reader.is_skipping
 
     def _acknowledge_tcp(self) -> None:
-        """Keep the kernel from delaying its TCP acknowledgement: a broker with Nagle sends the next packet only after it.
+        """Have the kernel send its TCP acknowledgement at once: a broker with Nagle's algorithm waits for it.
 
-        The kernel returns to delaying by itself, so this is done after each read that may have more behind it. If nothing
-        is expected, the acknowledgement travels with what we send next.
+        The kernel returns to delayed acknowledgements by itself, so this is done after each read that may have more behind
+        it. If no packet is expected, the acknowledgement travels with our next packet.
         """
         if self._socket is not None:
-            try:  # noqa: SIM105 - for every read, and a context manager costs more than the call
+            try:  # noqa: SIM105 - runs for every read, and a context manager costs more than the call
                 self._socket.setsockopt(_TCP, _QUICKACK, 1)
             except OSError:
                 pass
 
     def eof_received(self) -> bool:
-        """The broker sends nothing more: close."""
+        """Close the connection, because the broker has ended its stream."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        while self.is_open and self._reader.is_behind:  # it came before the end
+        while self.is_open and self._reader.is_behind:  # packets from before the end
             self.data_received(b"")
         if self.is_open:
             self.is_ended_by_broker = exc is None or isinstance(exc, (ConnectionResetError, BrokenPipeError))
@@ -134,31 +134,31 @@ class Connection:
         if self.is_open:
             self._on_writable(True)
 
-    def read_on(self, is_reading: bool) -> None:
-        """Stop or resume reading. Meanwhile TCP keeps what the broker sends on its side."""
+    def set_reading(self, is_reading: bool) -> None:
+        """Stop or resume reading. While reading is stopped, TCP applies back-pressure to the broker."""
         if self.is_open and self._transport is not None and is_reading is not self.is_reading:
             self.is_reading = is_reading
             self.last_read_s = self.now_s()
             if is_reading and self._reader.is_behind:
-                self._loop.call_soon(self._read_again)
+                self._loop.call_soon(self._resume_reading)
             elif is_reading:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
 
     def write(self, data: bytes) -> None:
-        """Write, unless the connection is closing."""
+        """Write data, unless the connection is closing."""
         if self.is_open and self._transport is not None:
             self.last_write_s = self.now_s()
             self._transport.write(data)
 
     def disconnect(self, code: mqtt5.DisconnectReasonCode, reason: str, session_expiry_s: int | None = None) -> None:
-        """Send DISCONNECT with a reason, and close once it is written. ``session_expiry_s``: None leaves it as it is."""
+        """Send DISCONNECT with a reason, and close once it is written. ``session_expiry_s``: None does not change it."""
         self.write(mqtt5.DisconnectPacket(reason_code=code, session_expiry_interval=session_expiry_s).write())
         self.close(reason)
 
     def disconnect_gently(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
-        """Send DISCONNECT with a reason, and let the broker close; what it still sends is discarded.
+        """Send DISCONNECT with a reason, and let the broker close. Further packets of the broker are discarded.
 
         Closing a TCP connection with unread bytes resets it, and acknowledgements before the DISCONNECT can be lost.
         """
@@ -170,14 +170,14 @@ class Connection:
             self.reason = reason
 
     def close(self, reason: str) -> None:
-        """Close once everything is written. Nothing more is read."""
+        """Stop reading, and close once everything is written."""
         if self.is_open and self._transport is not None:
             self.is_open = False
             self.reason = reason
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close at once: the broker does not answer."""
+        """Close at once, because the broker does not answer."""
         if self._transport is not None:
             if self.is_open:
                 self.reason = reason

@@ -1,28 +1,29 @@
-"""Finds the message over which a broker ends the connection, or that it never confirms. Pure: times are passed in.
+"""Finds the message because of which a broker ends connections, or that it never confirms. Pure: times are passed in.
 
-Some brokers answer so to a message that is larger than they take and did not say, or whose topic they do not allow. It would
-be sent again after each reconnect, and nothing else would get through. The law of this file:
+Some brokers react so to a message that is larger than an undeclared limit, or whose topic they do not allow. The message
+would be sent again after each reconnect, and block all others. The law of this file:
 
-- A connection is *fruitless* if the broker ended it soon, something was sent on it, and nothing was confirmed. So it is if
-  something was, but the oldest message that was not is the same as on the connection before: others may be sent before it,
-  and a broker that works on several at a time confirms others behind it.
-- After three in a row, what is unconfirmed is *suspect*: it is sent one message at a time, on connections that have stood
-  with nothing sent for twice as long as the fruitless ones lived.
-- The message over which two of these end is the culprit.
-- A bad link makes no culprit: if a connection ends while nothing is sent yet, there are no suspects any more.
-- A connection that the broker has not accepted does not count: a proxy ends those that come before the broker is back.
-- A message is *overdue* once a connection was ended because it was the oldest and was not confirmed in time, although the
-  broker answered a ping meanwhile. It is the culprit after three such connections that show that the broker works. The first
-  one shows it if a message was confirmed that was sent after it; or, if it was overdue before, if any other was confirmed.
-  So that others can be, they are sent before the flows of overdue messages. A broker that confirms nothing costs no message.
-- A message behind which another one was confirmed counts as overdue also where the broker did not answer the ping.
+- A connection is *fruitless* if the broker ended it soon, messages were sent on it, and none was confirmed. It is also
+  fruitless if some were confirmed, but the oldest unconfirmed message is the same as on the connection before: other
+  messages may be sent before it, and a broker that processes several at a time confirms messages behind it.
+- After three fruitless connections in a row, all unconfirmed messages are *suspects*: they are sent one at a time, each on a
+  connection that has stood without traffic for twice as long as the fruitless connections lived.
+- If two of these connections end over the same message, it is the culprit.
+- A bad link makes no culprit: if a connection ends before a suspect was sent on it, the search is over.
+- A connection that the broker has not accepted does not count: a proxy ends connections while the broker is down.
+- A message is *overdue* once a connection was ended because the message was the oldest and not confirmed in time, although
+  the broker answered a ping meanwhile. It is the culprit after three such connections that show that the broker works. The
+  first one shows that if a message was confirmed that was sent later; a connection on which the message was overdue before
+  shows it if any other message was confirmed. For that, other flows are sent before the flows of overdue messages. A broker
+  that confirms nothing costs no message.
+- If a later message was confirmed, a message counts as overdue even if the broker did not answer the ping.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 STAND_S: Final = 2.0
-"""The least time for which a connection has to stand before a suspect is sent on it."""
+"""The shortest time in seconds for which a connection has to stand before a suspect is sent on it."""
 
 _SOON_S: Final = 30.0
 _FRUITLESS_BEFORE: Final = 3
@@ -34,9 +35,9 @@ _NEVER: Final = (-1, False)
 
 
 class Search:
-    """``suspects``: how many messages are still to be sent one at a time. ``is_held``: nothing may be sent yet.
+    """``suspects``: how many messages are still to be sent one at a time. ``is_suspended``: no message may be sent yet.
 
-    ``least_s``: for how long a connection has to stand at least.
+    ``least_s``: the shortest time for which a connection has to stand before a suspect is sent.
     """
 
     __slots__ = (
@@ -47,7 +48,7 @@ class Search:
         "_oldest",
         "_overdue",
         "is_fruitful",
-        "is_held",
+        "is_suspended",
         "least_s",
         "suspects",
     )
@@ -55,36 +56,37 @@ class Search:
     def __init__(self, least_s: float = STAND_S) -> None:
         self.least_s = least_s
         self.suspects = 0
-        self.is_held = False
+        self.is_suspended = False
         self.is_fruitful = False  # whether anything was confirmed on this connection
         self._fruitless = 0
-        self._oldest = _NOBODY  # that was unconfirmed when the last connection ended
+        self._oldest = _NOBODY  # id of the oldest unconfirmed message when the last connection ended
         self._lived_s = 0.0  # the longest of the fruitless connections
         self._accused = _NOBODY
         self._endings = 0
         self._overdue: dict[bytes, tuple[int, bool]] = {}
-        """By id: how many connections count against it, and whether another one behind it was ever confirmed."""
+        """By message id: how many connections count against it, and whether a later message was ever confirmed."""
 
     @property
     def stand_s(self) -> float:
-        """For how long a connection has to stand before a suspect is sent on it."""
+        """The seconds for which a connection has to stand before a suspect is sent on it."""
         return max(self.least_s, 2 * self._lived_s)
 
     def connected(self, quota: int) -> int:
-        """There is a connection on which ``quota`` messages may be unconfirmed. Returns how many may be now."""
+        """Begin a connection on which ``quota`` messages may be unconfirmed. Return how many may be unconfirmed now."""
         self.is_fruitful = False
-        self.is_held = self.suspects > 0
+        self.is_suspended = self.suspects > 0
         return 1 if self.suspects else quota
 
     def confirmed(self, quota: int) -> int:
-        """A suspect was confirmed or refused. Returns how many messages may be unconfirmed now."""
+        """Count a suspect as confirmed or refused. Return how many messages may be unconfirmed now."""
         self.suspects -= 1
         return 1 if self.suspects else quota
 
     def ended(self, unconfirmed: Sequence[bytes], waiting: int, lived_s: float) -> bool:
-        """The broker has ended the connection. Returns whether the first unconfirmed message is the culprit.
+        """Evaluate a connection that the broker has ended. Return whether the first unconfirmed message is the culprit.
 
-        ``unconfirmed`` are the ids of what was sent on this connection, ``waiting`` is how many it was not sent on yet.
+        ``unconfirmed``: the ids of the messages sent on this connection. ``waiting``: how many messages were still to be
+        sent again on it. ``lived_s``: how long the connection lived.
         """
         if self.suspects:
             return self._ended_in_search(unconfirmed)
@@ -103,7 +105,7 @@ class Search:
         return False
 
     def _ended_in_search(self, unconfirmed: Sequence[bytes]) -> bool:
-        if self.is_held:
+        if self.is_suspended:
             self.suspects = 0
             self._accused = _NOBODY
         elif unconfirmed:
@@ -117,14 +119,14 @@ class Search:
         return False
 
     def is_overdue(self, message_id: bytes) -> bool:
-        """Whether a connection was ended because this message was not confirmed in time."""
+        """Return whether a connection was ended because this message was not confirmed in time."""
         return message_id in self._overdue
 
     def timed_out(self, oldest: bytes, passed_over: Sequence[bytes], is_alive: bool) -> bool:
-        """The oldest unconfirmed message was not confirmed in time. Returns whether it is the culprit.
+        """Evaluate a connection whose oldest message was not confirmed in time. Return whether that is the culprit.
 
-        ``passed_over``: the unconfirmed ones after which something was sent that was confirmed on this connection.
-        ``is_alive``: the broker has sent something in the second half of the time.
+        ``passed_over``: unconfirmed messages of which a later one was confirmed on this connection. ``is_alive``: the broker
+        has sent a packet in the second half of the time.
         """
         overdue = self._overdue
         for each in passed_over:

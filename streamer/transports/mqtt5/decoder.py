@@ -1,9 +1,9 @@
 """Decodes PUBLISH packets into uProtocol messages (uP-L1 `mqtt_5.adoc`): the opposite of `wire`.
 
-Pure: no event loop, no clock, no logger. What all messages of a flow have in common is decoded once per topic and set of
-user properties, and remembered, with the result of the check that the topic agrees with the addresses. A broker can restrict
-the topics of its clients, so a message whose address is not that of its topic is a forgery. An address without authority
-gets the topic's.
+Pure: no event loop, no clock, no logger. The common part of the messages of a flow is decoded once per topic and set of user
+properties, and cached, with the result of the check that the topic agrees with the addresses. A broker can restrict the
+topics of its clients, so a message whose address does not match its topic is forged. An address without authority gets the
+topic's.
 """
 
 from sys import getsizeof
@@ -41,7 +41,7 @@ from streamer.uprotocol.uuid import UuidError, parse_id
 T = TypeVar("T")
 
 Arrived = tuple[str, tuple[Property, ...], int | None, str | None]
-"""What the messages of one flow have in common when they arrive: topic, user properties, expiry interval, content type."""
+"""The common part of the received messages of one flow: topic, user properties, expiry interval, content type."""
 
 _PRIORITIES = {priority.name: priority for priority in UPriority if priority}
 _FORMATS = {str(int(item)): item for item in UPayloadFormat}
@@ -55,7 +55,7 @@ class PublishDecoder:
     """Decodes the packets of one endpoint, whose topics have one structure.
 
     ``own_authority`` is the endpoint's own. A token of more than ``max_token_bytes`` is refused. The user property named
-    ``identity_property`` was added by the broker: who has sent the packet.
+    ``identity_property`` was added by the broker, with the identity of the packet's sender.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class PublishDecoder:
         self._interned: Interned[Attributes] = Interned()
 
     def decode(self, packet: PublishPacket) -> UMessage:
-        """The message in a PUBLISH packet. Raises `MalformedPacketError`; the rules per type are not checked here.
+        """Return the message in a PUBLISH packet. Raises `MalformedPacketError`; the rules per type are not checked here.
 
         Messages of one flow share their `Attributes`. An empty payload without a payload format is no payload.
         """
         properties = packet.user_properties
         content_type = packet.content_type
-        # Every known sender puts the id second, behind the marker; nothing says that it has to be there.
+        # Every known sender puts the id second, behind the marker, but the specification does not demand that.
         usual = len(properties) > 1 and properties[1][0] == ID and properties[0][0] == MARKER
         index = 1 if usual else _find_id(properties)
         rest = (*properties[:index], *properties[index + 1 :])
@@ -93,9 +93,9 @@ class PublishDecoder:
         return UMessage(uuid, attributes, packet.payload or empty_payload(packet))
 
     def _with_carried(self, arrived: Arrived, reads_reqid: bool) -> Attributes:
-        """The attributes of a packet that has a token or traceparent, or belongs to a flow that is not well known.
+        """Return the attributes of a packet that has a token or traceparent, or whose flow is not cached.
 
-        ``reads_reqid``: it has no correlation data, so that the request's id may be a user property.
+        ``reads_reqid``: the packet has no correlation data, so the request's id may be a user property.
         """
         token = traceparent = reqid = None
         properties: list[Property] = []
@@ -133,7 +133,7 @@ class PublishDecoder:
         return attributes
 
     def _agrees(self, attributes: Attributes, topic: str) -> bool:
-        """Whether a message may be on that topic. An address without authority is local: to the sender, or to us."""
+        """Return whether a message may be on a topic. An address without authority is local to the sender, or to us."""
         sender = topic.partition("/")[0]
         try:
             return topic in (
@@ -157,7 +157,7 @@ def _identity(properties: tuple[Property, ...], name: str) -> str | None:
 
 
 def empty_payload(packet: PublishPacket) -> bytes | None:
-    """What no bytes of payload are in a packet: an empty payload where there is a format, else none."""
+    """Return what an empty payload field means in a packet: b"" if the packet has a payload format, else None."""
     has_format = packet.content_type is not None or any(key == PAYLOAD_FORMAT for key, _ in packet.user_properties)
     return b"" if has_format else None
 

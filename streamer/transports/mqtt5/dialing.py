@@ -15,21 +15,21 @@ _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 async def dial(
-    options: Mqtt5Options, tls: SSLContext | None, new_connection: Callable[[], Connection], turn: int = 0
+    options: Mqtt5Options, tls: SSLContext | None, new_connection: Callable[[], Connection], first_address: int = 0
 ) -> Connection:
-    """Connect to the first address that accepts, beginning with number ``turn``, counted round.
+    """Connect to the first address of the host that accepts, beginning with number ``first_address`` (modulo their number).
 
-    Raises OSError, of which TimeoutError is one, if none does: that of the last one. Raises UnicodeError for a host that is
-    no name.
+    If no address accepts, raises the OSError of the last one, which may be a TimeoutError. Raises UnicodeError for a host
+    that is not a valid name.
     """
     loop, wait_s = asyncio.get_running_loop(), options.connect_timeout_s
     async with asyncio.timeout(wait_s):
         found = await loop.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
     hosts = list(dict.fromkeys(socket.getnameinfo(address, _NUMERIC)[0] for *_, address in found))
-    begin = turn % len(hosts)
+    begin = first_address % len(hosts)
     error = OSError("no address")
     for host in hosts[begin:] + hosts[:begin]:
-        connection = new_connection()  # one for each: what comes late from an address is not taken for the next one's
+        connection = new_connection()  # one per address, so that a late answer is not taken for the next address's
         try:
             async with asyncio.timeout(wait_s):
                 await _connect(options, tls, connection, host)

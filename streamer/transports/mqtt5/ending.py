@@ -1,7 +1,7 @@
-"""Ends a session that nobody goes on with: takes what the broker keeps in it first. It does not connect or disconnect.
+"""Empties a session that no streamer resumes, by receiving the messages in it. It does not connect or disconnect.
 
-What the broker would send after an acknowledgement comes before its answer to a ping: a ping without a message before the
-answer means that nothing is left.
+A broker sends further messages before it answers a ping, so an answer without a message before it means that the session is
+empty.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.traffic import Traffic
 
 END_S = 10.0
-"""For all of it: the new connection, the old one, and what comes over that."""
+"""Seconds for the new connection, the old one, and the messages that come over the old one, in total."""
 
-_QUIET_S = 0.05  # for a broker that answers pings out of turn
+_QUIET_S = 0.05  # for a broker that answers pings ahead of messages
 _LOOK_S = 0.01
 
 
-def is_kept_by(options: Mqtt5Options, authority: str, later: Mqtt5Options, has_resumed: bool) -> bool:
-    """Whether a connection with the ``later`` options has the session of one with these. ``has_resumed``: it found one."""
+def is_session_resumed_by(options: Mqtt5Options, authority: str, later: Mqtt5Options, has_resumed: bool) -> bool:
+    """Return whether ``later`` options resume the session of these. ``has_resumed``: the later connection found one."""
     if options.effective_client_id(authority) != later.effective_client_id(authority):
         return False
     return has_resumed or later.clean_start or _account(options) == _account(later)
@@ -33,7 +33,7 @@ def _account(options: Mqtt5Options) -> tuple[object, ...]:
 
 
 async def until(condition: Callable[[], bool], until_s: float) -> bool:
-    """Wait for a condition until that time on the loop's clock; whether it is true."""
+    """Wait for a condition until a time on the loop's clock. Return whether the condition is true."""
     loop = asyncio.get_running_loop()
     while not condition():
         if loop.time() >= until_s:
@@ -43,7 +43,7 @@ async def until(condition: Callable[[], bool], until_s: float) -> bool:
 
 
 class Ending:
-    """Takes the rest of one session, on the connection of the moment."""
+    """Empties one session, on the current connection."""
 
     def __init__(self, session: Session, traffic: Traffic, subscribing: Subscribing) -> None:
         self._session = session
@@ -51,21 +51,23 @@ class Ending:
         self._subscribing = subscribing
 
     async def is_answered(self, until_s: float) -> bool:
-        """Send a ping; whether the answer came on the same connection."""
+        """Send a ping. Return whether the answer came on the same connection."""
         traffic, epoch, answers = self._traffic, self._session.epoch, self._traffic.ping_answers
         traffic.write(mqtt5.PingReqPacket().write())
         await until(lambda: traffic.ping_answers > answers or self._session.epoch != epoch, until_s)
         return traffic.ping_answers > answers and self._session.epoch == epoch
 
     async def take_rest(self, until_s: float) -> bool:
-        """Unsubscribe from everything, and take what is left; whether that was all."""
+        """Unsubscribe from everything, and receive the remaining messages. Return whether the session is empty."""
         session, epoch = self._session, self._session.epoch
         self._subscribing.leave()
-        while await until(lambda: not session.owed and not session.has_requests, until_s) and session.epoch == epoch:
+        while (
+            await until(lambda: not session.unacknowledged and not session.has_requests, until_s) and session.epoch == epoch
+        ):
             acknowledged = session.acknowledged
             if not await self.is_answered(until_s):
                 return False
             await asyncio.sleep(_QUIET_S)
-            if session.acknowledged == acknowledged and not session.owed:
+            if session.acknowledged == acknowledged and not session.unacknowledged:
                 return True
         return False

@@ -1,6 +1,6 @@
 """Cuts the byte stream of an MQTT connection into packets, and reads two kinds of packets without the codec. Pure.
 
-The codec gets one complete packet at a time, so that it cannot mistake a wrong length inside a packet for an incomplete one.
+The codec gets one complete packet at a time, so that it cannot take a wrong length inside a packet for an incomplete packet.
 """
 
 from enum import IntEnum
@@ -22,19 +22,19 @@ QOS: Final = 0x06
 AT_LEAST_ONCE: Final = 0x02
 QOS_ABOVE_1: Final = 0x04
 DUPLICATE: Final = 0x08
-"""The bit in the first byte of a PUBLISH that says that it is sent again (MQTT 5, 3.3.1.1)."""
+"""The bit in the first byte of a PUBLISH that marks it as redelivered, DUP (MQTT 5, 3.3.1.1)."""
 
 _TO_A_CLIENT: Final = bytes(
     first & KIND == PUBLISH or first in (0x20, 0x40, 0x50, 0x62, 0x70, 0x90, 0xB0, 0xD0, 0xE0, 0xF0) for first in range(256)
 )
-"""Whether a packet from a broker can begin with that byte (MQTT 5, 2.1.3). Other packets are refused at their first byte."""
+"""By first byte: whether a broker may send such a packet (MQTT 5, 2.1.3). Other packets are refused at that byte."""
 
 _STUB_BYTES = 5 + 2 + 0xFFFF + 2
-"""The longest that fixed header, topic and packet id of a PUBLISH can be."""
+"""The greatest length of fixed header, topic and packet id of a PUBLISH."""
 
 
 _BEFORE_PROPERTIES: Final = {0x20: 2, 0x40: 3, 0x50: 3, 0x60: 3, 0x70: 3, 0x90: 2, 0xB0: 2, 0xE0: 1, 0xF0: 1}
-"""By packet type: how many bytes precede the properties, in packets other than PUBLISH that have any."""
+"""By packet type: how many bytes precede the properties, in packets other than PUBLISH."""
 
 _FIXED_PROPERTIES: Final = (
     dict.fromkeys((0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), 1)
@@ -44,24 +44,24 @@ _FIXED_PROPERTIES: Final = (
 """The lengths of the properties that are numbers (MQTT 5, 2.2.2.2)."""
 
 _BINARY_PROPERTIES: Final = (0x09, 0x16)
-"""Correlation data and authentication data. All others that are no numbers are text."""
+"""Correlation data and authentication data. All other properties except numbers are text."""
 
 _SUBSCRIPTION_ID: Final = 0x0B
 _USER_PROPERTY: Final = 0x26
 _TOKEN = b"\x26\x00\x0210"
-"""How a token begins, a user property."""
+"""The beginning of the user property with a token."""
 
-PACKETS_AT_ONCE: Final = 1000
-"""Handed out in one turn of the event loop. A large read can have a hundred times as many, which would take a second."""
+PACKETS_PER_ITERATION: Final = 1000
+"""Returned by one `feed`. A large read can have a hundred times as many packets, which would block the loop for a second."""
 
 _NOT_TEXT = "text that is not UTF-8"
 
 _CONTROL_BYTES = 16 * 1024
-"""The longest packet that is no PUBLISH. None needs that: it leaves room for what brokers say in words."""
+"""The longest packet other than PUBLISH. No packet needs that much; it leaves room for the reason texts of brokers."""
 
 
 class ProtocolError(Exception):
-    """The connection cannot go on; ``reason`` is the code for our DISCONNECT (MQTT 5, 3.14.2.1)."""
+    """The connection has to be ended; ``reason`` is the code for our DISCONNECT (MQTT 5, 3.14.2.1)."""
 
     def __init__(self, reason: mqtt5.DisconnectReasonCode, detail: str) -> None:
         super().__init__(detail)
@@ -69,14 +69,14 @@ class ProtocolError(Exception):
 
 
 class FrameReader:
-    """Cuts what arrives into packets. ``is_behind``: it has more of them, which the next `feed` returns.
+    """Cuts received bytes into packets. ``is_behind``: the reader has more packets, which the next `feed` returns.
 
     Handles each byte once, however the packets are split.
 
-    A packet of more than ``max_packet_bytes`` is recognized by its first bytes and never kept. Of a PUBLISH only the
-    beginning is handed out: a broker that ignores the limit of our CONNECT would, after a DISCONNECT with 0x95 (MQTT 5,
-    3.1.2.11.4), send the packet again to this session, for ever. `read` refuses the beginning, `cut` makes a packet of it
-    that can be read, and it can be acknowledged.
+    A packet of more than ``max_packet_bytes`` is recognized by its first bytes and never stored. Of such a PUBLISH only the
+    beginning is returned: a broker that ignores the limit of our CONNECT would, after a DISCONNECT with 0x95 (MQTT 5,
+    3.1.2.11.4), send the packet again to this session, for ever. `read` refuses the beginning, `cut` makes a readable
+    packet of it, and it can be acknowledged.
     """
 
     def __init__(self, max_packet_bytes: int) -> None:
@@ -90,7 +90,7 @@ class FrameReader:
         self.is_behind = False
 
     def feed(self, data: bytes) -> tuple[list[bytes], ProtocolError | None]:
-        """The packets that are complete now, `PACKETS_AT_ONCE` at most, and what is wrong with the bytes after them."""
+        """Return the complete packets, `PACKETS_PER_ITERATION` at most, and the error in the bytes after them, if any."""
         frames: list[bytes] = []
         if self._to_skip:
             data = data[self._skip(data, frames) :]
@@ -143,7 +143,7 @@ class FrameReader:
                 break
             frames.append(data[position : position + size])
             position += size
-            if len(frames) >= PACKETS_AT_ONCE:
+            if len(frames) >= PACKETS_PER_ITERATION:
                 self._needed = 2
                 self.is_behind = end - position >= 2
                 break
@@ -154,16 +154,16 @@ class FrameReader:
 
     @property
     def has_part(self) -> bool:
-        """Whether the beginning of a packet has come, and the rest has not."""
+        """Whether only the beginning of a packet has come."""
         return self._waiting > 0
 
     @property
     def is_skipping(self) -> bool:
-        """Whether a packet that is too large is passing."""
+        """Whether a packet that is too large is being skipped."""
         return self._to_skip > 0
 
     def _skip(self, data: bytes, frames: list[bytes]) -> int:
-        """Skip what belongs to the PUBLISH that is too large; the number of bytes is returned."""
+        """Skip bytes of the PUBLISH that is too large. Return their number."""
         used = min(self._to_skip, len(data))
         # Always less than the whole packet: the stub must not look like one.
         room = min(_STUB_BYTES, len(self._stub) + self._to_skip - 1) - len(self._stub)
@@ -178,7 +178,7 @@ class FrameReader:
 def check_header(frame: bytes, max_bytes: int) -> None:
     """Raise `MalformedPacketError` for a PUBLISH with more than ``max_bytes`` of properties, before they are decoded.
 
-    Decoding makes an object of every few bytes: a packet of 16 MiB would hold up everything for more than a second.
+    Decoding makes an object of every few bytes: a packet of 16 MiB would block the event loop for more than a second.
     """
     if len(frame) <= max_bytes:
         return
@@ -187,7 +187,7 @@ def check_header(frame: bytes, max_bytes: int) -> None:
         position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
         size, _ = variable_int(frame, position)
     except IndexError:
-        return  # it ends before: `read` says so
+        return  # the packet is incomplete: `read` reports that
     if size > max_bytes:
         raise MalformedPacketError(Malformed.HEADER, f"{size} bytes of properties, more than max_header_bytes {max_bytes}")
 
@@ -204,7 +204,7 @@ def read(frame: bytes) -> Any:
             raise MalformedPacketError(Malformed.SIZE, f"a packet of {size} bytes, more than max_packet_bytes") from None
         raise MalformedPacketError(Malformed.PACKET, str(exc)) from None
     except BaseException as exc:
-        # Text that is not UTF-8 makes the codec panic. The exception is not an Exception and has no public name.
+        # Text that is not UTF-8 makes the codec panic. The panic is not an Exception and has no public name.
         if type(exc).__name__ != "PanicException":
             raise
         raise MalformedPacketError(Malformed.PACKET, _NOT_TEXT) from None
@@ -214,8 +214,8 @@ def read(frame: bytes) -> Any:
 def _check_text(frame: bytes) -> None:
     """Raise UnicodeDecodeError for text that is not UTF-8, and IndexError for a property beyond the end of the properties.
 
-    The codec panics over such text, which ten lines on stderr tell, for each of the packets that anybody can send. It reads
-    a property to its end, wherever the properties end, so what follows them would be text, too.
+    The codec panics over such text, and writes ten lines to stderr for each of the packets, which anybody can send. It reads
+    a property to its end, even beyond the end of the properties, so bytes behind them would be text, too.
     """
     kind = frame[0] & KIND
     at = _body_of(frame)
@@ -229,7 +229,7 @@ def _check_text(frame: bytes) -> None:
             at += 2
     elif kind in _BEFORE_PROPERTIES:
         at += _BEFORE_PROPERTIES[kind]
-        if at >= len(frame):  # they can be left out
+        if at >= len(frame):  # the properties can be left out
             return
     else:
         return
@@ -257,10 +257,10 @@ def _check_property(frame: bytes, at: int, after: int) -> None:
 
 
 def cut(frame: bytes, max_header_bytes: int, max_payload_bytes: int) -> tuple[bytes, int, bool]:
-    """A PUBLISH that is too large as a complete packet with the properties that fit, and the beginning of the payload.
+    """Cut a PUBLISH that is too large down to a complete packet with the properties that fit and part of the payload.
 
-    Also how long the whole payload is, and whether all properties are there. The token is always left out: it is the longest
-    of them, and told to nobody. Raises IndexError if the frame ends too early.
+    Return it with the length of the whole payload, and whether all properties are in it. The token is always left out: it is
+    the longest property, and secret. Raises IndexError if the frame ends too early.
     """
     start = _body_of(frame)
     position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
@@ -284,7 +284,7 @@ def cut(frame: bytes, max_header_bytes: int, max_payload_bytes: int) -> tuple[by
 
 
 def _after_property(frame: bytes, position: int) -> int:
-    """Where the property that begins here ends. What is no property at all is taken for text: the codec refuses it."""
+    """Return where a property ends. An unknown property is taken for text: the codec refuses it."""
     kind = frame[position]
     position += 1
     if kind == _USER_PROPERTY:  # most of them
@@ -297,19 +297,19 @@ def _after_property(frame: bytes, position: int) -> int:
 
 
 def _after_text(frame: bytes, position: int) -> int:
-    """Where the text, or the binary data, that begins here ends; behind the frame if that has no room for its length."""
+    """Return where a text, or binary data, ends; behind the frame if the frame ends within the length field."""
     end = position + 2
     return end if end > len(frame) else end + (frame[position] << 8 | frame[position + 1])
 
 
 def _announced_bytes(frame: bytes) -> int:
-    """The length of a packet according to its header."""
+    """Return the length of a packet according to its header."""
     length, used = variable_int(frame, 1)
     return 1 + used + length
 
 
 def variable_int(frame: bytes, start: int) -> tuple[int, int]:
-    """A variable byte integer (MQTT 5, 1.5.5), and the number of its bytes."""
+    """Return a variable byte integer (MQTT 5, 1.5.5), and the number of its bytes."""
     digit = frame[start]
     if digit < 0x80:
         return digit, 1
@@ -322,7 +322,7 @@ def variable_int(frame: bytes, start: int) -> tuple[int, int]:
 
 
 def as_variable_int(value: int) -> bytes:
-    """The opposite of `variable_int`."""
+    """Encode a number as a variable byte integer."""
     if 0x7F < value < 0x4000:  # most packets
         return bytes((value & 0x7F | 0x80, value >> 7))
     digits = bytearray()
@@ -334,7 +334,7 @@ def as_variable_int(value: int) -> bytes:
 
 
 def _body_of(frame: bytes) -> int:
-    """Where a packet begins behind its fixed header."""
+    """Return the offset behind a packet's fixed header."""
     start = 2
     while frame[start - 1] > 0x7F:
         start += 1
@@ -342,7 +342,7 @@ def _body_of(frame: bytes) -> int:
 
 
 def publish_packet_id(frame: bytes) -> int:
-    """The packet id of a PUBLISH that the codec cannot read (QoS above 0). Raises `ProtocolError`."""
+    """Return the packet id of a PUBLISH that the codec cannot read (QoS above 0). Raises `ProtocolError`."""
     start = _body_of(frame)
     topic_bytes = int.from_bytes(frame[start : start + 2], "big")
     position = start + 2 + topic_bytes
@@ -353,7 +353,7 @@ def publish_packet_id(frame: bytes) -> int:
 
 
 def puback(frame: bytes) -> tuple[int, int]:
-    """Packet id and reason code of a PUBACK; the codec refuses unknown reasons. Raises `ProtocolError`."""
+    """Return packet id and reason code of a PUBACK; the codec refuses unknown reasons. Raises `ProtocolError`."""
     if len(frame) == 4 and frame[1] == 2:  # nearly always
         return frame[2] << 8 | frame[3], 0
     start = _body_of(frame)
@@ -363,7 +363,7 @@ def puback(frame: bytes) -> tuple[int, int]:
 
 
 def named(reason: IntEnum) -> str:
-    """A reason code for people. The codec's enums are IntEnums in its stubs only; they have no ``name``."""
+    """Return a reason code for people. The codec's enums are IntEnums in its stubs only; they have no ``name``."""
     name = repr(reason).strip("<>").partition(":")[0].rpartition(".")[2]
     return f"{name} (0x{int(reason):02X})"
 

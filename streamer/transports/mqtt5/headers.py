@@ -1,8 +1,8 @@
 """Recognises a PUBLISH whose header differs from an earlier one only in packet id and message id. Pure.
 
-Most messages of a flow are like that. The results of codec and `decoder` for the earlier packet then hold for the later one,
-which both skip. The header is topic, packet id and properties. All of its bytes except the two ids are compared, also the
-lengths of its parts: nobody can have a packet taken for one with another header.
+Most messages of a flow are like that. Then the results of codec and `decoder` for the earlier packet hold for the later one,
+which is not decoded. The header is topic, packet id and properties. All of its bytes except the two ids are compared, also
+the lengths of its parts, so no packet can be taken for one with another header.
 """
 
 from typing import Final
@@ -17,14 +17,14 @@ from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import UuidError, parse_id
 
 _LEAST_BYTES: Final = 2 + 4 + len(ID_PROPERTY) + ID_TEXT_BYTES
-"""A shorter packet, or rest behind a topic, has no id. It leaves room to look at the four bytes that a length can have."""
+"""A shorter packet, or rest behind a topic, has no id. In a longer one, the four bytes of a length can be read."""
 
 _MOST_BYTES: Final = 8192
 """Longer properties are left to the codec, which refuses most of them."""
 
 
 class _Known:
-    """What the messages with one header have in common. ``empty``: what an empty payload is to them."""
+    """The common part of the messages with one header. ``empty``: what an empty payload field means."""
 
     __slots__ = ("attributes", "empty")
 
@@ -34,19 +34,19 @@ class _Known:
 
 
 _Header = tuple[bytes, int, str, int]
-"""What is the same in packets that differ in their ids only; packet id; text of the message id; where the header ends."""
+"""The header without its ids; packet id; text of the message id; the offset behind the header."""
 
 _NO_HEADER: Final[_Header] = (b"", 0, "", 0)
 
 
 class KnownHeaders:
-    """The headers of packets that were decoded, as many as a `Cache` keeps."""
+    """A cache of the headers of decoded packets."""
 
     def __init__(self) -> None:
         self._known: Cache[bytes, _Known] = Cache(len)
 
     def read(self, frame: bytes) -> tuple[UMessage, int] | None:
-        """The message in a complete PUBLISH, and its packet id; None if its header is not known, or something is wrong."""
+        """Return the message of a complete PUBLISH, and its packet id; None for an unknown header or an invalid id."""
         same, packet_id, id_text, end = _header(frame)
         known = self._known.get(same) or self._older(same)
         if known is None or not packet_id:
@@ -58,9 +58,9 @@ class KnownHeaders:
         return UMessage(uuid, known.attributes, frame[end:] or known.empty), packet_id
 
     def learn(self, frame: bytes, packet: PublishPacket, message: UMessage) -> None:
-        """Remember the header of a packet that was decoded, unless the message carries something of its own.
+        """Remember the header of a decoded packet, unless the message has carried attributes.
 
-        Nor if a text looks like the id: the id would not be where it seems to be, or more than it would not be compared.
+        A packet in which another text looks like the id is not remembered either: the id might be taken from there.
         """
         attributes = message.attributes
         if attributes is not attributes.shared:
@@ -83,13 +83,13 @@ class KnownHeaders:
 
 
 def _header(frame: bytes) -> _Header:
-    """`_NO_HEADER` if the packet is not whole, or has another QoS, or no id, or more properties than are looked at."""
+    """Split the header of a packet. Return `_NO_HEADER` for an incomplete packet, another QoS, no id, or long properties."""
     size = len(frame)
     if size < _LEAST_BYTES or frame[0] & QOS != AT_LEAST_ONCE:
         return _NO_HEADER
     length, used = variable_int(frame, 1)
     start = 1 + used
-    if start + length != size or (used > 1 and not frame[used]):  # the beginning of one that is too large, or a wrong length
+    if start + length != size or (used > 1 and not frame[used]):  # a cut packet, or a wrong length
         return _NO_HEADER
     topic_end = start + 2 + (frame[start] << 8 | frame[start + 1])
     if topic_end + _LEAST_BYTES > size:

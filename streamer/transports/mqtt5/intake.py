@@ -1,12 +1,13 @@
 """Sorts the packets of one read: confirmations for the session, messages in order, and the rest for the transport.
 
-Every message passes through here; it knows no event loop and no socket. It also handles messages beyond our receive maximum:
+Every message passes through this module, which knows no event loop and no socket. It also handles messages beyond our
+receive maximum:
 
 Brokers exceed it: rumqttd has no limit, and mosquitto 2.0.11 forgets it after a burst of PUBACKs and goes on until it reuses
-packet ids, which loses messages. While nothing of ours is unconfirmed, the transport stops reading, and TCP holds the broker
-back. Otherwise that would also stop the PUBACKs for our messages. Then we read on, accept the excess up to a bound, and
-ignore all later messages on this connection, so that the order is kept. The transport disconnects once there is room, so
-that the broker sends them again.
+packet ids, which loses messages. While no message of ours is unconfirmed, the transport stops reading, and TCP applies
+back-pressure to the broker. Otherwise that would also stop the PUBACKs for our messages. Then we read on, accept the excess
+up to a bound, and ignore all later messages on this connection, so that the order is kept. The transport disconnects once
+there is room, so that the broker sends them again.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +26,14 @@ from streamer.transports.received import KNOWN_PAYLOAD_BYTES, Received, Refused
 from streamer.uprotocol.status import UCode
 
 _EXCESS = 20_000  # unacknowledged messages, far below the 65 535 packet ids that there are
-_TOLERANCE = 2  # times our receive maximum: accepted from a broker that exceeds it, however large the messages
+_TOLERANCE = 2  # times our receive maximum: accepted from a broker that exceeds it, whatever the size of the messages
 
 
 class PacketIntake:
-    """Takes what arrives on the connections of one ``session``, one after the other.
+    """Handles the packets of one ``session``, on its connections one after the other.
 
-    ``events`` are told of every PUBLISH, and of those that are no messages. ``overflows``: there was too much, and what
-    comes is ignored. ``refused`` are messages that were too large, for the transport to tell.
+    Every PUBLISH is reported to ``events``, and again if it is not a message. ``overflows``: the broker has sent too much,
+    and further messages are ignored. ``refused``: messages that were too large, which the caller reports.
     """
 
     def __init__(
@@ -55,13 +56,13 @@ class PacketIntake:
 
     @property
     def is_full(self) -> bool:
-        """Whether the broker has sent as much beyond our receive maximum as may be, however large the messages."""
-        return len(self._session.owed) >= self._most
+        """Whether the broker has exceeded our receive maximum by as much as is accepted whatever the messages' size."""
+        return len(self._session.unacknowledged) >= self._most
 
     def take(self, read: Sequence[bytes], control: Callable[[bytes], None], into: list[Received]) -> None:
-        """Sort packets; messages go to ``into``, all but PUBACK and PUBLISH to ``control``. Raises `ProtocolError`."""
+        """Sort packets: messages go to ``into``, control packets except PUBACK to ``control``. Raises `ProtocolError`."""
         session, headers, decoder, max_header_bytes = self._session, self._headers, self._decoder, self._max_header_bytes
-        owed, most = session.owed, self._most
+        unacknowledged, most = session.unacknowledged, self._most
         arrived = ignored = 0
         try:
             for frame in read:
@@ -77,7 +78,7 @@ class PacketIntake:
                 arrived += 1
                 if first & QOS_ABOVE_1 or not session.is_connected:
                     raise self._broken("a PUBLISH that was not asked for")
-                if first & QOS and (self.overflows or (len(owed) >= most and self._is_too_much())):
+                if first & QOS and (self.overflows or (len(unacknowledged) >= most and self._is_too_much())):
                     self.overflows = True
                     ignored += 1
                     continue
@@ -107,19 +108,19 @@ class PacketIntake:
                 self._events.packets_unwanted(Unwanted.EXCESS, ignored)
 
     def _broken(self, detail: str) -> ProtocolError:
-        """The error for a PUBLISH after which the connection cannot go on."""
+        """Count a malformed PUBLISH, and return the error that ends the connection."""
         self._events.packet_malformed(MalformedPacketError(Malformed.PACKET, detail))
         return ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, detail)
 
     def _is_too_much(self) -> bool:
-        """Whether the broker has sent more beyond our receive maximum than we accept."""
+        """Return whether the broker has sent more beyond our receive maximum than we accept."""
         session = self._session
-        return len(session.owed) >= _EXCESS or session.owed_bytes >= self._excess_bytes
+        return len(session.unacknowledged) >= _EXCESS or session.unacknowledged_bytes >= self._excess_bytes
 
     def _skip(self, frame: bytes, error: MalformedPacketError) -> None:
-        """Tell of a packet that is not a message, and acknowledge it in its turn. The connection goes on.
+        """Report a packet that is not a message, and have it acknowledged in order. The connection continues.
 
-        If it is only too large, what is known of it is a message.
+        If the packet is only too large, its readable part becomes a refused message.
         """
         if error.reason in TOO_LARGE and self._refuse(frame, error):
             return
@@ -128,10 +129,10 @@ class PacketIntake:
             self._session.skip(frames.publish_packet_id(frame))
 
     def _refuse(self, frame: bytes, error: MalformedPacketError) -> bool:
-        """Whether so much of a packet that is too large can be read that its sender can be told."""
+        """Add the readable part of a packet that is too large to ``refused``. Return whether enough can be read."""
         try:
             part, payload_bytes, has_all = frames.cut(frame, self._max_header_bytes, KNOWN_PAYLOAD_BYTES)
-            if self._proves_identity and not has_all:  # that of the broker may be missing
+            if self._proves_identity and not has_all:  # the identity property of the broker may be missing
                 return False
             packet = frames.read(part)
             message = self._decoder.decode(packet)

@@ -1,4 +1,4 @@
-"""The timer of a connection: pings while there is nothing to send, and ends the connection if the broker does not answer."""
+"""The timer of a connection: sends pings while the connection is idle, and ends it if the broker does not answer."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,10 @@ _TICK_S = 1.0
 
 
 class KeepAlive:
-    """Watches one connection from its CONNECT on. The broker may replace ``keep_alive_s``; 0 is never.
+    """Watches one connection from its CONNECT on. The broker may replace ``keep_alive_s``; 0: no pings.
 
-    ``goes_on`` is asked when a SUBSCRIBE or UNSUBSCRIBE was not answered in time: whether the connection goes on without.
+    ``continues_unanswered`` is called when a SUBSCRIBE or UNSUBSCRIBE was not answered in time, and returns whether the
+    connection continues without the answer.
     """
 
     def __init__(
@@ -24,10 +25,10 @@ class KeepAlive:
         connection: Connection,
         session: Session,
         options: Mqtt5Options,
-        goes_on: Callable[[], bool],
+        continues_unanswered: Callable[[], bool],
         now_s: float,
     ) -> None:
-        self._goes_on = goes_on
+        self._continues_unanswered = continues_unanswered
         self.keep_alive_s = options.keep_alive_s
         self._connection = connection
         self._session = session
@@ -36,27 +37,27 @@ class KeepAlive:
         self._ping_sent_s: float | None = None
         self._head: object = None
         self._head_since_s = now_s
-        self._asked_s: float | None = None  # when a ping was sent because of that
-        self._owed: object = None  # the oldest acknowledgement that we owed at the last check
+        self._asked_s: float | None = None  # when a ping was sent because `_head` was unconfirmed for long
+        self._oldest_unacknowledged: object = None  # the oldest unacknowledged message at the last check
         self._request: object = None
         self._request_since_s = now_s
 
     @property
     def tick_s(self) -> float:
-        """How often to call `check`."""
+        """The seconds between two calls of `check`."""
         options = self._options
         tick_s = min(_TICK_S, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
         return min(tick_s, self.keep_alive_s / 4 or tick_s)
 
     def check(self, now_s: float) -> None:
-        """End the connection if it is stuck; send a PINGREQ if it is due."""
+        """End the connection if an answer is late; send a PINGREQ if one is due."""
         connection, options = self._connection, self._options
         if not connection.is_open:
             if now_s - connection.last_write_s > FAREWELL_S:
                 connection.abort("the DISCONNECT was not read")
         elif not self._session.is_connected and now_s > self._deadline_s:
             connection.abort(f"no CONNACK within {options.connect_timeout_s:g} s")
-        elif self._is_unanswered(now_s) and not self._goes_on():
+        elif self._is_unanswered(now_s) and not self._continues_unanswered():
             connection.abort(f"no SUBACK or UNSUBACK within {options.connect_timeout_s:g} s")
         elif self._is_stuck(now_s):
             self._session.has_timed_out = True
@@ -66,25 +67,25 @@ class KeepAlive:
             self._ping(now_s)
 
     def _is_unanswered(self, now_s: float) -> bool:
-        """Whether the oldest SUBSCRIBE or UNSUBSCRIBE has been the same for too long, and we do read answers."""
+        """Return whether the oldest SUBSCRIBE or UNSUBSCRIBE is unanswered for too long, while we read answers."""
         oldest, connection = self._session.oldest_request, self._connection
         if oldest is not self._request or not connection.is_reading or connection.is_skipping:
             self._request, self._request_since_s = oldest, now_s
         return oldest is not None and now_s - self._request_since_s > self._options.connect_timeout_s
 
     def _is_stuck(self, now_s: float) -> bool:
-        """Whether the oldest unconfirmed message has been the same for too long.
+        """Return whether the oldest unconfirmed message is the same for too long. Send a ping at half of that time.
 
-        The time does not count while we have owed an acknowledgement for more than a tick: rumqttd confirms nothing while
-        100 are owed. That is our delay and not a dead link, which would fail the ping. Nor does it count while a packet that
-        is too large passes: the PUBACK comes after it, and after a reconnect the packet would come again.
+        The time does not count while a received message has been unacknowledged for more than a tick: rumqttd confirms
+        nothing while 100 are. That is our delay and not a dead link, which would fail the ping. Nor does it count while a
+        packet that is too large passes: the PUBACK comes after it, and after a reconnect the packet would come again.
         """
-        head, owed = self._session.head, self._session.owed
-        oldest = owed[0] if owed else None
-        is_late = (oldest is not None and oldest is self._owed) or self._connection.is_skipping
+        head, unacknowledged = self._session.head, self._session.unacknowledged
+        oldest = unacknowledged[0] if unacknowledged else None
+        is_late = (oldest is not None and oldest is self._oldest_unacknowledged) or self._connection.is_skipping
         if head is not self._head or is_late:
             self._head, self._head_since_s, self._asked_s = head, now_s, None
-        self._owed = oldest
+        self._oldest_unacknowledged = oldest
         waited_s, most_s = now_s - self._head_since_s, self._options.ack_timeout_s
         if head is not None and self._asked_s is None and waited_s > most_s / 2:
             self._asked_s = now_s
@@ -94,8 +95,8 @@ class KeepAlive:
     def _ping(self, now_s: float) -> None:
         connection = self._connection
         if not connection.is_reading:
-            # The answers wait behind what we do not read. The broker needs pings all the same (MQTT-3.1.2-20), or it ends
-            # the connection of a source that only waits for room.
+            # The answers wait behind packets that we do not read. The broker needs pings all the same (MQTT-3.1.2-20), or
+            # it ends the connection although we only wait for room.
             self._ping_sent_s = None
             if self._is_time_to_ping(now_s - connection.last_write_s):
                 connection.write(mqtt5.PingReqPacket().write())

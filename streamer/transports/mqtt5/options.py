@@ -1,4 +1,4 @@
-"""Options of an ``mqtt5`` endpoint, and how its secrets are read.
+"""Options of an ``mqtt5`` endpoint. Also reads its secrets.
 
 Secrets come from files, which are read at every connection attempt, so that they can be rotated. No error, repr or log
 contains them.
@@ -140,7 +140,7 @@ class Mqtt5Options(WireOptions):
     @field_validator("share")
     @classmethod
     def _check_share(cls, name: str | None) -> str | None:
-        """A ShareName (MQTT 5, 4.8.2); control characters are legal and of no use."""
+        """Check a ShareName (MQTT 5, 4.8.2). Control characters are legal, but refused here."""
         if name is not None and (not name.isprintable() or not _NOT_IN_SHARE.isdisjoint(name)):
             raise ValueError("expected a name of printable characters without / + #")
         return name
@@ -168,8 +168,8 @@ class Mqtt5Options(WireOptions):
         return self.identity_property is not None
 
     @property
-    def is_session_kept(self) -> bool:
-        """Whether the broker keeps the session while the streamer is away, and the streamer takes it up again."""
+    def is_session_persistent(self) -> bool:
+        """Whether the broker keeps the session while the streamer is away, and the streamer resumes it."""
         return self.session_expiry_s > 0 and not self.clean_start
 
     @property
@@ -196,11 +196,11 @@ class Mqtt5Options(WireOptions):
         return self._url.port or _PORTS[self._url.scheme]
 
     def effective_client_id(self, authority: str) -> str:
-        """The MQTT client id: the configured one, or one derived from the streamer's authority."""
+        """Return the MQTT client id: the configured one, or one derived from the streamer's authority."""
         return self.client_id or re.sub(r"[^A-Za-z0-9-]", "-", authority)
 
     def claims(self, authority: str) -> Sequence[Claim]:
-        """Two connections with one client id end each other for ever (MQTT 5, 3.1.4-3)."""
+        """Return the claim on the client id: two connections with the same one end each other for ever (MQTT 5, 3.1.4-3)."""
         name = f"the client id {self.effective_client_id(authority)!r}"
         return (Claim(("client_id",), f"{name} at {self.host}:{self.port}", behind_any_address=name),)
 
@@ -221,7 +221,7 @@ class Mqtt5Options(WireOptions):
             "client_id: each of these streamers needs one of its own, and an authority of its own: with the same client id, "
             "the broker lets only one of them stay connected",
         ]
-        if not self.is_session_kept:
+        if not self.is_session_persistent:
             key = "clean_start" if self.clean_start else "session_expiry_s"
             found.append(
                 f"{key}: with share, what a streamer has not acknowledged when its session ends is lost with some brokers "
@@ -230,7 +230,7 @@ class Mqtt5Options(WireOptions):
         return found
 
     def credentials(self) -> tuple[str | None, bytes | None]:
-        """User name and password, read now. Raises `ConfigurationError` with the option, never with the content."""
+        """Read user name and password. Raises `ConfigurationError` with the option, never with the content."""
         username = self.username
         if self.username_file is not None:
             try:
@@ -245,7 +245,7 @@ class Mqtt5Options(WireOptions):
         return username, password
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS settings, with files read now; None for plain TCP. Raises `ConfigurationError` with the option."""
+        """Read the TLS files, and return the settings; None for plain TCP. Raises `ConfigurationError` with the option."""
         if not self.uses_tls:
             return None
         for name in ("ca_file", "cert_file", "key_file"):

@@ -1,7 +1,7 @@
 """Tests whether a broker accepts a connection: TCP, TLS, credentials.
 
-It asks for a session of its own, and ends that. A broker that ties client ids to users gives it the streamer's instead: that
-is left as it was found, with all messages in it.
+The probe asks for a session of its own, and ends that. A broker that ties client ids to users gives it the streamer's
+session instead, which the probe leaves unchanged, with all messages in it.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ _NO_TLS = "; does it speak TLS there, or plain MQTT (mqtt://)?"
 
 
 def new_client_id() -> str:
-    """An id that nobody else has: with that of the streamer, the broker would end the streamer's connection."""
+    """Return a unique client id: with the streamer's id, the broker would end the streamer's connection."""
     return f"check{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
 
 
 async def try_broker(options: Mqtt5Options) -> Answer:
-    """Connect as the streamer does, but for the client id, and leave again."""
+    """Connect as the streamer does, except for the client id, and disconnect."""
     try:
         username, password, tls = await in_thread(lambda: (*options.credentials(), options.tls_context()))
     except ConfigurationError as exc:
@@ -79,7 +79,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
                 clean_start=False,
                 keep_alive=options.keep_alive_s,
                 session_expiry_interval=options.session_expiry_s,
-                receive_max=1,  # nothing is acknowledged: it stays in the session
+                receive_max=1,  # messages are not acknowledged, so they stay in the session
                 max_packet_size=options.max_packet_bytes,
             ).write()
         )
@@ -92,7 +92,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
             found = problem(f"{where}: {NO_SHARING}")
         elif found.verdict is Verdict.OK and not packet.wildcard_subscription_available:
             found = problem(f"{where}: {NO_WILDCARDS}")
-        is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # nobody else has had its client id
+        is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # the client id was not in use
         connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried", 0 if is_own else None)
         await connection.wait_lost(FAREWELL_S)
         return found
@@ -117,7 +117,7 @@ def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) 
 
 
 def _doubt(options: Mqtt5Options) -> str:
-    """What may be the matter with a broker that hangs up: its reason for that can be lost with the connection."""
+    """Return a hint for a broker that closes the connection: its reason can be lost with the connection."""
     if not options.uses_tls:
         return "; does it want TLS there (mqtts://)?"
     return "; does it want a certificate (tls.cert_file)?" if options.tls.cert_file is None else ""

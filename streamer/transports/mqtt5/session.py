@@ -1,17 +1,17 @@
 """The state of one MQTT session, without I/O: messages sent and not confirmed, messages received and not acknowledged.
 
-The rules that it keeps (MQTT 5.0):
+The rules of MQTT 5.0 that the session keeps:
 
 - [MQTT-4.4.0-1] an unacknowledged PUBLISH is sent again only after a reconnect, with DUP and its old packet id, and only
   if the broker still has the session.
-- [MQTT-4.6.0-1] they are sent again in the order in which they were first sent.
+- [MQTT-4.6.0-1] PUBLISHes are sent again in the order in which they were first sent.
 - [MQTT-4.6.0-2] PUBACKs go out in the order of the PUBLISHes: a later acknowledgement waits for the earlier ones.
 - [MQTT-3.3.4-7], [MQTT-3.3.4-9] there are never more unacknowledged PUBLISHes than the receiver's Receive Maximum.
 - [MQTT-2.2.1-3] a packet id that is in use is not used again.
 
-Which message the broker ends connections over, or never confirms, is found by `culprit`. That one is given up, although
-[MQTT-4.4.0-1] wants it sent again: nothing else would get through. After a connection that was ended because of an overdue
-message, what has expired is not sent again either, and [MQTT-4.6.0-1] is kept within each flow only.
+`culprit` finds the message because of which the broker ends connections, or that it never confirms. That message is given
+up, although [MQTT-4.4.0-1] demands that it is sent again: it would block all others. After a connection that was ended
+because of an overdue message, expired messages are not sent again either, and [MQTT-4.6.0-1] is kept within each flow only.
 
 The caller writes what `take_outgoing` and `take_acknowledgements` return.
 """
@@ -35,7 +35,7 @@ Encode = Callable[[UMessage, int, bool], bytes]
 """Message, packet id, duplicate → PUBLISH. Raises ValueError for a message that cannot be addressed or written."""
 
 Sent = tuple[Parcel, Done]
-"""A parcel, and the function that is told its result."""
+"""A parcel, and the function to which its result is reported."""
 
 MAX_PACKET_ID: Final = 65_535
 MAX_UNCONFIRMED: Final = 50_000
@@ -44,7 +44,7 @@ MAX_UNCONFIRMED: Final = 50_000
 _MAX_REQUESTS: Final = 100
 """SUBSCRIBEs and UNSUBSCRIBEs without an answer."""
 
-_OLDEST: Final = 16  # of the messages that are passed over: how many are noted
+_OLDEST: Final = 16  # how many of the oldest messages are noted when a later one is confirmed
 _ENDS = "the broker ends the connection each time that it gets this message"
 _CONFIRMS_NOT = "the broker never confirms this message, while it confirms others; it may have arrived"
 
@@ -52,7 +52,7 @@ _PUBACK: Final = 0x4002_0000  # the whole packet with its packet id: success has
 
 
 class Skipped:
-    """A PUBLISH that is not delivered, to be acknowledged in its turn. ``is_due``: its PUBACK may go out."""
+    """A PUBLISH that is not delivered, but acknowledged in order. ``is_due``: its PUBACK may be written."""
 
     __slots__ = ("is_due", "packet_id", "size")
 
@@ -63,9 +63,9 @@ class Skipped:
 
 
 class MqttReceived(Received):
-    """A message that came with QoS 1. `acknowledge` leads to its PUBACK, if the connection is still the same."""
+    """A message received with QoS 1. `acknowledge` leads to its PUBACK, if the connection is still the same."""
 
-    source_keeps = True
+    source_retransmits = True
 
     __slots__ = ("_epoch", "_session", "is_due", "packet_id", "size")
 
@@ -80,23 +80,23 @@ class MqttReceived(Received):
     def acknowledge(self) -> None:
         self.is_due = True
         session = self._session
-        owed = session.owed
-        # Only the head can be acknowledged. On a new connection (another epoch) the broker sends the message again.
-        if self._epoch == session.epoch and owed and owed[0] is self:
+        unacknowledged = session.unacknowledged
+        # PUBACKs are written from the head on. On a new connection (another epoch) the broker redelivers the message.
+        if self._epoch == session.epoch and unacknowledged and unacknowledged[0] is self:
             session.on_acknowledgeable()
 
 
-class UnkeptReceived(MqttReceived):
-    """One of a session that ends with its connection: the broker does not send it again after that."""
+class OneConnectionReceived(MqttReceived):
+    """A message of a session that ends with its connection: the broker does not redeliver it after that."""
 
-    source_keeps = False
+    source_retransmits = False
 
     __slots__ = ()
 
 
 class Session:
     """Both directions of one session. ``window`` is our own limit for unconfirmed messages, `MAX_UNCONFIRMED` at most;
-    ``is_kept``: the broker keeps the session while we are away.
+    ``is_persistent``: the broker keeps the session after the end of a connection.
     """
 
     def __init__(
@@ -104,33 +104,33 @@ class Session:
         window: int,
         encode: Encode,
         on_acknowledgeable: Callable[[], None],
-        is_kept: bool = True,
+        is_persistent: bool = True,
         receive_maximum: int = MAX_PACKET_ID,
     ) -> None:
-        """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return.
+        """``on_acknowledgeable`` is called when `take_acknowledgements` has PUBACKs to return.
 
-        ``receive_maximum`` is what we tell the broker.
+        ``receive_maximum`` is the one in our CONNECT.
         """
         self._receive_maximum = receive_maximum
         self.pressure = Pressure(receive_maximum)
-        self.is_kept = is_kept  # whether the broker keeps what is unacknowledged when the connection ends
+        self.is_persistent = is_persistent  # whether the broker keeps unacknowledged messages when the connection ends
         self.is_connected = False
-        self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
+        self.is_writable = True  # False: the socket's buffer is full, so no message is sent
         self.epoch = 0
         self._window = window
         self._quota = self._window  # the send quota: the smaller of our window and the broker's receive maximum
         self.limit = self._quota  # 1 during a search
         self.search = Search()
-        self._culprit: tuple[Sent, str] | None = None  # and what the broker does
-        self._order: deque[int] = deque()  # packet ids of `_unconfirmed`: the first of many is found at once
+        self._culprit: tuple[Sent, str] | None = None  # the culprit, and the text of its error
+        self._order: deque[int] = deque()  # packet ids of `_unconfirmed` in order, to find the first one quickly
         self._passed_over: set[int] = set()  # packet ids of the oldest messages when a later one was confirmed
-        self.has_timed_out = False  # the connection is being ended because the oldest message was not confirmed in time,
+        self.has_timed_out = False  # the connection is being ended because the oldest message was not confirmed in time
         self._was_timed_out = False
-        self.is_alive = False  # although the broker has sent something meanwhile
+        self.is_alive = False  # with `has_timed_out`: the broker has sent packets meanwhile
         self.max_packet_bytes: int | None = None
-        self.owed: deque[MqttReceived | Skipped] = deque()  # received, without a PUBACK yet; oldest first
-        self.owed_bytes = 0  # memory that the messages of `owed` take
-        self.acknowledged = 0  # how many ever were
+        self.unacknowledged: deque[MqttReceived | Skipped] = deque()  # received, without a PUBACK yet; oldest first
+        self.unacknowledged_bytes = 0  # memory of the messages in `unacknowledged`
+        self.acknowledged = 0  # the number of PUBACKs returned so far
         self.on_acknowledgeable = on_acknowledgeable
         self._encode = encode
         self._unconfirmed: dict[int, Sent] = {}  # in the order of sending
@@ -140,15 +140,16 @@ class Session:
         self._outgoing: list[bytes] = []
         self._results = ResultRuns()
         self._requests: dict[int, list[str]] = {}
-        self._late_requests: dict[int, list[str]] = {}  # that were given up; their answers may still come
+        self._late_requests: dict[int, list[str]] = {}  # requests that were given up; their answers may still come
         self._last_id = 0
 
     # -- connection -------------------------------------------------------------------------------------------------
 
     def connected(self, session_present: bool, receive_maximum: int, max_packet_bytes: int | None) -> None:
-        """A CONNACK came. With a session, everything unconfirmed is sent again; without one, it is given back.
+        """Begin a connection after a CONNACK.
 
-        But not during a search: in another order, others would be taken for the suspects.
+        If the broker has the session, unconfirmed messages are sent again. If not, they are reported as lost, except during
+        a search, when they are sent again as well: in another order, other messages would be taken for the suspects.
         """
         self._quota = min(self._window, receive_maximum)
         self.limit = self.search.connected(self._quota)
@@ -167,9 +168,9 @@ class Session:
             self.is_connected = True
 
     def disconnected(self, ended_after_s: float | None = None) -> None:
-        """The connection is lost. What is unconfirmed waits for the next one, but for a culprit.
+        """End the connection. Unconfirmed messages wait for the next one, except for a culprit.
 
-        ``ended_after_s``: how long it lived, if it was the broker that ended it.
+        ``ended_after_s``: how long the connection lived, if the broker ended it; else None.
         """
         if ended_after_s is not None:
             sent = [parcel.message.id for parcel, _ in self._unconfirmed.values()]
@@ -190,19 +191,19 @@ class Session:
         self.is_writable = True
         self.pressure = Pressure(self._receive_maximum)
         self.epoch += 1
-        self.owed.clear()
-        self.owed_bytes = 0
+        self.unacknowledged.clear()
+        self.unacknowledged_bytes = 0
         self._in_use.difference_update(self._requests, self._late_requests)
         self._requests.clear()
         self._late_requests.clear()
         self._outgoing.clear()
-        # What was not yet sent again comes after what was: it is younger.
+        # Messages that were not sent again yet come after those that were, because they are younger.
         self._resend.extendleft(reversed(self._unconfirmed.items()))
         self._in_use.update(self._unconfirmed)
         self._unconfirmed.clear()
 
-    def tell_culprit(self) -> bool:
-        """Whether `disconnected` has found one: it fails. Not before the link counts as down, or others would follow it."""
+    def report_culprit(self) -> bool:
+        """Report the culprit of `disconnected`, if any, as failed. Return whether there was one. Call this when DOWN."""
         if self._culprit is None:
             return False
         ((parcel, done), text), self._culprit = self._culprit, None
@@ -210,14 +211,14 @@ class Session:
         return True
 
     def give_back_expired(self, now_ms: int) -> None:
-        """Give back what has expired, before a new connection: what was never sent, and the rest after a time-out.
+        """Report expired messages as lost before a new connection: the unsent ones, and after a time-out also sent ones.
 
-        After any other end of a connection the rest is sent again, as MQTT wants it: it may only lack its confirmation.
+        After any other end of a connection, sent messages are sent again, as MQTT demands.
         """
         expired: list[Sent] = []
         resend: deque[tuple[int, Sent]] = deque()
         unsent: deque[Sent] = deque()
-        suspects = self.search.suspects  # they come first
+        suspects = self.search.suspects  # these are the first messages
         position = 0
         for packet_id, sent in self._resend:
             if self._was_timed_out and sent[0].message.is_expired(now_ms):
@@ -243,23 +244,23 @@ class Session:
         return any(self.search.is_overdue(parcel.message.id) for _, (parcel, _) in self._resend)
 
     def _put_overdue_last(self) -> None:
-        """Put the flows of overdue messages behind the others, so that it shows whether the broker confirms those."""
+        """Move the flows of overdue messages behind the others, to find out whether the broker confirms those."""
         flows = {_flow(sent) for _, sent in self._resend if self.search.is_overdue(sent[0].message.id)}
         self._resend = deque(sorted(self._resend, key=lambda item: _flow(item[1]) in flows))  # sorting keeps their order
 
-    def proceed(self) -> None:
-        """The connection has stood for a while with nothing sent: go on with the search."""
-        self.search.is_held = False
+    def resume_search(self) -> None:
+        """Send the next suspect: the connection has stood without traffic for long enough."""
+        self.search.is_suspended = False
         self.drain()
 
     def _send_anew(self) -> None:
-        """The broker knows nothing of what was sent to it: that is new, and comes before the rest."""
+        """Count sent messages as unsent, ahead of the others, because the broker has lost the session."""
         self._unsent.extendleft(reversed([sent for _, sent in self._resend]))
         self._resend.clear()
         self._in_use = set(self._requests)
 
     def lose_all(self) -> None:
-        """Give back everything unconfirmed, which the broker may have passed on, and unsent, in the order of sending."""
+        """Report all unconfirmed messages (as possibly arrived) and all unsent ones as lost, in the order of sending."""
         sent = list(self._unconfirmed.values())
         sent += [each for _, each in self._resend]
         unsent = list(self._unsent)
@@ -275,17 +276,17 @@ class Session:
 
     @property
     def unconfirmed(self) -> int:
-        """How many messages were sent on this connection and are not confirmed."""
+        """The number of messages that were sent on this connection and are not confirmed."""
         return len(self._unconfirmed)
 
     @property
     def head(self) -> Sent | None:
-        """The oldest unconfirmed message, None if there is none. As long as it is the same, nothing moves."""
+        """The oldest unconfirmed message, None if there is none. It changes as long as the broker confirms messages."""
         return next(iter(self._unconfirmed.values()), None)
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """Send in order, as far as the quota allows; the rest waits. Call `take_outgoing` afterwards."""
-        if self._unsent or self._resend or not self.is_writable or self.search.is_held:
+        """Send parcels in order, as far as the quota allows; the others wait. The caller then calls `take_outgoing`."""
+        if self._unsent or self._resend or not self.is_writable or self.search.is_suspended:
             self._unsent.extend([(parcel, done) for parcel in parcels])
             return
         unconfirmed = self._unconfirmed
@@ -305,8 +306,8 @@ class Session:
             done((parcel,), error)
 
     def drain(self) -> None:
-        """Send what waits, as far as the quota allows: first what is sent again, then what was never sent."""
-        if not self.is_connected or not self.is_writable or self.search.is_held:
+        """Send waiting messages, as far as the quota allows: first those that are sent again, then unsent ones."""
+        if not self.is_connected or not self.is_writable or self.search.is_suspended:
             return
         refused: list[tuple[Parcel, Done, SendError]] = []
         while self._resend and len(self._unconfirmed) < self.limit:
@@ -324,9 +325,9 @@ class Session:
             done((parcel,), error)
 
     def on_puback(self, packet_id: int, reason: int) -> None:
-        """A PUBACK came. Its result is told by `tell_results`, after the last packet of the same read."""
+        """Record the result of a PUBACK. The caller calls `report_results` after the last packet of the same read."""
         sent = self._unconfirmed.pop(packet_id, None)
-        if sent is not None:  # otherwise it is the broker's mistake, and harmless
+        if sent is not None:  # else the broker's PUBACK is wrong, and harmless
             if self._order[0] == packet_id:
                 self._order.popleft()
             else:
@@ -340,33 +341,33 @@ class Session:
                 self.limit = search.confirmed(self._quota)
 
     def _pass_over(self, packet_id: int) -> None:
-        """A message was confirmed before others that were sent earlier. Note the oldest of those."""
+        """Note the oldest messages that were sent before a confirmed one and are unconfirmed."""
         order, unconfirmed = self._order, self._unconfirmed
         earlier = takewhile(packet_id.__ne__, islice(order, 2 * _OLDEST))
         self._passed_over.update(each for each in earlier if each in unconfirmed)
-        if len(order) > len(unconfirmed) + _OLDEST:  # what was confirmed in between is still there
+        if len(order) > len(unconfirmed) + _OLDEST:  # it still has the ids of confirmed messages
             self._order = deque(unconfirmed)
 
     def _forget_passed(self, packet_id: int) -> None:
-        """A message was confirmed on a connection on which some were passed over: it is none of them any more."""
+        """Remove a confirmed message from those that were passed over."""
         self._passed_over.discard(packet_id)
         order, unconfirmed = self._order, self._unconfirmed
         while order and order[0] not in unconfirmed:
             order.popleft()
 
-    def tell_results(self) -> None:
-        """Tell the results that PUBACKs brought, and send what had to wait."""
+    def report_results(self) -> None:
+        """Report the results of PUBACKs, and send messages that had to wait."""
         if self._unsent or self._resend:
             self.drain()
-        self._results.tell()
+        self._results.report()
 
     @property
     def has_outgoing(self) -> bool:
-        """Whether `take_outgoing` returns anything."""
+        """Whether `take_outgoing` has packets to return."""
         return len(self._outgoing) > 0
 
     def take_outgoing(self) -> list[bytes]:
-        """The packets to write now, in order."""
+        """Return the packets to write now, in order. The caller writes them."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
@@ -395,23 +396,23 @@ class Session:
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def request(self, patterns: Sequence[str]) -> int:
-        """The packet id for a SUBSCRIBE or UNSUBSCRIBE of these filters, if `may_request`. `answered` frees it."""
+        """Return a packet id for a SUBSCRIBE or UNSUBSCRIBE of these filters, if `may_request`. `answered` frees it."""
         packet_id = self._next_id()
         self._requests[packet_id] = list(patterns)
         self._in_use.add(packet_id)
         return packet_id
 
     def answered(self, packet_id: int) -> list[str] | None:
-        """A SUBACK or UNSUBACK came: the filters that it is about, None if nothing was requested."""
+        """Free the packet id of a SUBACK or UNSUBACK. Return the filters of its request; None if there was none."""
         patterns = self._requests.pop(packet_id, None) or self._late_requests.pop(packet_id, None)
         if patterns is not None:
             self._in_use.discard(packet_id)
         return patterns
 
     def give_up_requests(self) -> list[str]:
-        """Wait no more for the answers that are outstanding; the filters that they are about. `answered` still takes them.
+        """Stop waiting for outstanding answers, and return the filters of their requests.
 
-        Those that were given up before are forgotten.
+        `answered` still accepts these answers, but no longer those of requests that were given up before.
         """
         self._in_use.difference_update(self._late_requests)
         self._late_requests, self._requests = self._requests, {}
@@ -429,37 +430,37 @@ class Session:
 
     @property
     def oldest_request(self) -> Sequence[str] | None:
-        """The filters of the request whose answer has been outstanding for longest. For comparing which one it is."""
+        """The filters of the oldest unanswered request, to be compared by identity."""
         return next(iter(self._requests.values()), None)
 
     # -- receiving --------------------------------------------------------------------------------------------------
 
     def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:
-        """A message came with QoS 1."""
-        if self.is_kept:
+        """Record a message that came with QoS 1, and return it as a `Received`."""
+        if self.is_persistent:
             received = MqttReceived(message, redelivered, packet_id, self)
         else:
-            received = UnkeptReceived(message, redelivered, packet_id, self)
-        self.owed.append(received)
-        self.owed_bytes += received.size
+            received = OneConnectionReceived(message, redelivered, packet_id, self)
+        self.unacknowledged.append(received)
+        self.unacknowledged_bytes += received.size
         return received
 
     def skip(self, packet_id: int) -> None:
-        """A PUBLISH that is not a uProtocol message came with QoS 1: acknowledge it in its turn."""
-        self.owed.append(Skipped(packet_id))
-        if len(self.owed) == 1:
+        """Record a PUBLISH with QoS 1 that is not a uProtocol message, to be acknowledged in order."""
+        self.unacknowledged.append(Skipped(packet_id))
+        if len(self.unacknowledged) == 1:
             self.on_acknowledgeable()
 
     def take_acknowledgements(self) -> bytes:
-        """The PUBACKs to write now: those before which everything is acknowledged."""
-        owed = self.owed
+        """Return the PUBACKs that can be written now, up to the first unacknowledged message. The caller writes them."""
+        unacknowledged = self.unacknowledged
         packets: list[int] = []
         size = 0
-        while owed and owed[0].is_due:
-            oldest = owed.popleft()
+        while unacknowledged and unacknowledged[0].is_due:
+            oldest = unacknowledged.popleft()
             size += oldest.size
             packets.append(_PUBACK | oldest.packet_id)
-        self.owed_bytes -= size
+        self.unacknowledged_bytes -= size
         self.acknowledged += len(packets)
         return struct.pack(f">{len(packets)}I", *packets)
 
@@ -470,8 +471,8 @@ def _flow(sent: Sent) -> tuple[object, object]:
 
 
 def _lose(lost: Sequence[Sent], error: LinkLostError) -> None:
-    """Report these as lost with the link, in this order."""
+    """Report parcels as lost with the link, in this order."""
     results = ResultRuns()
     for parcel, done in lost:
         results.add(done, parcel, error)
-    results.tell()
+    results.report()

@@ -1,8 +1,8 @@
 """Subscribes to the needed filters at the broker: sends SUBSCRIBE and UNSUBSCRIBE, and handles the broker's answers.
 
-Only so many of them are without an answer at a time. The next goes out with each answer. An answer that does not come in
-time ends the connection. If one does not come on the next connection either, that goes on without it: messages can be sent,
-and the broker is asked again.
+The number of unanswered requests is bounded; each answer lets the next request go out. A missing answer ends the connection.
+If an answer is missing on the next connection as well, that continues without it, so that at least messages can be sent, and
+the request is repeated.
 """
 
 import logging
@@ -28,7 +28,7 @@ from streamer.transports.mqtt5.wire import FAILURE
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-_AT_MOST_ONCE = 0x00  # granted with QoS 0 (MQTT 5, 3.9.3): less than what was asked for
+_AT_MOST_ONCE = 0x00  # granted with QoS 0 (MQTT 5, 3.9.3), less than requested
 _CANNOT_SHARE = 0x9E  # shared subscriptions are not supported
 _UNANSWERED = "it does not answer the SUBSCRIBE"
 
@@ -36,7 +36,7 @@ _UNANSWERED = "it does not answer the SUBSCRIBE"
 class Subscribing:
     """The subscriptions of one session. ``name`` is the endpoint's; ``write`` sends a packet if there is a connection.
 
-    ``refused`` counts the filters that the broker did not take.
+    ``refused`` counts the filters that the broker refused.
     """
 
     def __init__(self, name: str, session: Session, write: Callable[[bytes], None]) -> None:
@@ -45,32 +45,32 @@ class Subscribing:
         self._session = session
         self._write = write
         self._subscriptions = Subscriptions()
-        self._waiting: OrderedDict[str, bool] = OrderedDict()  # filters that are not yet asked for. True: to subscribe
-        self._awaited: set[str] = set()  # filters whose confirmation makes us UP
+        self._waiting: OrderedDict[str, bool] = OrderedDict()  # filters to request. True: SUBSCRIBE, False: UNSUBSCRIBE
+        self._awaited: set[str] = set()  # filters whose answers have to come before the link is UP
         self._can_share = True  # the broker has shared subscriptions
-        self._has_wildcards = True  # and such with wildcards
-        self._is_first = True  # no session of this process is brought up to date yet
-        self._is_leaving = False  # nothing more is subscribed to
-        self._is_unanswered = False  # a connection was ended because an answer did not come, and since then one never did
+        self._has_wildcards = True  # the broker has subscriptions with wildcards
+        self._is_first = True  # no session of this process has the right subscriptions yet
+        self._is_leaving = False  # no filter is subscribed to any more
+        self._is_unanswered = False  # a connection was ended because of a missing answer, and not all have come since
 
     def problems(self) -> list[str]:
-        """A sentence for each filter that the broker refused."""
+        """Return a sentence for each filter that the broker refused."""
         return self._subscriptions.problems()
 
     def open(self, patterns: Sequence[str]) -> None:
-        """One more user for each of these filters."""
+        """Add a user to each of these filters, and subscribe to new filters."""
         opened = [pattern for pattern in patterns if self._subscriptions.open(pattern)]
         if self._session.is_connected:
             self._subscribe(opened)
 
     def close(self, patterns: Sequence[str]) -> None:
-        """One user less."""
+        """Remove a user from each of these filters, and unsubscribe from those without users."""
         closed = [pattern for pattern in patterns if self._subscriptions.close(pattern)]
         if self._session.is_connected:
             self._unsubscribe(closed)
 
     def connected(self, session_present: bool, can_share: bool, has_wildcards: bool) -> bool:
-        """A CONNACK came. True if nothing has to be waited for, else `confirmed` says when that is so."""
+        """Update the session's subscriptions after a CONNACK. Return True if no answer has to come before the link is UP."""
         self._can_share, self._has_wildcards = can_share, has_wildcards
         # Also if the broker has the session: filters may have changed meanwhile, and subscribing twice is harmless.
         needed, unneeded = self._subscriptions.needed(), self._subscriptions.unneeded()
@@ -85,23 +85,26 @@ class Subscribing:
         return not self._awaited
 
     def disconnected(self) -> None:
-        """The connection is lost."""
+        """Drop requests that were not sent, because the connection is lost."""
         self._waiting.clear()
         self._awaited.clear()
 
     def leave(self) -> None:
-        """Unsubscribe from everything, and subscribe to nothing more."""
+        """Unsubscribe from all filters, and subscribe to no others."""
         self._is_leaving = True
         if self._session.is_connected:
             self._unsubscribe(self._subscriptions.needed())
 
-    def may_go_on(self) -> bool:
-        """An answer has not come in time. Whether the connection goes on without it: call `ask_again`; or has to end."""
+    def continues_unanswered(self) -> bool:
+        """Return whether the connection continues although an answer has not come in time; else the caller has to end it.
+
+        If so, the caller calls `give_up_unanswered`.
+        """
         was_unanswered, self._is_unanswered = self._is_unanswered, True
         return was_unanswered
 
-    def ask_again(self) -> bool:
-        """Wait no more for the answers that are outstanding. True if nothing else has to be waited for."""
+    def give_up_unanswered(self) -> bool:
+        """Stop waiting for outstanding answers, and repeat the requests. Return True if the link is UP with that."""
         patterns, needed = dict.fromkeys(self._session.give_up_requests()), set(self._subscriptions.needed())
         for pattern in patterns:
             is_wanted = pattern in needed and not self._is_leaving
@@ -111,7 +114,7 @@ class Subscribing:
         return self._answered(list(patterns))
 
     def confirmed(self, packet: mqtt5.SubAckPacket) -> bool:
-        """A SUBACK came. True if it was the last that had to be waited for."""
+        """Handle a SUBACK. Return True if it was the last answer for which the link waited."""
         patterns = self._session.answered(packet.packet_id) or []
         for pattern, reason in zip_longest(patterns, packet.reason_codes[: len(patterns)]):
             if reason is None:
@@ -125,7 +128,7 @@ class Subscribing:
         return self._answered(patterns)
 
     def removed(self, packet: mqtt5.UnsubAckPacket) -> bool:
-        """An UNSUBACK came. True if it was the last answer that had to be waited for."""
+        """Handle an UNSUBACK. Return True if it was the last answer for which the link waited."""
         patterns = self._session.answered(packet.packet_id) or []
         self._subscriptions.removed(patterns)
         return self._answered(patterns)
@@ -139,7 +142,7 @@ class Subscribing:
         return was_awaited and not self._awaited
 
     def _subscribe(self, patterns: Sequence[str], awaited: set[str] | None = None) -> None:
-        """Ask for these filters. Those that the broker can be asked for are added to ``awaited``."""
+        """Request these filters, and add them to ``awaited``, except for those that the broker cannot be asked for."""
         if self._is_leaving:
             return
         for pattern in patterns:
@@ -152,7 +155,7 @@ class Subscribing:
         self._go_on()
 
     def _why_not(self, pattern: str) -> str:
-        """Why the broker cannot be asked for a filter; empty if it can."""
+        """Return why a filter cannot be requested from this broker; empty if it can."""
         most = self._session.max_packet_bytes
         if not self._can_share and is_shared(pattern):
             return NO_SHARING
@@ -169,11 +172,11 @@ class Subscribing:
         self._go_on()
 
     def _wait(self, pattern: str, is_wanted: bool) -> None:
-        self._waiting[pattern] = is_wanted  # instead of what was to be asked before
+        self._waiting[pattern] = is_wanted  # replaces an earlier request for the filter
         self._waiting.move_to_end(pattern)
 
     def _go_on(self) -> None:
-        """Send what waits, as far as the broker's answers to earlier packets have come."""
+        """Send waiting requests, as many as may be unanswered."""
         session, waiting = self._session, self._waiting
         while waiting and session.may_request:
             is_wanted = next(iter(waiting.values()))
@@ -185,7 +188,7 @@ class Subscribing:
                 self._write(mqtt5.UnsubscribePacket(packet_id, list(batch)).write())
 
     def _take_batch(self, is_wanted: bool) -> Sequence[str]:
-        """The first filters that wait, as far as they are to be asked for alike and fit into one packet."""
+        """Take the first waiting filters that need the same kind of request and fit into one packet."""
         alike = (pattern for pattern, _ in takewhile(lambda item: item[1] is is_wanted, self._waiting.items()))
         batch = next(batches(alike, self._session.max_packet_bytes))
         for pattern in batch:

@@ -1,7 +1,7 @@
-"""What passes between a session and the broker: what each read leads to, and each batch to send.
+"""Moves messages between a session and the broker: handles each read, and writes each batch.
 
-Apart from the transport because every message passes through here: this file may be compiled. There is one write per batch
-and one delivery per read.
+Every message passes through here, so this is a file of its own that may be compiled. There is one write per batch and one
+delivery per read.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ logger = logging.getLogger("ustreamer.mqtt5")
 
 
 class Traffic:
-    """Joins the session of the endpoint ``name`` with its intake, its listeners, and the connection of the moment, if any.
+    """Joins the session of the endpoint ``name`` with its intake, its listeners, and the current connection, if any.
 
-    ``control`` gets every packet that is neither a message nor its confirmation, and what it came on. ``is_relieved``: the
-    connection was ended so that the broker sends again what was ignored.
+    ``control`` gets every packet that is neither a message nor its confirmation, and the connection that it came on.
+    ``is_ended_for_excess``: the connection was ended so that the broker sends the ignored messages again.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Traffic:
         control: Callable[[Connection, bytes], None],
     ) -> None:
         self.connection: Connection | None = None
-        self.is_relieved = False
+        self.is_ended_for_excess = False
         self.ping_answers = 0
         self._name = name
         self._session = session
@@ -49,14 +49,14 @@ class Traffic:
         self._events = events
         self._receive_maximum = receive_maximum
         self._control = control
-        self._reading: Connection | None = None  # what is being read comes from there
-        self._pass: Callable[[bytes], None] = self._pass_on  # made once
+        self._reading: Connection | None = None  # the connection of the current read
+        self._pass: Callable[[bytes], None] = self._pass_on  # the bound method, made once
         self._flush_is_due = False
 
     # -- sending
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """As `UTransport.submit`."""
+        """Send parcels, as `UTransport.submit`."""
         session = self._session
         if not session.is_connected:
             done(parcels, LinkLostError())
@@ -64,7 +64,7 @@ class Traffic:
         session.submit(parcels, done)
         self.write_outgoing()
         if self.connection is not None and session.unconfirmed:
-            self.connection.read_on(True)  # the confirmations come after what waits to be read
+            self.connection.set_reading(True)  # the confirmations come behind packets that wait to be read
 
     def write(self, packet: bytes) -> None:
         """Write a packet, if there is a connection."""
@@ -72,14 +72,14 @@ class Traffic:
             self.connection.write(packet)
 
     def write_outgoing(self) -> None:
-        """Write what the session has to send now."""
+        """Write the packets that the session has to send now."""
         if self._session.has_outgoing:
             packets = self._session.take_outgoing()
             if self.connection is not None:
                 self.connection.write(packets[0] if len(packets) == 1 else b"".join(packets))
 
     def on_writable(self, is_writable: bool) -> None:
-        """The socket takes more, or not."""
+        """Send waiting messages if the socket takes more bytes; stop sending if not."""
         self._session.is_writable = is_writable
         self._session.drain()
         self.write_outgoing()
@@ -87,7 +87,7 @@ class Traffic:
     # -- receiving
 
     def on_frames(self, connection: Connection, read: list[bytes]) -> bool:
-        """Take what came. Returns whether more may be on its way from the broker."""
+        """Handle the packets of one read. Return whether more are expected from the broker soon."""
         session, intake = self._session, self._intake
         overflowed = intake.overflows
         batch: list[Received] = []
@@ -99,19 +99,19 @@ class Traffic:
             error = exc
         if intake.overflows and not overflowed:
             text = "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d"
-            logger.warning(text, self._name, self._receive_maximum, len(session.owed))
-        session.tell_results()
+            logger.warning(text, self._name, self._receive_maximum, len(session.unacknowledged))
+        session.report_results()
         self.write_outgoing()
         if batch:
-            session.pressure.saw(len(session.owed))
+            session.pressure.note_received(len(session.unacknowledged))
             self._registry.deliver(batch)
-            if session.pressure.is_at_bound(len(session.owed)):
+            if session.pressure.is_at_bound(len(session.unacknowledged)):
                 self._events.acknowledgements_awaited()
         if intake.refused:
             refused, intake.refused = intake.refused, []
             self._events.messages_refused(refused)
         if intake.is_full and not session.unconfirmed:
-            connection.read_on(False)
+            connection.set_reading(False)
         if error is not None:
             connection.disconnect(error.reason, str(error))
         return len(batch) > 0 or session.unconfirmed > 0
@@ -123,28 +123,28 @@ class Traffic:
     # -- acknowledging
 
     def acknowledge_soon(self) -> None:
-        """Something can be acknowledged: do so once everything is delivered that has come."""
+        """Schedule `flush`, after all packets of this iteration are delivered."""
         if not self._flush_is_due:
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write the acknowledgements that can be written."""
+        """Write the acknowledgements that are due, and resume reading if there is room."""
         self._flush_is_due = False
         connection = self.connection
         if connection is not None:
             data = self._session.take_acknowledgements()
             if data:
                 connection.write(data)
-            if len(self._session.owed) <= self._receive_maximum:
-                connection.read_on(True)
-            self._relieve(connection)
+            if len(self._session.unacknowledged) <= self._receive_maximum:
+                connection.set_reading(True)
+            self._end_for_excess(connection)
 
-    def _relieve(self, connection: Connection) -> None:
-        """There is room again: end the connection, so that the broker sends again what was ignored."""
-        has_room = len(self._session.owed) <= self._receive_maximum // 2
+    def _end_for_excess(self, connection: Connection) -> None:
+        """End the connection if messages were ignored and there is room again, so that the broker redelivers them."""
+        has_room = len(self._session.unacknowledged) <= self._receive_maximum // 2
         if self._intake.overflows and connection.is_open and has_room:
-            self.is_relieved = True
+            self.is_ended_for_excess = True
             connection.disconnect_gently(
                 DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
                 f"the broker exceeded receive_maximum {self._receive_maximum}: it has to send again what was ignored",

@@ -1,6 +1,6 @@
 """The MQTT 5 transport: keeps one session with a broker, and decides what its control packets mean.
 
-Messages and their confirmations do not come by here, but pass through `traffic`.
+Messages and their confirmations pass through `traffic` instead.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.dialing import dial
-from streamer.transports.mqtt5.ending import END_S, Ending, is_kept_by, until
+from streamer.transports.mqtt5.ending import END_S, Ending, is_session_resumed_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
@@ -39,11 +39,11 @@ from streamer.uprotocol.uuid import format_id
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-_LEAVE_S = 3.0  # for unsubscribing and what comes until then
-_QUIET_S = 0.05  # nothing came for so long: that was all
+_LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
+_QUIET_S = 0.05  # after this long without a packet, no more are expected
 
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
-"""The reasons of a DISCONNECT that can be about what the broker got, not about itself or the client (MQTT 5, 3.14.2.1)."""
+"""The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -59,12 +59,12 @@ class Mqtt5Transport(ListeningTransport):
         self._client_id = options.effective_client_id(context.authority)
         encoder = Encoder(options.topics, context.authority, options.payload_format_property)
         decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
-        self.keeps_unacknowledged = options.is_session_kept
+        self.source_retransmits = options.is_session_persistent
         self._session = Session(
             options.window,
             encoder.encode,
             lambda: self._traffic.acknowledge_soon(),
-            options.is_session_kept,
+            options.is_session_persistent,
             options.receive_maximum,
         )
         self._intake = PacketIntake(self._session, decoder, options, context.events)
@@ -81,13 +81,13 @@ class Mqtt5Transport(ListeningTransport):
         self._files = Files()
         self._task: asyncio.Task[None] | None = None
         self._ending = Ending(self._session, self._traffic, self.subscribing)
-        self._is_at_its_end = False  # of the session, too
+        self._is_at_its_end = False  # the session ends with the next disconnection
         self._connections = 0
         self._has_resumed = False  # the first connection found a session
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._connected_s = 0.0
-        self._is_culprit_found = False  # when the last connection ended
+        self._is_culprit_found = False  # at the end of the last connection
 
     @property
     def capacity(self) -> int:
@@ -123,8 +123,8 @@ class Mqtt5Transport(ListeningTransport):
             self._task = asyncio.create_task(self._keep_connected(), name=f"mqtt5-{self.context.name}")
 
     async def stop_receiving(self) -> None:
-        """If the session ends with the connection: unsubscribe, and deliver what the broker has sent until then."""
-        if self.keeps_unacknowledged:
+        """Unsubscribe, and deliver the messages sent until then, if the session ends with the connection."""
+        if self.source_retransmits:
             return
         self.subscribing.leave()
         loop = asyncio.get_running_loop()
@@ -142,8 +142,8 @@ class Mqtt5Transport(ListeningTransport):
         connection = self._traffic.connection
         if connection is not None:
             self._traffic.flush()
-            if self._session.owed and not self.keeps_unacknowledged:
-                count = len(self._session.owed)
+            if self._session.unacknowledged and not self.source_retransmits:
+                count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
             connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
@@ -152,26 +152,26 @@ class Mqtt5Transport(ListeningTransport):
         self.set_state(LinkState.DOWN, "stopped")
 
     async def end_session(self, successor: UTransport) -> None:
-        """Take what the broker still keeps for this client, then end the session, unless the successor goes on with it."""
-        if not self.keeps_unacknowledged or not self._connections:
+        """Receive the remaining messages of the session, then end it, unless the successor resumes it."""
+        if not self.source_retransmits or not self._connections:
             return
         until_s = asyncio.get_running_loop().time() + END_S
         later = successor if isinstance(successor, Mqtt5Transport) else None
-        if later is not None and self._is_kept_by(later):
+        if later is not None and self._is_session_resumed_by(later):
             return
         problem: str | None = "there was no time"
         try:
             if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
-                problem = "the new connection is not up"  # until then messages would be lost
-            elif later is not None and self._is_kept_by(later):
+                problem = "the new connection is not up"  # until then, ending the session would lose messages
+            elif later is not None and self._is_session_resumed_by(later):
                 problem = None
             else:
                 problem = await self._end(later, until_s)
-        finally:  # also if it is cancelled
+        finally:  # also if this task is cancelled
             if problem is not None:
-                self._say_what_became_of_it(successor.context.name, problem)
+                self._log_session_end(successor.context.name, problem)
 
-    def _say_what_became_of_it(self, endpoint: str, problem: str) -> None:
+    def _log_session_end(self, endpoint: str, problem: str) -> None:
         where = f"{self.options.host}:{self.options.port}"
         if problem:
             text = "session_left endpoint=%s broker=%s client_id=%s reason=%s consequence=%s"
@@ -180,11 +180,11 @@ class Mqtt5Transport(ListeningTransport):
         else:
             logger.info("session_ended endpoint=%s broker=%s client_id=%s", endpoint, where, self._client_id)
 
-    def _is_kept_by(self, later: "Mqtt5Transport") -> bool:
-        return is_kept_by(self.options, self.context.authority, later.options, later._has_resumed)
+    def _is_session_resumed_by(self, later: "Mqtt5Transport") -> bool:
+        return is_session_resumed_by(self.options, self.context.authority, later.options, later._has_resumed)
 
     async def _end(self, later: "Mqtt5Transport | None", until_s: float) -> str:
-        """Connect once more to take the rest; why that was not possible. The endpoint's state is that of its successor."""
+        """Connect once more and empty the session. Return why that failed; empty if it did not."""
         self.context = replace(self.context, name=f"{self.context.name}:earlier", events=TransportEvents())
         epoch = 0 if later is None else later._session.epoch
         self.subscribing.leave()
@@ -192,7 +192,7 @@ class Mqtt5Transport(ListeningTransport):
             await self.start()
             if not await until(lambda: self._session.is_connected, until_s):
                 return "no connection"
-            # With one session for both, the broker has ended the successor's connection, and that one comes back.
+            # If both connections have one session, the broker has ended the successor's connection, which will reconnect.
             if not await self._ending.is_answered(until_s) or (later is not None and later._session.epoch != epoch):
                 return "the broker has ended a connection over it"
             self._is_at_its_end = await self._ending.take_rest(until_s)
@@ -207,18 +207,18 @@ class Mqtt5Transport(ListeningTransport):
         loop, name = asyncio.get_running_loop(), self.context.name
         while True:
             self._up_since_s = None
-            self._intake.overflows = self._traffic.is_relieved = self._is_culprit_found = False
+            self._intake.overflows = self._traffic.is_ended_for_excess = self._is_culprit_found = False
             try:
                 reason = await self._connect_once(max(0, failures - 1))
-            except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
+            except Exception as exc:  # no other task awaits this one: the endpoint would stay down silently
                 reason = type(exc).__name__
                 logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
                 if self._traffic.connection is not None:
                     self._traffic.connection.abort(reason)
                     await self._traffic.connection.wait_lost(FAREWELL_S)
-            # A link that was up for a while begins with the shortest wait again. One that is lost at once does not.
+            # After a link that was up for a while, the wait begins with the shortest again.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
-            if self._traffic.is_relieved or self._is_culprit_found or up_s > self.options.reconnect.max_ms / 1000:
+            if self._traffic.is_ended_for_excess or self._is_culprit_found or up_s > self.options.reconnect.max_ms / 1000:
                 failures = 0
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
@@ -226,26 +226,31 @@ class Mqtt5Transport(ListeningTransport):
             logger.warning("link_down endpoint=%s reason=%s retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
 
-    async def _connect_once(self, turn: int) -> str:
-        """Connect, to another address each ``turn``, stay until the connection ends, and return the reason."""
+    async def _connect_once(self, first_address: int) -> str:
+        """Connect to a broker address, stay until the connection ends, and return the reason.
+
+        ``first_address`` is the number of the address to try first.
+        """
         options = self.options
         try:
             username, password, tls = await self._files.run(lambda: (*options.credentials(), options.tls_context()))
         except ConfigurationError as exc:
             return f"{exc.key}: {exc}"
-        except OSError as exc:  # they take too long
+        except OSError as exc:  # reading takes too long
             return f"files: {exc.strerror}"
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
         try:
-            connection = await dial(options, tls, make, turn)
+            connection = await dial(options, tls, make, first_address)
         except TimeoutError:
             return f"no connection within {options.connect_timeout_s:g} s"
         except (OSError, UnicodeError) as exc:
             return f"{type(exc).__name__}: {exc}"
         traffic.connection = connection
-        self._keep_alive = keep_alive = KeepAlive(connection, self._session, options, self._goes_on_unanswered, loop.time())
+        self._keep_alive = keep_alive = KeepAlive(
+            connection, self._session, options, self._continues_unanswered, loop.time()
+        )
         connection.write(
             mqtt5.ConnectPacket(
                 self._client_id,
@@ -261,18 +266,18 @@ class Mqtt5Transport(ListeningTransport):
         while not connection.lost.done():
             await asyncio.wait((connection.lost,), timeout=keep_alive.tick_s)
             keep_alive.check(loop.time())
-            self._go_on_searching(loop.time())
+            self._resume_search(loop.time())
         return connection.reason
 
-    def _go_on_searching(self, now_s: float) -> None:
-        """Send the next suspect on a connection that stands."""
+    def _resume_search(self, now_s: float) -> None:
+        """Send the next suspect, if the connection has stood for long enough."""
         search = self._session.search
-        if search.is_held and self._up_since_s is not None and now_s - self._connected_s >= search.stand_s:
-            self._session.proceed()
+        if search.is_suspended and self._up_since_s is not None and now_s - self._connected_s >= search.stand_s:
+            self._session.resume_search()
             self._traffic.write_outgoing()
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
-        return self._session.pressure.is_felt(len(self._session.owed), now_s)
+        return self._session.pressure.may_have_stopped(len(self._session.unacknowledged), now_s)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -311,7 +316,7 @@ class Mqtt5Transport(ListeningTransport):
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
         if packet.server_keep_alive is not None and self._keep_alive is not None:
             self._keep_alive.keep_alive_s = packet.server_keep_alive
-        self._heed_expiry(packet.session_expiry_interval)
+        self._apply_session_expiry(packet.session_expiry_interval)
         if self._connections:
             self.context.events.reconnected()
         else:
@@ -333,24 +338,24 @@ class Mqtt5Transport(ListeningTransport):
         can_share, has_wildcards = packet.shared_subscription_available, packet.wildcard_subscription_available
         self._answered(self.subscribing.connected(packet.session_present, can_share, has_wildcards))
 
-    def _heed_expiry(self, expiry_s: int | None) -> None:
-        """The broker may keep the session for less time than it was asked to: MQTT 5, 3.2.2.3.2. None: as long as asked."""
+    def _apply_session_expiry(self, expiry_s: int | None) -> None:
+        """Apply the session expiry of the CONNACK, which may be shorter than ours (MQTT 5, 3.2.2.3.2). None: as ours."""
         asked_s = self.options.session_expiry_s
-        self.keeps_unacknowledged = self._session.is_kept = self.options.is_session_kept and expiry_s != 0
+        self.source_retransmits = self._session.is_persistent = self.options.is_session_persistent and expiry_s != 0
         if expiry_s is not None and expiry_s < asked_s:
             logger.warning("session_expiry_lowered endpoint=%s asked_s=%d given_s=%d", self.context.name, asked_s, expiry_s)
 
     def _answered(self, is_up: bool) -> None:
-        """An answer came. ``is_up``: it was the last that we had waited for while connecting."""
+        """Set the link's state to UP if ``is_up``: the last answer for which it waited has come."""
         if is_up:
             self._up_since_s = asyncio.get_running_loop().time()
             self.set_state(LinkState.UP)
 
-    def _goes_on_unanswered(self) -> bool:
-        """A SUBSCRIBE was not answered in time: whether the connection goes on, so that at least messages can be sent."""
-        if not self.subscribing.may_go_on():
+    def _continues_unanswered(self) -> bool:
+        """Return whether the connection continues without an answer, so that at least messages can be sent."""
+        if not self.subscribing.continues_unanswered():
             return False
-        self._answered(self.subscribing.ask_again())
+        self._answered(self.subscribing.give_up_unanswered())
         return True
 
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
@@ -368,7 +373,7 @@ class Mqtt5Transport(ListeningTransport):
         if connection is self._traffic.connection:
             self._traffic.connection = None
             self.subscribing.disconnected()
-            # A connection that was not accepted says nothing about what was sent on the one before.
+            # A connection that was not accepted says nothing about the messages sent on the one before.
             is_ended_by_broker = connection.is_ended_by_broker and self._session.is_connected
             lived_s = asyncio.get_running_loop().time() - self._connected_s
             if self._session.has_timed_out and self._session.head is not None:
@@ -381,7 +386,7 @@ class Mqtt5Transport(ListeningTransport):
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
             self.set_state(LinkState.DOWN, connection.reason)
-            self._is_culprit_found = self._session.tell_culprit()
+            self._is_culprit_found = self._session.report_culprit()
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
 

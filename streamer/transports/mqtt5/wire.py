@@ -1,9 +1,9 @@
 """uProtocol messages as MQTT 5 PUBLISH packets, their topics, and MQTT's reason codes (uP-L1 `mqtt_5.adoc`).
 
-Pure: no event loop, no clock, no logger. What all messages of a flow have in common is computed once per `Attributes` and
-remembered. What remains per message is its id, what it carries (`Attributes.carrying`) and its payload. Most carry nothing:
-these are put together from the parts of a packet that the codec has written for their flow. The other direction is in
-`decoder`.
+Pure: no event loop, no clock, no logger. The common part of the messages of a flow is computed once per `Attributes` and
+cached. Messages of a flow differ in id, payload and carried attributes (`Attributes.carrying`). Messages without carried
+attributes are assembled from the parts of a packet that the codec has written for their flow. `decoder` is the opposite
+direction.
 """
 
 import re
@@ -28,12 +28,12 @@ MARKER: Final = "uP"
 ID: Final = "1"
 TYPE, SOURCE, SINK, PRIORITY, TTL = "2", "3", "4", "5", "6"
 PERMISSION_LEVEL, COMMSTATUS, TOKEN, TRACEPARENT = "7", "8", "10", "11"
-# Since 1.6.0-alpha.5 of the specification these two are MQTT's correlation data and content type. Senders by an earlier one
-# are understood; the second one is written, too, for receivers by an earlier one (`Encoder`).
+# Since 1.6.0-alpha.5 of the specification these two are MQTT's correlation data and content type. The properties of senders
+# by an earlier version are understood; the second one can also be written, for earlier receivers (`Encoder`).
 REQID, PAYLOAD_FORMAT = "9", "12"
 
 ATTRIBUTE_PROPERTIES = frozenset((MARKER, *(str(number) for number in range(1, 13))))
-"""The names that attributes may have."""
+"""The names of user properties that are attributes."""
 
 MARKER_PROPERTY: Property = (MARKER, "1")
 TYPES = {
@@ -44,15 +44,15 @@ TYPES = {
 }
 _TYPE_NAMES = {value: name for name, value in TYPES.items()}
 
-MAX_PAYLOAD_BYTES = 0x0FFF_FFFF - 0x2_0000  # the longest MQTT packet, less room for topic and properties
+MAX_PAYLOAD_BYTES = 0x0FFF_FFFF - 0x2_0000  # the longest MQTT packet, without topic and properties
 
-# Control characters and noncharacters (MQTT 5, 1.5.4). Brokers end the connection over them, each time that one is sent.
+# Control characters and noncharacters (MQTT 5, 1.5.4). Brokers end every connection on which one is sent.
 _NONCHARACTERS: Final = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _NOT_TEXT: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_NONCHARACTERS}]")
 
 _NO_ID: Final = bytes(16)
 ID_PROPERTY: Final = b"\x26\x00\x01" + ID.encode() + b"\x00\x24"
-"""How the user property with the message's id begins: kind, name, and the length of the text (MQTT 5, 2.2.2.2)."""
+"""The beginning of the user property with the message's id: kind, name, and length of the text (MQTT 5, 2.2.2.2)."""
 ID_TEXT_BYTES: Final = 36
 
 # The first byte of a PUBLISH with QoS 1 (MQTT 5, 3.3.1).
@@ -61,7 +61,7 @@ _SENT_AGAIN: Final = bytes((PUBLISH | AT_LEAST_ONCE | DUPLICATE,))
 
 
 class _Flow:
-    """What every message of one flow has in common on the wire."""
+    """The common part of the PUBLISH packets of one flow."""
 
     __slots__ = ("_after_id", "_before_id", "_content_type", "_expiry_s", "_properties", "_topic", "_topic_field")
 
@@ -79,7 +79,7 @@ class _Flow:
         self._before_id = before + ID_PROPERTY
 
     def write(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
-        """The PUBLISH packet for a message of this flow. Raises ValueError if MQTT cannot carry it."""
+        """Return the PUBLISH packet for a message of this flow. Raises ValueError if MQTT cannot carry it."""
         payload = message.payload or b""
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise ValueError(f"payload of {len(payload)} bytes: MQTT takes {MAX_PAYLOAD_BYTES}")
@@ -121,19 +121,19 @@ class _Flow:
 
 
 def _check_text(token: str) -> None:
-    """Raise ValueError for a token that MQTT does not take as text. It is not repeated."""
+    """Raise ValueError for a token that is not valid text in MQTT. The error does not contain the token."""
     found = _NOT_TEXT.search(token)
     if found is not None:
         raise ValueError(f"token: MQTT takes no U+{ord(found[0]):04X} in text, and there is one at position {found.start()}")
 
 
 def encode(message: UMessage, topic: str, packet_id: int, duplicate: bool = False) -> bytes:
-    """The PUBLISH packet for ``message`` on a topic from `topic_for`. To send many messages, use an `Encoder`."""
+    """Return the PUBLISH packet for ``message`` on a topic from `topic_for`. For many messages, use an `Encoder`."""
     return _flow(message.attributes, topic).write(message, packet_id, duplicate)
 
 
 class Encoder:
-    """Encodes messages for one topic structure; ``own_authority`` stands in for an empty one.
+    """Encodes messages for one topic structure; ``own_authority`` replaces an empty authority.
 
     ``has_format_property``: the payload format is written as a user property, too.
     """
@@ -145,7 +145,7 @@ class Encoder:
         self._flows: Cache[Attributes, _Flow] = Cache()
 
     def encode(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
-        """The PUBLISH packet, QoS 1. Raises ValueError if MQTT cannot address or carry the message."""
+        """Return the PUBLISH packet, with QoS 1. Raises ValueError if MQTT cannot address or carry the message."""
         shared = message.attributes.shared
         flow = self._flows.get(shared) or self._learn(shared)
         return flow.write(message, packet_id, duplicate)
@@ -184,7 +184,7 @@ _uri_text = lru_cache(maxsize=8192)(str)
 
 
 def topic_for(attributes: Attributes, structure: Structure, own_authority: str) -> str:
-    """The topic a message is published to. Raises ValueError if it cannot be addressed in this structure.
+    """Return the topic of a message. Raises ValueError if it cannot be addressed in this structure.
 
     A message for any authority goes to ``source-authority/*``; to MQTT, ``*`` is an ordinary character.
     """
@@ -201,9 +201,9 @@ def topic_for(attributes: Attributes, structure: Structure, own_authority: str) 
 
 
 def topic_filter(source: UUri, sink: UUri | None, structure: Structure, own_authority: str) -> str:
-    """The MQTT topic filter that covers the two uProtocol filters. It may match more than they do."""
+    """Return the MQTT topic filter that covers two uProtocol filters. It may match more than they do."""
     if structure == "off-vehicle":
-        # There a Publish has a sink too: the authority that it is addressed to, which is ours.
+        # There a Publish has a sink, too: the authority to which it is addressed, which is ours.
         sink_level = own_authority if sink is None else _level(sink.authority or own_authority, ANY_AUTHORITY)
         return f"{_level(source.authority or own_authority, ANY_AUTHORITY)}/{sink_level}"
     if sink is None:
@@ -239,10 +239,10 @@ FAILURE = 0x80
 
 
 def puback_error(reason: int) -> SendError | None:
-    """What a PUBACK's reason code means for the message: None if the broker has it (MQTT 5, 2.4 and 3.4.2.1).
+    """Return the error for a PUBACK's reason code; None if the broker has the message (MQTT 5, 2.4 and 3.4.2.1).
 
-    Every code below 0x80 is success, also where the table for PUBACK does not have it: some brokers answer 0x01 to a
-    message with user properties. "No matching subscribers" is success: the broker has taken it, and nobody is subscribed.
+    Every code below 0x80 is success, even if the table for PUBACK does not have it: some brokers answer 0x01 to a message
+    with user properties. "No matching subscribers" is success: the broker has accepted the message.
     """
     if reason < FAILURE:
         return None
@@ -264,7 +264,7 @@ def puback_error(reason: int) -> SendError | None:
 
 
 def connack_code(reason: int) -> UCode:
-    """The uProtocol code for a CONNACK's reason code (MQTT 5, 3.2.2.2)."""
+    """Return the uProtocol code for a CONNACK's reason code (MQTT 5, 3.2.2.2)."""
     match reason:
         case 0x00:
             return UCode.OK

@@ -2,6 +2,6 @@
 
 import os
 
-# A sender that is held back holds one of the threads that Zenoh reads with, whichever session it belongs to. Without this
-# there are two, and two such senders silence everybody. Zenoh reads this when the first session of the process opens.
+# A sender under back-pressure blocks one of the threads with which Zenoh reads, whichever session it belongs to. By default
+# there are two, so two such senders block all others. Zenoh reads this variable when the process opens its first session.
 os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 16))")

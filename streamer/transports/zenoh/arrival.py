@@ -1,17 +1,17 @@
-"""Tells what has certainly arrived at the other end of a TCP connection, from looks at its socket. Pure, time is passed in.
+"""Derives from readings of a TCP socket which messages have arrived at the other end. Pure, time is passed in.
 
-Each look says how many bytes were written to the socket, how many of them the other host has acknowledged, and how many have
-come from it. What was put before a moment has arrived after these three steps:
+Each reading says how many bytes were written to the socket, how many of them the other host has acknowledged, and how many
+were received from it. Messages that were put before a moment have arrived after these three steps:
 
-1. *Written.* Two looks in a row find the socket far from full, so Zenoh's own queue in front of it does not wait. What was
-   put before the first one is among the bytes that were written by the second one, if they are `_SETTLE_S` apart or more.
-   If they are further apart than `_LONGEST_S`, the whole process may have stood still, and they do not count.
+1. *Written.* Two readings in a row find the socket far from full, so Zenoh's own queue in front of it is empty. What was put
+   before the first reading is among the bytes written by the second one, if the readings are at least `_SETTLE_S` apart. If
+   they are further apart than `_LONGEST_S`, the whole process may have been suspended, and they do not count.
 2. *Acknowledged.* The other host has acknowledged these bytes.
-3. *Heard.* After that, something came from there. So the process lives: the kernel of a process that was stopped goes on
-   acknowledging. Zenoh's keep-alives come every quarter of the other side's lease, so every 2.5 s by default.
+3. *Heard.* After that, bytes were received from there. So the other process is alive: the kernel of a suspended process goes
+   on acknowledging. Zenoh's keep-alives come every quarter of the other side's lease, by default every 2.5 s.
 
-What it does not tell: whether the process has already read what its host has acknowledged, and what becomes of it behind a
-router. A process that was stopped while its host still had much to send to us is heard for a while.
+These steps do not show whether the process has read what its host has acknowledged, nor what becomes of messages behind a
+router. A process that was suspended while its host still had much to send to us is heard for a while.
 """
 
 from typing import NamedTuple
@@ -22,10 +22,10 @@ _NEVER = -float("inf")
 
 
 class Reading(NamedTuple):
-    """One look at a socket. ``has_room``: it is far from full. ``is_open``: neither end has closed it.
+    """One reading of a socket. ``has_room``: it is far from full. ``is_open``: neither end has closed it.
 
-    ``unacknowledged`` counts the bytes that were written and not acknowledged, read before the two others, which count all
-    since the connection was opened.
+    ``unacknowledged`` is the number of bytes written and not acknowledged. It is read before ``acknowledged`` and
+    ``received``, which count bytes since the connection was opened.
     """
 
     is_open: bool
@@ -36,24 +36,24 @@ class Reading(NamedTuple):
 
 
 class Arrival:
-    """One connection. Everything that was put on it before ``until_s`` has arrived.
+    """The evidence about one connection: everything that was put on it before ``until_s`` has arrived.
 
-    It cannot have got anything that was put before it was opened, so ``until_s`` begins with that time.
+    Nothing was put on the connection before it was opened, so ``until_s`` begins with that time.
     """
 
     __slots__ = ("_acknowledged", "_received", "_room_s", "_waiting_s", "_written", "is_over", "until_s")
 
     def __init__(self, opened_s: float) -> None:
         self.until_s = opened_s
-        self.is_over = False  # it was closed: later looks say nothing
-        self._room_s = _NEVER  # the last look that found room
-        self._waiting_s = _NEVER  # step 2: what was put before that waits until so many written bytes are acknowledged
+        self.is_over = False  # the connection was closed: later readings say nothing
+        self._room_s = _NEVER  # time of the last reading that found room
+        self._waiting_s = _NEVER  # step 2: what was put before this time waits until `_written` bytes are acknowledged
         self._written = 0
-        self._acknowledged = _NEVER  # step 3: what was put before that waits until more is received
+        self._acknowledged = _NEVER  # step 3: what was put before this time waits until more than `_received` bytes came
         self._received = 0
 
     def look(self, reading: Reading, now_s: float) -> None:
-        """Take a look into account."""
+        """Update ``until_s`` and ``is_over`` from a reading at ``now_s``."""
         if self.is_over:
             return
         fin = 0 if reading.is_open else 1  # the end of the stream counts as a byte, and comes from a killed process as well

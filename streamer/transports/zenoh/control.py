@@ -1,7 +1,7 @@
-"""One thread for the Zenoh calls that can block: open, declare, undeclare, close. They run in the order of the requests.
+"""Runs the Zenoh calls that can block (open, declare, undeclare, close) on one thread, in the order of the requests.
 
-It is a daemon thread and not an executor's: the end of an event loop waits for the threads of an executor, and closing a
-session takes Zenoh 10 s while a receiver is stalled.
+The thread is a daemon thread and not an executor's: an event loop waits at its end for the threads of its executor, and
+Zenoh takes 10 s to close a session while a receiver does not read.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., Any], *args: Any) -> bool:
-    """Have the loop call ``callback`` soon. May be called on any thread. False if the loop is closed."""
+    """Schedule ``callback`` on the loop, from any thread. Return False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:  # the loop is closed
@@ -28,7 +28,7 @@ def tell_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., Any], *ar
 
 
 class ControlThread:
-    """The thread and its queue."""
+    """A thread with a queue of calls."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
@@ -36,17 +36,17 @@ class ControlThread:
         threading.Thread(target=self._run, name=f"{name}-control", daemon=True).start()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run ``call`` without waiting. Errors are logged."""
+        """Queue a call without a result. Its errors are logged."""
         self._calls.put(call)
 
     def ask(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run ``call``. The future has its result, or its exception."""
+        """Queue a call, and return a future with its result or exception."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def answer() -> None:
             try:
                 result = call()
-            except BaseException as exc:  # noqa: BLE001  # whoever asked is told; a panic in Zenoh is no Exception
+            except BaseException as exc:  # noqa: BLE001  # the future gets it; a panic in Zenoh is not an Exception
                 tell_loop(self._loop, _fail, future, exc)
             else:
                 tell_loop(self._loop, _succeed, future, result)
@@ -55,7 +55,7 @@ class ControlThread:
         return future
 
     def end(self) -> None:
-        """End the thread after the calls that are waiting."""
+        """End the thread after the queued calls."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -64,7 +64,7 @@ class ControlThread:
                 call()
             except zenoh.ZError as exc:
                 logger.warning("zenoh_call_failed error=%s", exc)
-            except BaseException:  # the thread has to go on for all other calls
+            except BaseException:  # the thread has to serve all other calls
                 logger.exception("zenoh_call_failed")
 
 

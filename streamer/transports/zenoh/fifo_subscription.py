@@ -1,20 +1,20 @@
-"""The subscription of a filter that much traffic comes through: a thread waits for samples, the loop takes them in batches.
+"""The subscription of a filter with much traffic: a thread waits for samples, and the loop takes them in batches.
 
 A Python callback of Zenoh takes the GIL for every sample, on a thread of Zenoh. Here samples wait in Zenoh's own FIFO
-instead. Who may take them from there depends on the load:
+instead. The load decides which thread takes samples from the FIFO:
 
-    few    the watcher blocks in recv() without the GIL, hands what is there to the loop, and goes back to waiting
-    many   the watcher leaves the rest to the loop: it passes a *token* and waits until the loop, which takes up to `BATCH`
-           per turn without waiting, has found the FIFO empty and returns the token
+    few    the watcher thread blocks in recv() without the GIL, hands samples to the loop, and waits again
+    many   the watcher passes a *token* to the loop and waits for its return. The loop takes up to `BATCH` samples per
+           iteration without blocking, and returns the token when it finds the FIFO empty
 
-So a single message wakes the watcher once, and a loop that is busy is not interrupted. This keeps the order, because only
-one of the two takes samples at any time.
+So a single message wakes the watcher once, and a busy loop is not interrupted. Only one of the two takes samples at any
+time, which keeps their order.
 
-recv() wakes up ten times a second to look for signals. So after `_IDLE_S` without a sample the watcher is sent to *rest*: a
-*bell*, a second subscription with a callback, is declared, then a fresh FIFO, and the old one is undeclared, which ends the
-recv(). The first sample that comes rings the bell. It is then undeclared, and the watcher waits at the fresh FIFO. There is
-always a subscription with this key, so other nodes notice nothing, and a sample goes to the old FIFO, or to the bell and
-the fresh FIFO. One that comes in between goes to all of them and so arrives twice, as any message may.
+recv() wakes up ten times a second to check for signals. So after `_IDLE_S` without a sample the watcher *rests*: the control
+thread declares a *bell*, which is a second subscription with a callback, then a fresh FIFO, and undeclares the old FIFO,
+which ends recv(). The next sample rings the bell. Then the bell is undeclared, and the watcher waits at the fresh FIFO.
+There is always a subscription with this key, so other nodes notice nothing. A sample goes to the old FIFO, or to the bell
+and the fresh FIFO. A sample in between goes to all of them and so arrives twice, as any message may.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.subscription import BATCH, Ended, Gate, KeySubscription, Take
 
 _FEW = 16
-"""The most samples that the watcher takes at a time, and that wait for the loop before it passes the token."""
+"""The most samples that the watcher takes at a time. If as many wait for the loop, the watcher passes the token."""
 
 _MUCH = 4 * BATCH
-"""What the loop fetches at once: each time that it takes from a full FIFO, a thread of Zenoh may wake up to fill it."""
+"""Samples that the loop fetches at a time. Fetches are large because each one from a full FIFO may wake a Zenoh thread."""
 
 _IDLE_S = 10.0
-"""How long nothing has to come before the watcher rests."""
+"""Seconds without a sample after which the watcher rests."""
 
 
 class FifoSubscription(KeySubscription):
-    """A subscription with a FIFO, and a thread that watches it."""
+    """A subscription with a FIFO, and a watcher thread."""
 
     def __init__(
         self,
@@ -52,23 +52,23 @@ class FifoSubscription(KeySubscription):
         gate: Gate,
         post: Callable[[Callable[[], None]], None],
     ) -> None:
-        """``post`` has the control thread call something. It may be called on any thread."""
+        """``post`` queues a call on the control thread; any thread may call it."""
         super().__init__(loop, of, take, ended, gate)
         self._post = post
         self._handler: zenoh.Handler[zenoh.Sample] | None = None
-        self._fresh: zenoh.Handler[zenoh.Sample] | None = None  # for the watcher, once the one that it waits at has ended
-        self._bell: zenoh.Subscriber[Any] | None = None  # control thread
+        self._fresh: zenoh.Handler[zenoh.Sample] | None = None  # the watcher's next FIFO, once the current one has ended
+        self._bell: zenoh.Subscriber[Any] | None = None  # used by the control thread
         self._rung = threading.Event()
-        self._has_come = False  # something, since the last look
-        self._waiting: deque[zenoh.Sample] = deque()  # from the watcher, for the loop
-        self._is_told = False
+        self._has_come = False  # whether samples have come since the last check
+        self._waiting: deque[zenoh.Sample] = deque()  # samples from the watcher for the loop
+        self._is_drain_scheduled = False
         self._token_is_here = False
         self._token_returned = threading.Event()
 
     # -- control thread
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
-        """Subscribe, and start the watcher."""
+        """Declare the subscription with the given key, and start the watcher."""
         self._declare_fifo = partial(
             session.declare_subscriber, key, zenoh.handlers.FifoChannel(buffer), allowed_origin=zenoh.Locality.REMOTE
         )
@@ -89,9 +89,9 @@ class FifoSubscription(KeySubscription):
         tell_loop(self._loop, self._ended, self)
 
     def _rest(self) -> None:
-        """Nothing comes: have the watcher leave recv(), and wait for the bell."""
+        """Have the watcher leave recv() and wait for the bell."""
         old = self._subscriber
-        if old is None or self._bell is not None or self._fresh is not None:  # undeclared meanwhile, or resting already
+        if old is None or self._bell is not None or self._fresh is not None:  # undeclared, or at rest already
             return
         self._rung.clear()
         try:
@@ -104,7 +104,7 @@ class FifoSubscription(KeySubscription):
         old.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
 
     def _silence(self) -> None:
-        """Undeclare the bell, if there is one."""
+        """Undeclare the bell, if it is declared."""
         bell, self._bell = self._bell, None
         if bell is not None:
             bell.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
@@ -128,13 +128,13 @@ class FifoSubscription(KeySubscription):
             self._fresh = None
             self._rung.wait()
         if not self._abandoned:
-            self._hand_over(with_token=True)  # the end comes after the last sample, which may wait for the gate
+            self._hand_over(with_token=True)  # `_ended` follows the last sample, which may wait for the gate
         if self._abandoned:
             self.discarded += len(self._waiting)
         tell_loop(self._loop, self._ended, self)
 
     def _take_all(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
-        """Hand over what comes, until the FIFO has ended."""
+        """Hand over samples to the loop until the FIFO has ended."""
         waiting, recv, try_recv = self._waiting, handler.recv, handler.try_recv
         while True:
             samples: list[zenoh.Sample] = []
@@ -143,7 +143,7 @@ class FifoSubscription(KeySubscription):
                 while sample is not None:
                     samples.append(sample)
                     sample = try_recv() if len(samples) < _FEW else None
-            except zenoh.ZError:  # it was undeclared or the session closed, and the FIFO is empty
+            except zenoh.ZError:  # the FIFO was undeclared or the session closed, and the FIFO is empty
                 if not samples:
                     return
             if self._abandoned:
@@ -153,12 +153,12 @@ class FifoSubscription(KeySubscription):
             self._hand_over(with_token=len(waiting) >= _FEW)
 
     def _hand_over(self, with_token: bool) -> None:
-        """Tell the loop that samples are waiting, unless it has been told already; wait until the token is back."""
+        """Schedule `_drain` on the loop, unless that is done already. With the token, wait for its return."""
         if with_token:
             self._token_returned.clear()
             self._token_is_here = True
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_drain_scheduled:
+            self._is_drain_scheduled = True
             if not tell_loop(self._loop, self._drain):
                 self._abandoned = True
         if with_token and not self._abandoned:
@@ -171,7 +171,7 @@ class FifoSubscription(KeySubscription):
         self._loop.call_later(_IDLE_S, self._look)
 
     def _look(self) -> None:
-        """Send the watcher to rest if nothing has come since the last look, and nothing waits."""
+        """Post `_rest` if no sample has come since the last check, and none waits. Schedule the next check."""
         if self.closing or self._abandoned:
             return
         if not (self._has_come or self._waiting or self._token_is_here):
@@ -185,16 +185,16 @@ class FifoSubscription(KeySubscription):
         if not self._gate.is_open:
             self._gate.wait(self)
             return
-        self._is_told = False  # before taking: what comes later is told again
-        has_token = self._token_is_here  # before taking: what waited when it was passed comes first
+        self._is_drain_scheduled = False  # before taking samples: later ones schedule it again
+        has_token = self._token_is_here  # before taking samples: those that waited when the token was passed come first
         waiting = self._waiting
         is_empty = not has_token or self._handler is None or self._fetch(self._handler)
         samples: list[zenoh.Sample] = []
-        while waiting and len(samples) < BATCH:  # without the token they are few, and the watcher may be adding
+        while waiting and len(samples) < BATCH:  # without the token there are few, and the watcher may be adding
             samples.append(waiting.popleft())
         if has_token:
             if waiting or not is_empty:
-                self._is_told = True
+                self._is_drain_scheduled = True
                 self._loop.call_soon(self._drain)
             else:
                 self._token_is_here = False
@@ -203,7 +203,10 @@ class FifoSubscription(KeySubscription):
             self._take(self, samples)
 
     def _fetch(self, handler: zenoh.Handler[zenoh.Sample]) -> bool:
-        """The loop has the token: fetch much at once if little is left here. Returns whether nothing is left there."""
+        """Fetch samples from the FIFO, up to `_MUCH`, unless a batch waits already. Return whether the FIFO is empty.
+
+        For the loop, while it has the token.
+        """
         waiting = self._waiting
         if len(waiting) >= BATCH:
             return False
@@ -213,12 +216,12 @@ class FifoSubscription(KeySubscription):
                 if sample is None:
                     return True
                 waiting.append(sample)
-        except zenoh.ZError:  # as in the watcher, which notices it as well
+        except zenoh.ZError:  # the FIFO has ended; the watcher notices that as well
             return True
         return False
 
     def abandon(self) -> None:
-        """From now on the watcher discards and counts what comes, so that nothing in Zenoh waits for room."""
+        """Have the watcher discard and count all further samples, so that no thread of Zenoh waits for room."""
         self._abandoned = True
         self._token_returned.set()
         self._rung.set()

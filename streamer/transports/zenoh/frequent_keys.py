@@ -1,10 +1,10 @@
-"""Declares the keys on which most samples arrive, so that Zenoh need not look up their subscribers for every sample.
+"""Declares the keys on which most samples arrive, so that Zenoh need not search their subscribers for every sample.
 
-For a sample on any other key, Zenoh searches all declarations: that takes 4 µs, and 0.2 µs more for each declared key. So a
-declared key makes samples on other keys slower, and only keys that are worth that are declared.
+For a sample on an undeclared key, Zenoh searches all declarations: that takes 4 µs, and 0.2 µs more for each declared key.
+So each declaration makes samples on other keys slower, and only keys with enough samples are declared.
 
-Keys stay declared as long as the session lives: Zenoh drops a sample that it is about to deliver under the number of a key
-that is just undeclared.
+Keys stay declared as long as the session lives: Zenoh drops a sample that it is delivering under the number of a key while
+that key is undeclared.
 """
 
 from collections.abc import Sequence
@@ -17,27 +17,28 @@ import zenoh
 from streamer.transports.zenoh.control import ControlThread
 
 _ONE_OF: Final = 16
-"""One sample of so many is looked at, and at least one of each batch."""
+"""One of this many samples is counted, and at least one of each batch."""
 
 _ROUND: Final = 1024
-"""After so many that were looked at, keys are chosen. What came before counts half."""
+"""Counted samples after which keys are chosen. Counts of earlier rounds are halved."""
 
 _OFTEN: Final = 8
-"""How many samples a key has to have to be declared."""
+"""The least number of counted samples of a key that is declared."""
 
 _MOST: Final = 128
+"""The most declared keys."""
 _LONGEST: Final = 1024
-"""In characters."""
+"""The longest key that is declared, in characters."""
 
 _NEVER: Final = "**"
-"""What keys count as that are never declared: long ones, and those with wildcards."""
+"""Stands in the counts for all keys that are never declared: long ones, and those with wildcards."""
 
 _OUTWEIGHED_BY: Final = 20
-"""What a sample saves whose key is declared is what another one pays if so many keys are declared."""
+"""A sample on a declared key saves as much time as this many declared keys cost one sample on another key."""
 
 
 class FrequentKeys:
-    """The frequent keys of one session. Everything except the declaring itself runs on the loop."""
+    """Counts and declares the frequent keys of one session. Runs on the loop, except for `_declare_blocking`."""
 
     def __init__(self, session: zenoh.Session, control: ControlThread) -> None:
         self._session = session
@@ -45,14 +46,14 @@ class FrequentKeys:
         self._counted = 0
         self._counts: dict[str, int] = {}
         self._chosen: set[str] = set()
-        self._declared: list[zenoh.KeyExpr] = []  # the control thread's. A key that nobody holds is undeclared
+        self._declared: list[zenoh.KeyExpr] = []  # used by the control thread. Zenoh undeclares an unreferenced key
 
     def look(self, samples: Sequence[zenoh.Sample]) -> None:
-        """Count some samples of a batch that has come, which is not empty."""
+        """Count the keys of some samples of a batch, which is not empty, and choose keys to declare if it is time."""
         if len(self._chosen) == _MOST:
             return
         counts = self._counts
-        first = int(random() * min(len(samples), _ONE_OF))  # so that flows that take turns are all seen
+        first = int(random() * min(len(samples), _ONE_OF))  # a fixed offset would miss flows whose samples alternate
         for sample in samples[first::_ONE_OF]:
             key = str(sample.key_expr)
             if len(key) > _LONGEST or "*" in key:
@@ -71,12 +72,12 @@ class FrequentKeys:
         self._counted = 0
 
     def _declare_blocking(self, key: str) -> None:
-        """For the control thread."""
+        """Declare a key. For the control thread."""
         self._declared.append(self._session.declare_keyexpr(key))
 
 
 def worth_declaring(counts: dict[str, int], most: int) -> list[str]:
-    """The most frequent keys, by their number of samples: as many as save most, which can be none."""
+    """Return those of the most frequent keys, at most ``most``, whose declaration saves most time; possibly none."""
     often = [key for key, count in counts.items() if count >= _OFTEN and key != _NEVER]
     often.sort(key=lambda key: -counts[key])
     others = sum(counts.values())

@@ -1,7 +1,8 @@
-"""Receiving from Zenoh: one subscription per filter, and for a message that several of them bring, the choice of one.
+"""Receives from Zenoh: one subscription per filter; if several bring the same message, all but one copy are dropped.
 
-Topics beyond a number have none of their own (`topics`): a wide subscription brings them, and what else it brings is dropped
-by its key, before anything of it is read. From when it is opened until it is closed, the same one brings a topic.
+The number of topics with a subscription of their own is bounded (`topics`). Messages on other topics come through a wide
+subscription; its samples on topics that are not open are dropped by their key, before they are decoded. While a topic is
+open, the same subscription brings its messages.
 
 Runs on the event loop, and declares on the control thread.
 """
@@ -22,9 +23,9 @@ from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.frequent_keys import FrequentKeys
 from streamer.transports.zenoh.receipts import Receipted, Receipts
-from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import Gate, KeySubscription, OpenKeys
 from streamer.transports.zenoh.topics import Topics
+from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed, wildcards_in
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
@@ -36,14 +37,14 @@ logger = logging.getLogger("ustreamer.zenoh")
 _QUIET_S = 0.05
 _CATCH_UP_S = 1.0
 
-THREADS_AT_MOST = 32
-"""How many topics have a thread, which costs half as much per message as a callback, and 10 KiB; and how many wide
-subscriptions have one.
+MAX_THREADS = 32
+"""The most topics with a thread, and the most wide subscriptions with one. A thread takes 10 KiB, and half as much time per
+message as a callback.
 """
 
 
 class Intake:
-    """The subscriptions of one session, each with room for ``buffer`` samples."""
+    """Opens and closes the subscriptions of one session, each with room for ``buffer`` samples, and delivers messages."""
 
     def __init__(
         self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int, decoder: SampleDecoder
@@ -56,29 +57,29 @@ class Intake:
         self._message_of = decoder.message_of
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
-        self._strays: Strays
+        self._wildcard_samples: WildcardSamples
         self._session: zenoh.Session | None = None
-        self._keys: OpenKeys  # with the session; used on the control thread
-        self._frequent: FrequentKeys | None = None  # kept until the session is closed, for what is still on its way
+        self._keys: OpenKeys  # set with the session; used on the control thread
+        self._frequent: FrequentKeys | None = None  # used until the session is closed, also for samples in transit
         self._gate = Gate()
         self._is_ending = False
         self._batches = 0
         self._opened = 0
-        self._in_zenoh = 0  # subscriptions
+        self._subscription_count = 0  # subscriptions in Zenoh
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
-        self._topics: Topics  # with the session
-        self._wide: dict[UUri, KeySubscription] = {}  # by source
+        self._topics: Topics  # set with the session
+        self._wide: dict[UUri, KeySubscription] = {}  # wide subscriptions by source filter
         self._keys_declared: set[str] = set()  # of this session
-        self._left: set[UUri] = set()  # topics that are closed, see `_close_topic`
+        self._closed_topics: set[UUri] = set()  # closed topics that are still delivered, see `_close_topic`
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
         self._canonical: BySource[Attributes, KeySubscription | None] = BySource()
 
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
-        """The session is open: subscribe to every filter that has a listener."""
+        """Subscribe to every filter that has a listener, once the session is open."""
         self._loop = loop
-        self._strays = Strays(loop, self._found_strays)
+        self._wildcard_samples = WildcardSamples(loop, self._count_wildcard_samples)
         self._control = control
         if self._is_ending:
             return
@@ -91,11 +92,11 @@ class Intake:
             self.open_filter(source, sink)
 
     async def end(self) -> None:
-        """Take what is on its way, then unsubscribe from everything, for good.
+        """Deliver the messages in transit, then unsubscribe from everything, for good.
 
-        What a sender has put lies in the buffers of subscriptions and of the link. Whatever comes from the link after its
-        subscription has ended is lost to Zenoh. So this goes on until nothing has come for a moment, under load not for
-        long.
+        Messages that a sender has put wait in the buffers of subscriptions and of the link. Zenoh drops those that come
+        from the link after their subscription has ended. So this waits until no message has come for `_QUIET_S`, for
+        `_CATCH_UP_S` at most.
         """
         self._is_ending = True
         self.resume()
@@ -109,29 +110,29 @@ class Intake:
         await self.close()
 
     async def close(self) -> None:
-        """Undeclare all subscriptions, and wait until everything that has arrived is delivered."""
+        """Undeclare all subscriptions, and wait until all messages that have arrived are delivered."""
         self._session = None
         for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
-        if not self._gate.is_open:  # the router has no room for what has arrived
+        if not self._gate.is_open:  # the router has no room for the messages that have arrived
             self.abandon()
         while self._closing:
             self._all_closed.clear()
             await self._all_closed.wait()
 
     def abandon(self) -> None:
-        """Discard what closing subscriptions still bring."""
+        """Discard the samples that closing subscriptions still bring."""
         for subscription in self._closing:
             subscription.abandon()
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Subscribe, unless that was done already or there is no session."""
+        """Subscribe to a filter, unless that was done already or there is no session."""
         session = self._session
         if session is None:
             return
         if (source, sink) in self._subscriptions:
-            if source in self._left:
-                self._left.discard(source)
+            if source in self._closed_topics:
+                self._closed_topics.discard(source)
                 self._topics.open(source)
             return
         parts: tuple[KeySubscription, ...]
@@ -143,7 +144,7 @@ class Intake:
         forget(self._canonical, (source, sink))
 
     def _open_topic(self, session: zenoh.Session, topic: UUri) -> KeySubscription:
-        """The subscription that brings a topic, which is declared if it is not there yet."""
+        """Return the subscription that brings a topic; declare it if necessary."""
         of = self._topics.open(topic)
         if of == topic:
             return self._declare(session, (topic, None))
@@ -161,13 +162,13 @@ class Intake:
 
     def _declare(self, session: zenoh.Session, part: Filter, is_wide: bool = False) -> KeySubscription:
         is_for_topics = is_wide or is_topic(part)
-        threads = 2 * THREADS_AT_MOST if is_wide else THREADS_AT_MOST
+        threads = 2 * MAX_THREADS if is_wide else MAX_THREADS
         is_one_of_many = is_for_topics and len(self._with_thread) >= threads
         is_quiet = is_one_of_many or self._is_for_a_service(part)
         arguments = (self._loop, part, self._take, self._ended, self._gate)
         subscription: KeySubscription
         if is_quiet:
-            subscription = CallbackSubscription(*arguments, self._strays)
+            subscription = CallbackSubscription(*arguments, self._wildcard_samples)
         else:
             subscription = FifoSubscription(*arguments, self._control.post)
             if is_for_topics:
@@ -176,7 +177,7 @@ class Intake:
         subscription.opened = self._opened
         keys, key = self._keys, key_filter(*part, self._context.authority)
         self._keys_declared.add(key)
-        self._in_zenoh += 1
+        self._subscription_count += 1
 
         def declare_blocking() -> None:
             keys.opening(key)
@@ -186,12 +187,12 @@ class Intake:
         return subscription
 
     def _is_for_a_service(self, part: Filter) -> bool:
-        """Whether a filter is for what one uEntity is asked, or a streamer: little, compared with what others are sent."""
+        """Return whether a filter is for messages to one uEntity or to this streamer, which are few."""
         _, sink = part
         return sink is not None and (sink.ue_id != ANY_UE_ID or sink.authority in ("", self._context.authority))
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Unsubscribe; what has arrived is still delivered."""
+        """Unsubscribe from a filter. Messages that have arrived are still delivered."""
         parts = self._subscriptions.get((source, sink)) or ()
         if parts and is_topic((source, sink)) and not self._close_topic(source, parts[0]):
             return
@@ -201,73 +202,77 @@ class Intake:
             subscription.closing = True
             self._closing.add(subscription)
             self._control.post(partial(self._undeclare_blocking, subscription, self._keys))
-        for topic in [topic for topic in self._left if not self._is_brought_otherwise(topic)]:
+        for topic in [topic for topic in self._closed_topics if not self._has_another_filter(topic)]:
             self._forget_topic(topic)
 
     def _close_topic(self, topic: UUri, subscription: KeySubscription) -> bool:
-        """A topic is closed; whether its subscription has to be closed with it.
+        """Close a topic. Return whether the caller has to close its subscription, too.
 
-        If another filter matches the topic, its messages are taken from a wide subscription that stays as before: what has
-        come through the other one until now was dropped as a copy.
+        If another filter matches the topic, its messages are still taken from the wide subscription while that is open: the
+        messages that came through the other subscription until now were dropped as copies.
         """
         of = subscription.filter[0]
-        if topic in self._left:
+        if topic in self._closed_topics:
             return False
         is_last = self._topics.close(topic, of)
         if subscription.topics is None:
             return True
         if is_last:
             del self._wide[of]
-            for left in [left for left in self._left if self._key(left) in subscription.topics]:
-                self._left.discard(left)
+            for left in [left for left in self._closed_topics if self._key(left) in subscription.topics]:
+                self._closed_topics.discard(left)
                 self._subscriptions.pop((left, None))
                 forget(self._canonical, (left, None))
             return True
-        self._left.add(topic)
-        if not self._is_brought_otherwise(topic):
+        self._closed_topics.add(topic)
+        if not self._has_another_filter(topic):
             self._forget_topic(topic)
         return False
 
-    def _is_brought_otherwise(self, topic: UUri) -> bool:
+    def _has_another_filter(self, topic: UUri) -> bool:
         return len(self._subscriptions.matching(Attributes(UMessageType.PUBLISH, topic))) > 1
 
     def _forget_topic(self, topic: UUri) -> None:
-        """Drop what a wide subscription brings of a topic that is closed."""
-        self._left.discard(topic)
+        """Drop further messages of a closed topic that a wide subscription brings."""
+        self._closed_topics.discard(topic)
         (subscription,) = self._subscriptions.pop((topic, None)) or ()
         forget(self._canonical, (topic, None))
         assert subscription.topics is not None
         del subscription.topics[self._key(topic)]
 
     def _undeclare_blocking(self, subscription: KeySubscription, keys: OpenKeys) -> None:
-        """For the control thread."""
+        """Undeclare a subscription. For the control thread."""
         try:
             keys.closing(key_filter(*subscription.filter, self._context.authority))
         finally:
             subscription.undeclare()
 
     def figures(self) -> Mapping[str, float]:
-        """For `UTransport.figures`."""
-        return {"subscriptions": self._in_zenoh, "wide_subscriptions": len(self._wide), "keys": len(self._keys_declared)}
+        """Return the numbers of subscriptions, of wide ones, and of declared keys, for `UTransport.figures`."""
+        return {
+            "subscriptions": self._subscription_count,
+            "wide_subscriptions": len(self._wide),
+            "keys": len(self._keys_declared),
+        }
 
     def pause(self) -> None:
-        """Take nothing from any subscription. At the end there is no pause: what has arrived has to go somewhere."""
+        """Take no samples from any subscription until `resume`. Without effect during `end`, which has to deliver them."""
         if not self._is_ending:
             self._gate.close()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Take samples again after `pause`."""
         self._gate.open()
 
     def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
-        """Deliver one batch. A message that comes through several subscriptions is taken from the canonical one."""
+        """Deliver one batch of samples. Drop copies: messages whose canonical subscription is another one."""
         self._batches += 1
         events = self._context.events
         events.packets_received(len(samples))
         if self._frequent is not None:
             self._frequent.look(samples)
         if subscription.topics is not None:
-            samples = self._asked_for(samples, subscription.topics)
+            samples = self._on_open_topics(samples, subscription.topics)
         copies = 0
         batch: list[Received] = []
         refused: list[Refused] = []
@@ -279,7 +284,7 @@ class Intake:
                 message = message_of(sample)
             except MalformedPacketError as exc:
                 error = exc
-                part = self._part_of(sample, exc)
+                part = self._known_part_of(sample, exc)
                 if part is None:
                     events.packet_malformed(exc)
                     continue
@@ -290,8 +295,8 @@ class Intake:
                 chosen = canonical[shared]
             except KeyError:
                 chosen = self._choose(shared)
-            # The chosen one is the oldest. So if it is younger than one that is closing, what that one still has was chosen
-            # until a moment ago. If a message is delivered twice because of that, both copies have the same id.
+            # The oldest matching subscription is chosen. If it is younger than this one, which is closing, this one was the
+            # chosen one until a moment ago. If a message is delivered twice because of that, both copies have the same id.
             if chosen is subscription or (
                 chosen is not None and subscription.closing and _is_younger(chosen, subscription, sample)
             ):
@@ -315,20 +320,20 @@ class Intake:
         if refused:
             events.messages_refused(refused)
 
-    def _asked_for(self, samples: Sequence[zenoh.Sample], topics: Mapping[str, int]) -> Sequence[zenoh.Sample]:
-        """Those on the topics that a wide subscription is for, and those on keys with wildcards, which are malformed."""
+    def _on_open_topics(self, samples: Sequence[zenoh.Sample], topics: Mapping[str, int]) -> Sequence[zenoh.Sample]:
+        """Return the samples on open topics of a wide subscription, and those on keys with wildcards (malformed)."""
         asked_for = [sample for sample in samples if (key := str(sample.key_expr)) in topics or "*" in key]
         if len(asked_for) < len(samples):
             self._context.events.packets_unwanted(Unwanted.OTHER_TOPIC, len(samples) - len(asked_for))
         return asked_for
 
-    def _found_strays(self, number: int, key: str) -> None:
-        """So many samples came on keys like this one."""
+    def _count_wildcard_samples(self, number: int, key: str) -> None:
+        """Count ``number`` samples on keys with wildcards, such as ``key``, as malformed."""
         self._context.events.packets_received(number)
         self._context.events.packet_malformed(wildcards_in(key), number)
 
-    def _part_of(self, sample: zenoh.Sample, error: MalformedPacketError) -> tuple[UMessage, int] | None:
-        """What can be read of a sample that is only too large, and the length of its payload."""
+    def _known_part_of(self, sample: zenoh.Sample, error: MalformedPacketError) -> tuple[UMessage, int] | None:
+        """Return the readable part of a sample that is only too large, with the length of its payload; else None."""
         if error.reason not in TOO_LARGE:
             return None
         try:
@@ -337,8 +342,8 @@ class Intake:
             return None
 
     def _choose(self, attributes: Attributes) -> KeySubscription | None:
-        """The first subscription whose filter matches the key. Zenoh's `*` can match more than the filter does."""
-        on_key = attributes  # where a Publish has no sink, whatever a streamer has set
+        """Return the first subscription whose filter matches the key. Zenoh's `*` can match more than the filter does."""
+        on_key = attributes  # on a key, a Publish has no sink, even if a streamer has set one
         if attributes.type is UMessageType.PUBLISH and attributes.sink is not None:
             on_key = replace(attributes, sink=None)
         matching = (part for parts in self._subscriptions.matching(on_key) for part in parts)
@@ -347,7 +352,7 @@ class Intake:
         return chosen
 
     def _ended(self, subscription: KeySubscription) -> None:
-        """Nothing more comes from a subscription."""
+        """Count a subscription as closed: it brings no more samples. Report the samples that it discarded."""
         if subscription.discarded:
             logger.warning(
                 "zenoh_samples_discarded endpoint=%s count=%d: receiving was paused until the end",
@@ -356,7 +361,7 @@ class Intake:
             )
             self._context.events.packets_received(subscription.discarded)
             self._context.events.packets_unwanted(Unwanted.STOPPED, subscription.discarded)
-        self._in_zenoh -= 1
+        self._subscription_count -= 1
         self._with_thread.discard(subscription)
         self._closing.discard(subscription)
         if not self._closing:
@@ -364,6 +369,6 @@ class Intake:
 
 
 def _is_younger(one: KeySubscription, other: KeySubscription, sample: zenoh.Sample) -> bool:
-    """Whether one subscription was opened after another one, for samples such as this one."""
+    """Return whether one subscription was opened after another one, for the key of this sample."""
     key = str(sample.key_expr)
     return one.opened_for(key) > other.opened_for(key)

@@ -1,9 +1,9 @@
-"""Sent messages that wait for a receipt of another streamer. Pure, time is passed in.
+"""Records sent messages that wait for a receipt of another streamer. Pure, time is passed in.
 
 A message is *receipted* if a live streamer serves its sink's authority. It has no result until such a streamer gives its
 receipt, or until it has waited too long: then it has the result that it would have without receipts, and no message waits
-for that streamer until it gives a receipt again. Flows keep their order: a receipt that comes out of turn waits for the
-earlier ones, and with a lost message everything that was submitted after it in the same flow is lost too.
+for that streamer until it gives a receipt again. Flows keep their order: an early receipt waits for those of earlier
+messages, and if a message is lost, all messages that were submitted after it in the same flow are lost, too.
 """
 
 from collections import deque
@@ -22,8 +22,8 @@ _Flow = tuple[UUri, UUri]
 class _Entry:
     """One receipted message.
 
-    ``put_s`` is when Zenoh took it, ``result`` what that means without a receipt; ``is_lost`` if it was lost before that.
-    It waits for ``streamer`` (if any) until it ``has_receipt`` or has waited too long.
+    ``put_s`` is when Zenoh took the message, ``result`` its result without a receipt; ``is_lost``: it was lost before that.
+    The message waits for a receipt of ``streamer`` (if any) while ``waits`` is True.
     """
 
     __slots__ = ("done", "flow", "has_receipt", "is_lost", "parcel", "put_s", "result", "streamer", "waits")
@@ -41,18 +41,18 @@ class _Entry:
 
 
 class ReceiptLedger:
-    """The messages that wait, by id and by flow, and the streamers that serve their sinks."""
+    """Waiting messages by id and by flow, and the streamers that serve their sinks."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._streamers: dict[str, list[Streamer]] = {}  # by the authority that they serve
-        self._silent: set[Streamer] = set()  # of these, those that have not given a receipt in time
+        self._silent: set[Streamer] = set()  # streamers that have not given a receipt in time
         self._entries: dict[bytes, _Entry] = {}
         self._flows: dict[_Flow, deque[_Entry]] = {}
 
     @property
     def is_needed(self) -> bool:
-        """Whether a message may have to wait, or one still waits."""
+        """Whether new messages may have to wait for a receipt, or some still wait."""
         return bool(self._streamers or self._entries)
 
     def __len__(self) -> int:
@@ -61,13 +61,13 @@ class ReceiptLedger:
     # -- streamers
 
     def add_streamer(self, streamer: Streamer, authority: str) -> None:
-        """A streamer serves an authority."""
+        """Add a streamer that serves an authority."""
         streamers = self._streamers.setdefault(authority, [])
         if streamer not in streamers:
             streamers.append(streamer)
 
     def remove_streamer(self, streamer: Streamer, authority: str) -> None:
-        """A streamer no longer serves an authority: messages without its receipt are lost."""
+        """Remove a streamer that no longer serves an authority. Messages without its receipt are lost."""
         streamers = self._streamers.get(authority, [])
         if streamer not in streamers:
             return
@@ -85,13 +85,13 @@ class ReceiptLedger:
             self._lose(flow)
 
     def is_known(self, streamer: Streamer) -> bool:
-        """Whether a streamer serves anybody."""
+        """Return whether a streamer serves any authority."""
         return any(streamer in streamers for streamers in self._streamers.values())
 
     # -- messages
 
     def expect(self, parcels: Sequence[Parcel], done: Done) -> bool:
-        """Note messages that are about to be put; whether any of them is receipted."""
+        """Record messages before they are put. Return whether any of them is receipted."""
         found = False
         for parcel in parcels:
             message: UMessage = parcel.message
@@ -105,7 +105,7 @@ class ReceiptLedger:
                 entry = self._entries[message.id] = _Entry(parcel, done, flow, streamer)
                 if entries is None:
                     entries = self._flows[flow] = deque()
-                entry.is_lost = bool(entries) and entries[-1].is_lost  # it would overtake those that will be sent again
+                entry.is_lost = bool(entries) and entries[-1].is_lost  # it would overtake messages that are sent again
                 entries.append(entry)
                 found = True
         return found
@@ -114,7 +114,7 @@ class ReceiptLedger:
         return next((s for s in self._streamers.get(authority, ()) if s not in self._silent), None)
 
     def put(self, parcels: Sequence[Parcel], result: SendResult, done: Done, now_s: float) -> None:
-        """Zenoh has taken these, or refused them: tell the results of those that do not wait for a receipt."""
+        """Process the result of messages that were put. Report those that do not wait for a receipt to ``done``."""
         results = ResultRuns()
         for parcel in parcels:
             entry = self._entries.get(parcel.message.id)
@@ -135,12 +135,13 @@ class ReceiptLedger:
             else:
                 entry.put_s, entry.result = now_s, result
                 self._settle(entry.flow, results)
-        results.tell()
+        results.report()
 
     def receipts(self, streamer: Streamer, ids: bytes) -> None:
-        """Receipts of a streamer have come: ids of 16 bytes each.
+        """Process the receipts of a streamer: message ids of 16 bytes each.
 
-        Those of messages that were not sent to it do not count. Unknown ones were sent by others, or come too late.
+        Receipts for messages that were not sent to this streamer are ignored. Unknown ids are of messages that other
+        streamers sent, or come too late.
         """
         self._silent.discard(streamer)
         results = ResultRuns()
@@ -151,10 +152,10 @@ class ReceiptLedger:
             if streamer in self._streamers.get(entry.flow[1].authority, ()):
                 entry.waits, entry.has_receipt = False, True
                 self._settle(entry.flow, results)
-        results.tell()
+        results.report()
 
     def tick(self, now_s: float) -> None:
-        """No longer wait for the receipts of a flow whose first message has waited too long."""
+        """Stop waiting for the receipts of flows whose first message has waited too long."""
         results = ResultRuns()
         for flow, entries in list(self._flows.items()):
             put_s = entries[0].put_s
@@ -164,15 +165,15 @@ class ReceiptLedger:
                         self._silent.add(entry.streamer)
                     entry.waits = False
                 self._settle(flow, results)
-        results.tell()
+        results.report()
 
     def lose_all(self) -> None:
-        """The link is lost, and everything that waits with it."""
+        """Report all waiting messages as lost with the link."""
         for flow in list(self._flows):
             self._lose(flow)
 
     def _lose(self, flow: _Flow) -> None:
-        """What was put is lost now, the rest when the sender tells its result."""
+        """Report the messages of a flow that were put as lost. The others are lost when the sender reports their results."""
         results = ResultRuns()
         lost = LinkLostError("the streamer on the other side has not confirmed")
         for entry in list(self._flows.get(flow, ())):
@@ -181,10 +182,10 @@ class ReceiptLedger:
             else:
                 self._remove(entry)
                 results.add(entry.done, entry.parcel, lost)
-        results.tell()
+        results.report()
 
     def _settle(self, flow: _Flow, results: ResultRuns) -> None:
-        """Tell the results at the head of a flow: of everything that was put and waits no more."""
+        """Collect the results at the head of a flow: of messages that were put and no longer wait."""
         entries = self._flows.get(flow)
         while entries and not entries[0].waits and entries[0].put_s is not None:
             entry = entries[0]
@@ -192,7 +193,7 @@ class ReceiptLedger:
             results.add(entry.done, entry.parcel, None if entry.has_receipt else entry.result)
 
     def _remove_up_to(self, entry: _Entry) -> list[_Entry]:
-        """Remove this one and all earlier ones of its flow, which are returned."""
+        """Remove an entry and all earlier ones of its flow. Return the earlier ones."""
         entries = self._flows[entry.flow]
         earlier = []
         while (head := entries[0]) is not entry:

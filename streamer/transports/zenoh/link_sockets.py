@@ -1,15 +1,15 @@
-"""The TCP sockets of a session's links: whether a put can block, and what was put has arrived at the other end.
+"""Reads the TCP sockets of a session's links: whether a put can block, and which messages have arrived at the other ends.
 
-Zenoh puts into a queue of its own for each link (two batches of 64 KiB for a priority), which one of its threads empties
-into the link's socket. A put blocks once that queue is full, so only some time after the socket has stopped taking bytes. As
-long as the socket holds far less than it may, that thread does not wait, and Zenoh's queue empties.
+For each link, Zenoh has a queue (two batches of 64 KiB for a priority), which one of its threads empties into the link's
+socket. A put blocks once that queue is full, so only some time after the socket has stopped taking bytes. As long as the
+socket's buffer is far from full, that thread does not wait, and the queue empties.
 
-What a socket says of its other end is in `arrival`. It counts only where the receivers are at the other ends: behind a
-router, and over links that are not TCP (with or without TLS, on Linux), nothing is known, and there is never room: messages
-go through the sender's thread then.
+`arrival` derives from a socket which messages have arrived. That counts only where the receivers are at the other ends:
+behind a router, and over links other than TCP (with or without TLS, on Linux), nothing is known, and `has_room` is always
+False, so messages go through the sender's thread.
 
-Zenoh owns its descriptors, which it may close and use again at any time. Here are duplicates of them. They keep no
-connection open, because Zenoh shuts it down before it closes it, and they still say what came last.
+Zenoh owns its descriptors, and may close and reuse them at any time. So these are duplicates. A duplicate does not keep its
+connection open, because Zenoh shuts the connection down before it closes its descriptor, and can still be read after that.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ import zenoh
 from streamer.transports.zenoh.arrival import Arrival, Reading
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 
-_MOST_ASKED = 8  # links that are asked for room, for every batch: 1 to 2 µs each
-_MOST_LINKS = 256  # 5 µs each for every tick
-_PART = 4  # of its buffer a socket may hold
-_EARLIER_S = 0.5  # a link may have been open for so long when its event comes
+_MAX_CHECKED_LINKS = 8  # links that are checked for room for every batch: 1 to 2 µs each
+_MAX_LINKS = 256  # links that are read at every tick: 5 µs each
+_BUFFER_DIVISOR = 4  # a socket has room while it holds at most this fraction of its buffer
+_EARLIER_S = 0.5  # a link may have been open for this long when its event comes
 _DESCRIPTORS = "/proc/self/fd"
 _STREAMS = ("tcp", "tls")
 _ZERO = bytes(4)
@@ -51,26 +51,26 @@ Ends = tuple[str, str]
 
 
 class LinkSocket:
-    """A duplicate of one connection's socket, to the node ``zid``. ``inode`` tells connections apart."""
+    """A duplicate of one connection's socket, to the node ``zid``. ``inode`` identifies the connection."""
 
     __slots__ = ("_connection", "_limit", "arrival", "inode", "zid")
 
     def __init__(self, connection: socket.socket, zid: str, inode: int, opened_s: float) -> None:
         self._connection = connection
-        self._limit = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _PART
+        self._limit = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _BUFFER_DIVISOR
         self.zid = zid
         self.inode = inode
         self.arrival = Arrival(opened_s)
 
     def has_room(self) -> bool:
-        """Whether the connection holds no more than the limit."""
+        """Return whether the connection holds no more unacknowledged bytes than the limit."""
         try:
             return self._unacknowledged() <= self._limit
-        except (OSError, ValueError):  # a closed one has no descriptor
+        except (OSError, ValueError):  # a closed socket has no descriptor
             return False
 
     def look(self, now_s: float) -> None:
-        """Find out what has arrived."""
+        """Read the socket, and update ``arrival``."""
         if _TCP_INFO is None or self.arrival.is_over:
             return
         try:
@@ -101,43 +101,43 @@ class _Found(NamedTuple):
     by_inode: dict[int, tuple[socket.socket, str]]
 
     def close(self) -> None:
-        """Nobody takes the connections over."""
+        """Close the connections, which no `LinkSockets` takes over."""
         for connection, _ in self.by_inode.values():
             _close(connection)
 
 
 class LinkSockets:
-    """The connections of one session. All but `watch` is for the event loop, `watch` for the control thread."""
+    """The connections of one session. Call `watch` on the control thread, and everything else on the event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, forget_s: float, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """``forget_s``: how long a link that was closed has a say, if its node stays."""
+        """``forget_s``: how long a closed link counts as evidence, if its node stays."""
         self._loop = loop
         self._forget_s = forget_s
         self._now_s = now_s
         self._open: tuple[LinkSocket, ...] = ()
-        self._closed: list[tuple[float, LinkSocket]] = []  # with the time at which that was known
+        self._closed: list[tuple[float, LinkSocket]] = []  # with the time at which the closing was noticed
         self._are_all = self._are_direct = self._are_few = False
-        self._events = 0  # how many have come
+        self._events = 0  # how many link events have come
         self._events_used = -1
-        self._unused: deque[tuple[int, float]] = deque()  # of these, links that were opened: number and time
-        self._silent_until_s = -math.inf
+        self._unused: deque[tuple[int, float]] = deque()  # events of opened links that `_use` has not seen: number, time
+        self._suspended_until_s = -math.inf
         self._is_over = False
         self._listener: zenoh.LinkEventsListener[None] | None = None
 
     def has_room(self) -> bool:
-        """Whether some kilobytes can be put without waiting."""
+        """Return whether some kilobytes can be put without blocking."""
         if not self._are_few or self._events_used != self._events:
             return False
-        for each in self._open:  # noqa: SIM110 - for every batch, and a generator costs more
+        for each in self._open:  # noqa: SIM110 - runs for every batch, and a generator costs more
             if not each.has_room():
                 return False
         return True
 
     def arrived_until_s(self, now_s: float) -> float:
-        """Everything that was put before this moment has arrived at the nodes that were there; minus infinity: unknown."""
-        if not self._are_all or not self._are_direct or not (self._open or self._closed) or now_s < self._silent_until_s:
+        """Return the time before which everything that was put has arrived at all nodes; minus infinity if unknown."""
+        if not self._are_all or not self._are_direct or not (self._open or self._closed) or now_s < self._suspended_until_s:
             return -math.inf
         while self._closed and self._closed[0][0] + self._forget_s <= now_s:
             self._closed.pop(0)[1].close()
@@ -148,7 +148,7 @@ class LinkSockets:
         return until_s
 
     def forget_lost(self, zid: str) -> None:
-        """Forget the links of a node that Zenoh has given up: what the node has missed is taken care of."""
+        """Forget the closed links of a node that Zenoh reports as lost: its messages are redelivered anyway."""
         now_s = self._now_s()
         for each in self._open:
             if each.zid == zid:
@@ -159,12 +159,12 @@ class LinkSockets:
         self._open = tuple(each for each in self._open if each not in lost)
         self._closed = [entry for entry in self._closed if entry[1] not in lost]
 
-    def say_nothing(self, for_s: float) -> None:
-        """Nothing counts as arrived for so long from now on: it is not known yet who is there to receive it."""
-        self._silent_until_s = self._now_s() + for_s
+    def suspend_evidence(self, for_s: float) -> None:
+        """Count no message as arrived for ``for_s`` seconds, because the receivers are not known yet."""
+        self._suspended_until_s = self._now_s() + for_s
 
     def close(self) -> None:
-        """Keep no connection open."""
+        """Close all duplicates, and count no message as arrived any more."""
         self._is_over = True
         self._are_all = self._are_few = False
         for each in self._all():
@@ -175,7 +175,7 @@ class LinkSockets:
         return [*self._open, *(closed for _, closed in self._closed)]
 
     def watch(self, session: zenoh.Session, control: ControlThread) -> None:
-        """Follow the session's links, beginning with those that are open already."""
+        """Watch the session's links, beginning with those that are open already."""
 
         def look() -> None:
             events = self._events
@@ -193,7 +193,7 @@ class LinkSockets:
         look()
 
     def _use(self, found: _Found | None, events: int) -> None:
-        """On the loop: these are the links, after so many events."""
+        """Use the links that were found after ``events`` events. On the loop."""
         now_s = self._now_s()
         opened_s = now_s - _EARLIER_S
         while self._unused and self._unused[0][0] <= events:
@@ -217,7 +217,7 @@ class LinkSockets:
                 sockets.append(LinkSocket(connection, zid, inode, opened_s))
         self._open = tuple(sockets)
         self._are_all, self._are_direct = found.are_all, found.are_direct
-        self._are_few = found.are_all and len(sockets) <= _MOST_ASKED
+        self._are_few = found.are_all and len(sockets) <= _MAX_CHECKED_LINKS
         self._events_used = events
 
 
@@ -230,7 +230,7 @@ def _find(session: zenoh.Session) -> _Found:
         if our_protocol not in _STREAMS or protocol not in _STREAMS:
             return _Found(False, are_direct, {})
         wanted[ours, others] = str(link.zid)
-    if len(wanted) > _MOST_LINKS:
+    if len(wanted) > _MAX_LINKS:
         return _Found(False, are_direct, {})
     by_inode = {inode: (connection, wanted[ends]) for ends, inode, connection in _connections(wanted)}
     return _Found(len(by_inode) == len(wanted), are_direct, by_inode)
@@ -242,7 +242,7 @@ def _place(locator: str) -> tuple[str, str]:
 
 
 def _connections(wanted: Collection[Ends]) -> Iterator[tuple[Ends, int, socket.socket]]:
-    """Duplicates of those TCP connections of this process that are ``wanted``, each with its inode."""
+    """Yield duplicates of the ``wanted`` TCP connections of this process, each with its ends and its inode."""
     try:
         names = os.listdir(_DESCRIPTORS) if wanted else []
     except OSError:  # not Linux
@@ -271,7 +271,7 @@ def _connections(wanted: Collection[Ends]) -> Iterator[tuple[Ends, int, socket.s
 def _close(connection: socket.socket) -> None:
     """Close what may be the last descriptor of a connection, without waiting for the other end.
 
-    Zenoh sets SO_LINGER: whoever closes last waits for up to 10 s while a stopped receiver does not take the rest.
+    Zenoh sets SO_LINGER: closing the last descriptor blocks for up to 10 s while a suspended receiver does not read.
     """
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)

@@ -1,17 +1,17 @@
-"""Follows which other Zenoh nodes are there, and finds links that Zenoh closes silently.
+"""Tracks the other Zenoh nodes that are connected, and finds links that Zenoh closes silently.
 
 How eclipse-zenoh 1.10.2 behaves when a receiver goes away (observed):
 
-- If it is killed or closed, the transport event (DELETE) comes at once; a farewell looks like a loss. If it is silent for
-  its whole lease, DELETE comes then, and its matches end.
-- A put that is blocked for `wait_before_close` makes Zenoh close the link that blocks it. Everything that the receiver had
-  not taken is lost; that put and the next ones return without an error. There is *no event*: DELETE comes 2 to 12 s later,
+- If the receiver is killed or closed, the transport event (DELETE) comes at once; a farewell looks like a loss. If the
+  receiver is silent for its whole lease, DELETE comes then, and its matches end.
+- A put that is blocked for `wait_before_close` makes Zenoh close the link that blocks it. All messages that the receiver had
+  not read are lost; that put and the next ones return without an error. There is *no event*: DELETE comes 2 to 12 s later,
   and matches end up to 12.5 s later, or when the receiver resumes. But the link disappears from ``session.info.links()`` at
-  once, so the sender looks there after each put that took so long (`find_broken`).
+  once, so the sender checks the links after each put that took that long (`find_broken`).
 - A second DELETE of the same transport can come up to 2.5 s after the first one. Therefore a *survey* of the links follows
-  every event, and decides.
-- With several receivers of a key, puts wait for the slowest: one that stalls holds the others back for `wait_before_close`,
-  once.
+  every event, and its result counts.
+- With several receivers of a key, puts wait for the slowest: a receiver that does not read delays the others by
+  `wait_before_close`, once.
 """
 
 import asyncio
@@ -30,15 +30,16 @@ _FIND_S = 0.25  # in every measurement the link was gone within 50 ms
 _FIND_AGAIN_S = 0.005
 
 Node = tuple[str, bool]
-"""A node's Zenoh id, and whether it is reached by multicast."""
+"""A node's Zenoh id, and whether the node is reached by multicast."""
 
 
 class Nodes:
-    """The nodes that we have a link to. ``changed`` is called on the loop when one is lost or comes.
+    """The nodes to which there is a link.
 
-    ``settled`` is called when a node has been there for the grace: all its subscriptions are known. ``lost_now`` is called
-    on another thread at every sign of a loss, since the node can be back before the loop gets to it. ``heard`` is called on
-    the loop after every event: whether the node is there, whether that is news, and its id.
+    ``changed`` is called on the loop when a node is lost (False) or has come (True). ``settled`` is called when a node has
+    been there for the grace: all its subscriptions are known. ``lost_now`` is called on another thread at every sign of a
+    loss, since the node can be back before the loop handles the event. ``heard`` is called on the loop after every event
+    with three arguments: whether the node is there, whether that was unknown before, and its id.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Nodes:
         self._settling: dict[Node, asyncio.TimerHandle] = {}
 
     def close(self) -> None:
-        """Tell nothing from now on."""
+        """Stop calling the callbacks."""
         self._session = None
         for timer in self._settling.values():
             timer.cancel()
@@ -76,7 +77,7 @@ class Nodes:
     # -- control thread
 
     def watch(self, session: zenoh.Session) -> None:
-        """Follow every transport to another node, beginning with those that are open already."""
+        """Watch every transport to another node, beginning with those that are open already."""
         self._session = session
 
         def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of its own
@@ -95,7 +96,7 @@ class Nodes:
     # -- where puts are made
 
     def find_broken(self) -> bool:
-        """After a put that took long: whether there is still a node. Returns as soon as a broken link is found."""
+        """Look for broken links after a slow put, for `_FIND_S` at most. Return whether a node is left."""
         session = self._session
         if session is None or session.is_closed():
             return False
@@ -153,6 +154,6 @@ class Nodes:
 
 
 def linked(session: zenoh.Session) -> set[str]:
-    """The ids of all nodes with a link. A transport that is about to close has no link. Takes 3 µs."""
+    """Return the ids of all nodes with a link. A transport that is about to close has no link. Takes 3 µs."""
     multicast = {str(transport.zid) for transport in session.info.transports() if transport.is_multicast}
     return {str(link.zid) for link in session.info.links()} - multicast

@@ -1,4 +1,4 @@
-"""The options of a ``zenoh`` endpoint, and the Zenoh configuration that they result in."""
+"""The options of a ``zenoh`` endpoint, and the Zenoh configuration that results from them."""
 
 import json
 import re
@@ -33,13 +33,13 @@ _PLACE = re.compile(r"(?:--> |line: )(\d+)(?::|, column: )(\d+)")
 _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2}
 
 _DEFAULT_LEASE_MS = 10_000
-_NOTICED = 1.25  # times the lease: until the matches of a stalled link end (see `nodes`)
-# With a margin.
+_NOTICED = 1.25  # times the lease: when the matches of a link whose receiver does not read end (see `nodes`)
+# `_NOTICED` times the default lease, with a margin.
 DEFAULT_UNCERTAIN_S = 15.0
 
-# Zenoh passes payloads of more than 3 KiB to receivers on the same machine through shared memory. If a receiver stalls for a
-# while, Zenoh reclaims that memory and uses it again: messages are lost, or arrive with the bytes of later ones, and neither
-# side is told (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link this does not happen.
+# Zenoh passes payloads of more than 3 KiB to receivers on the same machine through shared memory. If a receiver does not
+# read for a while, Zenoh reclaims and reuses that memory: messages are lost, or arrive with the bytes of later ones, and
+# neither side gets an error (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link this does not happen.
 _SHARED_MEMORY = "transport/shared_memory/enabled"
 # uP-L1 2.6.1: TCP and not UDP. Links over UDP lose messages silently, and QUIC is built on UDP.
 _PROTOCOLS = "transport/link/protocols"
@@ -58,8 +58,8 @@ _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_befo
 # Zenoh's own default is 5 s. A router between us and the receiver has the same, and must be the first to give up.
 _WAIT_BEFORE_CLOSE_US = 1_000_000
 _KEEP_ALIVE = "transport/link/tx/keep_alive"
-"""How many signs of life are sent within a lease. From one to the next is also how long Zenoh goes on writing to a link that
-it closes, behind half a batch: a receiver that goes on by then gets one message whose bytes are those of several.
+"""How many keep-alives are sent within a lease. For one interval between them, Zenoh also goes on writing to a link that it
+closes, behind half a batch: a receiver that reads again by then gets one message made of the bytes of several.
 """
 _ZENOH_KEEP_ALIVE = 4
 _KEEP_ALIVE_MS = 250
@@ -72,7 +72,7 @@ def _streamer(text: str) -> str:
 
 
 def _endpoint(text: str) -> str:
-    """An endpoint that Zenoh can open. It is not repeated in the error, because it may hold a password."""
+    """Return an endpoint that Zenoh can open. Raises ValueError without the endpoint's text, which may hold a password."""
     if not _ENDPOINT.fullmatch(text):
         raise ValueError("not a Zenoh endpoint; expected protocol/address, for instance tcp/192.168.0.2:7447")
     protocol, _, address = text.partition("/")
@@ -93,12 +93,12 @@ class ReceiptOptions(Described):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     key_file: Path
-    """A file with the key that all these streamers share, at least 16 bytes. Only they may read it."""
+    """A file with the key that all these streamers share, at least 16 bytes. Only they may be able to read it."""
     streamers: list[Annotated[str, AfterValidator(_streamer)]] = Field(min_length=1)
     """The authorities of the other streamers. The receipts of everybody else are refused."""
 
     def key(self) -> ReceiptKey:
-        """The key, read now. Raises `ConfigurationError` with the option, never with the content."""
+        """Read the key from its file. Raises `ConfigurationError` with the option, never with the content."""
         try:
             secret = read_file(self.key_file).removesuffix(b"\n").removesuffix(b"\r")
         except OSError as exc:
@@ -182,7 +182,7 @@ class ZenohOptions(WireOptions):
             if address is not None and not is_loopback(address["host"])
         ]
         if self.scouting:
-            found.append("scouting: true: everybody on the local network is told where the streamer is, and may connect")
+            found.append("scouting: true: everybody on the local network learns where the streamer is, and may connect")
         if self.gossip:
             found.append("gossip: true: every node that is connected may name others, to which the streamer then connects")
         return found
@@ -198,7 +198,7 @@ class ZenohOptions(WireOptions):
         )
 
     def _lease_ms(self) -> int | None:
-        """Our lease, which those of the others usually equal. None if it cannot be read."""
+        """Return our lease, to which the leases of other nodes are usually equal; None if it cannot be read."""
         if self.lease_ms is not None:
             return self.lease_ms
         if self.config_file is None:
@@ -209,7 +209,7 @@ class ZenohOptions(WireOptions):
             return None
 
     def claims(self, authority: str) -> Sequence[Claim]:
-        """The ports of ``listen``. A client does not listen, and what is bound to one interface leaves the others free."""
+        """Return the ports of ``listen``, except those bound to one interface only. A client does not listen."""
         found: list[Claim] = []
         for index, match in enumerate(map(_LISTEN.fullmatch, self.listen if self.mode != "client" else ())):
             if match is not None and not _ONE_INTERFACE.search(match["settings"]):
@@ -217,7 +217,7 @@ class ZenohOptions(WireOptions):
         return found
 
     def effective_mode(self, config: zenoh.Config) -> str:
-        """The mode, ``config_file`` included."""
+        """Return the mode that is in effect, also from ``config_file``."""
         try:
             return str(json.loads(config.get_json("mode")) or self.mode)
         except (zenoh.ZError, ValueError):
@@ -225,9 +225,9 @@ class ZenohOptions(WireOptions):
 
 
 def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:
-    """What a session listens on (``listen``) or connects to (``connect``).
+    """Return the endpoints on which a session listens (``listen``) or to which it connects (``connect``).
 
-    In Zenoh's configuration that may differ by mode, and each endpoint is a text or an object with one.
+    Zenoh's configuration may have other endpoints for each mode; an endpoint is a text, or an object that contains it.
     """
     found: Any = json.loads(config.get_json(f"{section}/endpoints"))
     if isinstance(found, dict):
@@ -237,7 +237,7 @@ def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:
 
 
 def session_config(options: ZenohOptions) -> zenoh.Config:
-    """Zenoh's configuration. Raises `ConfigurationError` with the option that Zenoh does not accept."""
+    """Return Zenoh's configuration. Raises `ConfigurationError` with the option that Zenoh does not accept."""
     if options.config_file is None:
         config = zenoh.Config()
         given = {"mode", "listen", "connect"}
@@ -272,9 +272,9 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
 
 
 def without_settings(exc: Exception) -> str:
-    """What Zenoh says about an endpoint, up to a user name or the endpoint's settings: they may hold a password or a key.
+    """Return the text of Zenoh's error, cut before a user name or an endpoint's settings, which may hold a password or key.
 
-    Where in Zenoh's source it was said is left out.
+    The position in Zenoh's source is left out.
     """
     text = _IN_ZENOHS_SOURCE.sub("", str(exc))
     kept = _SETTINGS.sub("", text)
@@ -282,12 +282,12 @@ def without_settings(exc: Exception) -> str:
 
 
 def _named_to_zenoh(options: ZenohOptions) -> Iterator[Path]:
-    """What Zenoh may read itself: every text among its settings of TLS and of authentication, and in those of endpoints."""
+    """Yield the files that Zenoh may read: every text among its settings of TLS, authentication and endpoints."""
     endpoints = [*options.listen, *options.connect]
     if options.config_file is not None:
         try:
             config = _read(options.config_file)
-        except ConfigurationError:  # which is reported when it is needed
+        except ConfigurationError:  # reported when the session is opened
             return
         yield from map(Path, _texts([json.loads(config.get_json(key)) for key in _WITH_FILES]))
         endpoints += _texts([json.loads(config.get_json(key)) for key in _WITH_ENDPOINTS])
@@ -296,7 +296,7 @@ def _named_to_zenoh(options: ZenohOptions) -> Iterator[Path]:
 
 
 def _texts(part: Any) -> Iterator[str]:
-    """Every text in a part of Zenoh's configuration that can be a path."""
+    """Yield every text in a part of Zenoh's configuration that can be a path."""
     if isinstance(part, str) and part and "\0" not in part:
         yield part
     elif isinstance(part, dict | list):
@@ -318,14 +318,14 @@ def _read(path: Path) -> zenoh.Config:
 
 
 def _check_endpoints_of_file(config: zenoh.Config) -> None:
-    """Refuse endpoints of ``config_file`` over UDP at the start; Zenoh would refuse them at every attempt to open."""
+    """Raise `ConfigurationError` for endpoints of ``config_file`` over UDP, which Zenoh would refuse at every attempt."""
     for key in _WITH_ENDPOINTS:
         if _OVER_UDP.search(config.get_json(key)):
             raise ConfigurationError("config_file", f"{key}: expected reliable protocols, for instance tcp, not over UDP")
 
 
 def wait_before_close_s(config: zenoh.Config) -> float:
-    """How long a put can block before Zenoh closes the link to the stalled receiver."""
+    """Return for how many seconds a put can block before Zenoh closes the link to a receiver that does not read."""
     return float(json.loads(config.get_json(_WAIT_BEFORE_CLOSE))) / 1e6
 
 

@@ -1,26 +1,27 @@
-"""Whether anybody listens to a flow: what Zenoh says about its key, and what that means. Pure, time is passed in.
+"""Derives from Zenoh's matching status whether anybody listens to a flow. Pure, time is passed in.
 
 How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; peers, and clients of a router):
 
 - It follows the subscribers of *other* sessions, wildcards included (``up/**``), within a millisecond after they are
   declared, undeclared or killed. With ``Locality.REMOTE`` our own subscribers do not count. A new matching listener is
   called at once if there is a match, and not at all while there is none.
-- It does not tell who matches: a recorder on ``up/**`` counts like the receiver. The admin space of our own session would
-  tell, but asking it while other nodes declare something can block the whole session for ever.
-- A key with wildcards (all sources of a sink) matches whoever has subscribed to any part of it. Therefore each flow is
-  known by the very key that its messages are put on.
+- It does not say which node matches: a recorder on ``up/**`` counts like the receiver. The admin space of our own session
+  would say so, but querying it while other nodes declare subscriptions can block the whole session for ever.
+- A key with wildcards (all sources of a sink) matches every subscriber of any part of it. Therefore each flow is identified
+  by the exact key on which its messages are put.
 - A node's subscriptions are known a few milliseconds after the node (for a client: after one answer of its router). Hence
-  the *grace*: for so long after it was declared, or after a node came, a key without a match is `UNKNOWN`. Its end is no
-  answer: a busy machine can have kept us from hearing one. So Zenoh is asked once more (`over`, `asked`).
-- If a node is lost in a key's first grace, it may have taken the answer with it. The key is `INTERRUPTED` then, too.
-- A stalled receiver keeps its match until its lease is over. If it makes Zenoh close the link before that (see
+  the *grace*: for `GRACE_S` after it was declared, or after a node came, a key without a match is `UNKNOWN`. The end of the
+  grace does not mean absence: a busy machine may have delayed a match. So Zenoh is polled once more (`take_ended_graces`,
+  `poll_answered`).
+- If a node is lost during a key's first grace, its match may be lost with it. The key is `INTERRUPTED` then, too.
+- A receiver that does not read keeps its match until its lease is over. If it makes Zenoh close the link before that (see
   `nodes`), the match ends with the transport, or up to 12.5 s after the link.
-- A link that was reset can be back within 10 ms, before Zenoh says that a match has ended. What was put in between is
-  lost, what is put after that arrives. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If a
-  node has come by then, the key is `INTERRUPTED` once, so that everything unconfirmed is redelivered when the node's
+- A link that was reset can be back within 10 ms, before Zenoh reports that a match has ended. Messages that were put in
+  between are lost, later ones arrive. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If a
+  node has come by then, the key is `INTERRUPTED` once, so that all unconfirmed messages are redelivered when the node's
   subscriptions are known.
-- If one of two receivers of a key is lost, the key stays matched. Only the link tells (see `nodes`), and nothing does if the
-  lost receiver is behind a router.
+- If one of two receivers of a key is lost, the key stays matched. Only the link shows the loss (see `nodes`), and nothing
+  does if the lost receiver is behind a router.
 """
 
 from collections.abc import Callable
@@ -34,9 +35,9 @@ OnPresence = Callable[[Presence], None]
 
 
 class FlowPresence:
-    """What is known about one flow, and who is told when it changes. ``matched``: Zenoh's word, None until there is one.
+    """The presence of one flow, and the watchers to notify of changes.
 
-    ``is_known``: whether anybody listens was known at some time.
+    ``matched``: Zenoh's matching status, None if unknown. ``is_known``: whether the presence was ever known.
     """
 
     __slots__ = ("grace_until_s", "is_known", "is_rechecked", "matched", "presence", "watchers")
@@ -50,7 +51,7 @@ class FlowPresence:
 
 
 class Flows:
-    """All flows, by the key that their messages are put on. The watchers of a flow are told every change."""
+    """All watched flows, by the key on which their messages are put. Every change is reported to a flow's watchers."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, FlowPresence] = {}
@@ -58,7 +59,7 @@ class Flows:
         self._in_grace: set[str] = set()
 
     def add(self, key: str, on_presence: OnPresence) -> tuple[FlowPresence, bool]:
-        """Add a watcher of a flow; whether it is the flow's first."""
+        """Add a watcher of a flow. Return the flow, and whether this is its first watcher."""
         flow = self.by_key.get(key)
         if is_new := flow is None:
             flow = self.by_key[key] = FlowPresence(Presence.ABSENT if self._alone else Presence.UNKNOWN)
@@ -67,7 +68,7 @@ class Flows:
         return flow, is_new
 
     def remove(self, key: str, on_presence: OnPresence) -> bool:
-        """Remove a watcher; whether it was the flow's last, and the flow is forgotten."""
+        """Remove a watcher of a flow. Return whether it was the last one, so that the flow is forgotten."""
         flow = self.by_key.get(key)
         if flow is None or on_presence not in flow.watchers:
             return False
@@ -79,11 +80,11 @@ class Flows:
         return True
 
     def matched(self, key: str, is_matched: bool, now_s: float) -> None:
-        """Zenoh has said whether other nodes subscribe to a flow."""
+        """Record Zenoh's matching status of a flow: whether other nodes subscribe to its key."""
         flow = self.by_key.get(key)
         if flow is None:
             return
-        if is_matched or flow.matched:  # a match that ends has no grace: what was sent has to be redelivered
+        if is_matched or flow.matched:  # a match that ends has no grace: unconfirmed messages have to be redelivered
             self._in_grace.discard(key)
             flow.grace_until_s = None
         elif flow.matched is None:
@@ -91,23 +92,23 @@ class Flows:
         flow.matched = is_matched
         self._update(flow)
 
-    def doubt(self, key: str) -> None:
-        """What Zenoh has said about a flow may no longer hold, and it will not say so by itself."""
+    def invalidate(self, key: str) -> None:
+        """Forget the matching status of a flow that is not watched. The caller polls it again."""
         flow = self.by_key.get(key)
         if flow is not None:
             self._in_grace.discard(key)
             flow.matched = flow.grace_until_s = None
             self._update(flow)
 
-    def nodes(self, are_there: bool) -> None:
-        """Whether there is any other node."""
+    def set_nodes_present(self, are_there: bool) -> None:
+        """Set whether there is any other node."""
         if self._alone is are_there:
             self._alone = not are_there
             for flow in list(self.by_key.values()):
                 self._update(flow)
 
     def node_lost(self) -> None:
-        """A node was lost: recheck the flows that somebody listened to. Call `end_recheck` after `RECHECK_S`."""
+        """Begin to recheck the flows with a listener, because a node was lost. Call `end_recheck` after `RECHECK_S`."""
         for flow in list(self.by_key.values()):
             if flow.presence is Presence.PRESENT:
                 flow.is_rechecked = True
@@ -117,7 +118,7 @@ class Flows:
                 self._update(flow)
 
     def end_recheck(self, has_come: bool, now_s: float) -> None:
-        """``has_come``: a node has come since the loss, perhaps the same one."""
+        """End the recheck. ``has_come``: a node has come since the loss, perhaps the same one."""
         for key, flow in list(self.by_key.items()):
             if not flow.is_rechecked:
                 continue
@@ -128,24 +129,24 @@ class Flows:
             self._update(flow)
 
     def node_came(self, now_s: float) -> None:
-        """A node came. Its subscriptions are not known yet."""
+        """Give flows without a match a grace, because a node came whose subscriptions are not known yet."""
         for key, flow in list(self.by_key.items()):
             if flow.matched is False:
                 self._give_grace(key, flow, now_s)
                 self._update(flow)
 
     def next_s(self) -> float | None:
-        """When the next grace ends."""
+        """Return when the next grace ends, or None."""
         return min((self.by_key[key].grace_until_s or 0.0 for key in self._in_grace), default=None)
 
-    def over(self, now_s: float) -> list[str]:
-        """The keys whose grace has just ended. Call `asked` with what Zenoh says about each now."""
+    def take_ended_graces(self, now_s: float) -> list[str]:
+        """Return the keys whose grace has ended. The caller polls each, and calls `poll_answered`."""
         ended = [key for key in self._in_grace if (self.by_key[key].grace_until_s or 0.0) <= now_s]
         self._in_grace.difference_update(ended)
         return ended
 
-    def asked(self, key: str, is_matched: bool) -> None:
-        """Zenoh was asked about a key after its grace. Void if it has had another grace, or a match, since."""
+    def poll_answered(self, key: str, is_matched: bool) -> None:
+        """Record the matching status that was polled after a key's grace. Ignored after another grace, or a match."""
         flow = self.by_key.get(key)
         if flow is not None and flow.grace_until_s is not None and key not in self._in_grace:
             flow.matched = is_matched
@@ -169,5 +170,5 @@ class Flows:
     def _set(self, flow: FlowPresence, presence: Presence) -> None:
         if presence is not flow.presence:
             flow.presence = presence
-            for tell in tuple(flow.watchers):
-                tell(presence)
+            for watcher in tuple(flow.watchers):
+                watcher(presence)

@@ -1,12 +1,12 @@
-"""Finds out who listens: polls the matching status of a publisher for each flow, or has a matching listener report changes.
+"""Gets the matching status of each flow: polls a publisher, or has a matching listener report changes.
 
-Runs on the event loop, and declares on the control thread. `presence` says what the results mean.
+Runs on the event loop, and declares on the control thread. `presence` defines what the results mean.
 
-A flow is *watched* if there is room for a matching listener. Each of them makes every declaration slower (by 0.7 µs): where
-somebody listens to everything, Zenoh goes through all of them whenever a publisher is declared. Therefore watches are few,
-and nobody can have many made at once. All other flows are *polled* (`_ask`): when they come, when a node comes or is lost,
-and one after the other. That takes 1 µs if there is a publisher: what is sent often has one (`sender`), and others are
-*kept*. A kept one takes 4 KiB and makes every new flow slower (by 0.15 µs), so they have a bound as well; beyond it a
+A flow is *watched* if there is room for a matching listener. Each listener makes every declaration slower (by 0.7 µs): where
+a node subscribes to everything, Zenoh goes through all listeners whenever a publisher is declared. Therefore the number of
+watches and their rate are bounded. All other flows are *polled*: when they are added, when a node comes or is lost, and in
+rotation. A poll takes 1 µs if there is a publisher: flows with much traffic have one (`sender`), and others are *kept* here.
+A kept publisher takes 4 KiB and makes every new flow slower (by 0.15 µs), so their number is bounded as well; beyond it a
 publisher is declared for each poll. Undeclaring leaves nothing behind between peers. As a client of a router, each key that
 was declared costs memory for the life of the session (docs/operations.md, "What Zenoh keeps").
 """
@@ -29,23 +29,24 @@ from streamer.transports.zenoh.watch_budget import WatchBudget
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_TURNS_PER_S = 4
-_AT_ONCE = 64
-"""How many flows are polled together, and at most how many in each turn. A flow is polled once a second, or less often."""
+_POLLS_PER_S = 4
+_FLOWS_PER_POLL = 64
+"""The most flows in one call on the control thread, and in one round of `_poll_unwatched`, of which there are
+`_POLLS_PER_S`. So a flow is polled once a second, or less often."""
 
 MAX_KEPT = 128
-"""The most publishers that are kept for flows that are not watched."""
+"""The most publishers that are kept for flows without a watch."""
 
 Find = Callable[[str], zenoh.Publisher | None]
 
 Answers = dict[str, bool | None]
-"""Whether somebody listens to each key, or None if Zenoh has failed to say."""
+"""Whether somebody listens to each key; None if Zenoh has failed to answer."""
 
 _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
 
 
-class _Questions:
-    """Asks Zenoh on the control thread about the keys that it is given, `_AT_ONCE` together, and tells the answers."""
+class _StatusPolls:
+    """Polls the matching status of keys on the control thread, `_FLOWS_PER_POLL` at a time, and reports the answers."""
 
     def __init__(self, answered: Callable[[Answers], None]) -> None:
         self._answered = answered
@@ -55,29 +56,29 @@ class _Questions:
     def open(
         self, loop: asyncio.AbstractEventLoop, control: ControlThread, blocking: Callable[[list[str]], Answers]
     ) -> None:
-        """From now on ``blocking``, called on the control thread, knows the answers."""
+        """Begin to poll. ``blocking`` is called on the control thread, and returns the answers for some keys."""
         self._loop = loop
         self._control = control
         self._blocking = blocking
         self._is_open = True
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Stop polling."""
         self._is_open = False
 
     def ask(self, keys: Iterable[str]) -> None:
-        """Ask about these, too, before long."""
+        """Add keys to those that are polled soon."""
         self._keys.update(dict.fromkeys(keys))
         if self._keys and not self._is_asking:
             self._is_asking = True
             self._loop.call_soon(self._ask_some)
 
     def forget(self, key: str) -> None:
-        """Do not ask about it, if it was not asked about yet."""
+        """Remove a key that was not polled yet."""
         self._keys.pop(key, None)
 
     def _ask_some(self) -> None:
-        keys = list(islice(self._keys, _AT_ONCE))
+        keys = list(islice(self._keys, _FLOWS_PER_POLL))
         if not self._is_open or not keys:
             self._is_asking = False
             return
@@ -95,7 +96,7 @@ class _Questions:
 
 
 class PresenceWatch:
-    """The flows of one session. ``now_s`` is a monotonic clock, for budgets."""
+    """Watches and polls the flows of one session. ``now_s`` is a monotonic clock, for budgets."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -104,54 +105,54 @@ class PresenceWatch:
         self._session: zenoh.Session | None = None
         self._sending: Find
         self._flows = Flows()
-        self._declared: dict[str, _Declared] = {}  # control thread; of those that are watched
-        self._kept: dict[str, zenoh.Publisher] = {}  # control thread; of the others
+        self._declared: dict[str, _Declared] = {}  # of watched flows; used on the control thread
+        self._kept: dict[str, zenoh.Publisher] = {}  # of other flows; used on the control thread
         self.undeclaring = threading.Lock()
-        """Held while a publisher is undeclared. If one with the same key was declared meanwhile, the first messages that are
-        put on it would be lost: Zenoh would take back the number of their key."""
+        """Locked while a publisher is undeclared. If another publisher with the same key were declared meanwhile, Zenoh
+        would take back the number of the key, and the first messages would be lost."""
         self._budget = WatchBudget()
-        self._without_status: set[str] = set()  # watched, but the first status is not there yet
-        self._unwatched: dict[str, None] = {}  # the one whose turn is next first
-        self._polls = _Questions(self._answered)
-        self._ends_of_grace = _Questions(self._asked_after_grace)
-        self._turn: asyncio.TimerHandle | None = None
+        self._without_status: set[str] = set()  # watched flows whose first status has not come yet
+        self._unwatched: dict[str, None] = {}  # the flow to poll next comes first
+        self._polls = _StatusPolls(self._answered)
+        self._ends_of_grace = _StatusPolls(self._answered_after_grace)
+        self._next_poll: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unverified: set[str] = set()
         self._recheck: asyncio.TimerHandle | None = None
         self._has_come = False
 
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session, sending: Find) -> None:
-        """The session is open: find out about the flows that are there already.
+        """Begin to watch or poll the flows that were added before the session was open.
 
-        ``sending``: the publisher with which messages are put on a key, if there is one. Called on the control thread.
+        ``sending`` returns the publisher with which messages are put on a key, or None. It is called on the control thread.
         """
         self._sending = sending
         self._loop = loop
         self._control = control
         self._session = session
-        for questions in (self._polls, self._ends_of_grace):
-            questions.open(loop, control, partial(self._ask_blocking, session))
+        for polls in (self._polls, self._ends_of_grace):
+            polls.open(loop, control, partial(self._ask_blocking, session))
         for key in self._flows.by_key:
             self._follow(session, key)
 
     def close(self) -> None:
-        """Tell nothing from now on."""
+        """Stop reporting."""
         self._session = None
-        for questions in (self._polls, self._ends_of_grace):
-            questions.close()
-        for timer in (self._recheck, self._timer, self._turn):
+        for polls in (self._polls, self._ends_of_grace):
+            polls.close()
+        for timer in (self._recheck, self._timer, self._next_poll):
             if timer is not None:
                 timer.cancel()
 
     def add(self, key: str, on_presence: OnPresence) -> Presence:
-        """Tell about a flow, known by the key that its messages are put on."""
+        """Return the presence of a flow, identified by its key, and report later changes to ``on_presence``."""
         flow, is_new = self._flows.add(key, on_presence)
         if is_new and self._session is not None:
             self._follow(self._session, key)
         return flow.presence
 
     def remove(self, key: str, on_presence: OnPresence) -> None:
-        """The opposite of `add`. An unknown flow is ignored."""
+        """Stop reporting a flow to ``on_presence``. An unknown flow is ignored."""
         if not self._flows.remove(key, on_presence):
             return
         self._unwatched.pop(key, None)
@@ -166,10 +167,10 @@ class PresenceWatch:
         if not self._watch(session, key):
             self._unwatched[key] = None
             self._polls.ask([key])
-            self._set_turn()
+            self._schedule_poll()
 
     def _watch(self, session: zenoh.Session, key: str) -> bool:
-        """Watch a flow, if there is room."""
+        """Watch a flow, if the budget allows it. Return whether it does."""
         if not self._budget.make(key, self._now_s()):
             return False
         self._without_status.add(key)
@@ -177,37 +178,37 @@ class PresenceWatch:
         return True
 
     def _watch_failed(self, key: str) -> None:
-        """A flow could not be watched: its turn will come again."""
+        """Poll a flow that could not be watched."""
         if key in self._flows.by_key and self._session is not None:
             self._budget.forget(key)
             self._without_status.discard(key)
             self._unwatched[key] = None
-            self._set_turn()
+            self._schedule_poll()
 
-    def nodes(self, are_there: bool) -> None:
-        """Whether there is any other node."""
-        self._flows.nodes(are_there)
+    def set_nodes_present(self, are_there: bool) -> None:
+        """Set whether there is any other node."""
+        self._flows.set_nodes_present(are_there)
 
-    # -- flows that are not watched
+    # -- flows without a watch
 
-    def _set_turn(self) -> None:
-        if self._unwatched and self._turn is None and self._session is not None:
-            self._turn = self._loop.call_later(1 / _TURNS_PER_S, self._take_turn)
+    def _schedule_poll(self) -> None:
+        if self._unwatched and self._next_poll is None and self._session is not None:
+            self._next_poll = self._loop.call_later(1 / _POLLS_PER_S, self._poll_unwatched)
 
-    def _take_turn(self) -> None:
-        """Watch the next flows as far as there is room, and poll the others."""
-        self._turn = None
+    def _poll_unwatched(self) -> None:
+        """Watch the next flows as far as the budget allows, and poll the others."""
+        self._next_poll = None
         if self._session is None:
             return
-        for key in list(islice(self._unwatched, min(_AT_ONCE, ceil(len(self._unwatched) / _TURNS_PER_S)))):
+        for key in list(islice(self._unwatched, min(_FLOWS_PER_POLL, ceil(len(self._unwatched) / _POLLS_PER_S)))):
             del self._unwatched[key]
             if not self._watch(self._session, key):
                 self._unwatched[key] = None
                 self._polls.ask([key])
-        self._set_turn()
+        self._schedule_poll()
 
     def _unwatched_but(self, matched: bool) -> list[str]:
-        """The flows that are not watched, without those of which Zenoh has said this."""
+        """Return the flows without a watch whose matching status is not ``matched``."""
         return [key for key in self._unwatched if self._flows.by_key[key].matched is not matched]
 
     def _answered(self, answers: Answers) -> None:
@@ -220,11 +221,11 @@ class PresenceWatch:
     # -- nodes
 
     def node_lost(self) -> None:
-        """A node was lost. A moment later it is known who still listens, or that the node is back."""
+        """Recheck all flows, because a node was lost. `_end_recheck` follows after `RECHECK_S`."""
         if self._session is not None:
             self._flows.node_lost()
             for key in self._unwatched_but(False):
-                self._flows.doubt(key)
+                self._flows.invalidate(key)
             if self._recheck is None:
                 self._has_come = False
                 self._recheck = self._loop.call_later(RECHECK_S, self._end_recheck)
@@ -236,30 +237,30 @@ class PresenceWatch:
         self._set_timer()
 
     def node_came(self) -> None:
-        """A node came. Its subscriptions are about to be known."""
+        """Wait for the subscriptions of a node that came."""
         self._has_come = True
         if self._session is not None:
             self._flows.node_came(self._loop.time())
             for key in self._unwatched_but(True):
-                self._flows.doubt(key)
+                self._flows.invalidate(key)
             self._set_timer()
 
     def node_settled(self) -> None:
-        """The subscriptions of a node that came are known."""
+        """Poll flows without a match: the subscriptions of a node that came are known."""
         if self._session is not None:
             self._polls.ask(self._unwatched_but(True))
 
     # -- matches
 
     def _first_status(self, key: str, is_matched: bool) -> None:
-        """The status when a flow began to be watched, unless the listener was called since."""
+        """Record the status from when a flow's watch began, unless the listener was called since."""
         if key in self._without_status:
             self._without_status.discard(key)
             self._flows.matched(key, is_matched, self._loop.time())
             self._set_timer()
 
     def _matched(self, key: str, is_matched: bool) -> None:
-        """The listener was called. Several threads of Zenoh may call it in any order, so the status is verified later."""
+        """Record what a listener reported. Threads of Zenoh may call it in any order, so the status is verified later."""
         if self._session is None:
             return
         self._without_status.discard(key)
@@ -285,12 +286,12 @@ class PresenceWatch:
 
     def _tick(self) -> None:
         self._timer = None
-        self._ends_of_grace.ask(self._flows.over(self._loop.time()))
+        self._ends_of_grace.ask(self._flows.take_ended_graces(self._loop.time()))
         self._set_timer()
 
-    def _asked_after_grace(self, answers: Answers) -> None:
+    def _answered_after_grace(self, answers: Answers) -> None:
         for key, is_matched in answers.items():
-            self._flows.asked(key, bool(is_matched))
+            self._flows.poll_answered(key, bool(is_matched))
 
     # -- control thread
 
@@ -352,7 +353,7 @@ class PresenceWatch:
 
 
 def is_matching(publisher: zenoh.Publisher) -> bool:
-    """Whether somebody listens to what ``publisher`` sends."""
+    """Return whether somebody listens to the messages of ``publisher``."""
     return bool(publisher.matching_status.matching)  # type: ignore[attr-defined]  # the stubs say bool
 
 

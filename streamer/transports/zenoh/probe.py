@@ -1,4 +1,4 @@
-"""Tests Zenoh endpoints without a session: are the ports to listen on free, does something accept connections."""
+"""Tests Zenoh endpoints without a session: whether ports to listen on are free, and addresses accept connections."""
 
 import re
 import socket
@@ -27,7 +27,7 @@ _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
 
 
 def probes(options: ZenohOptions, held: Collection[str]) -> Iterator[Probe]:
-    """Probes of everything that Zenoh would open, ``config_file`` included. ``held``: texts in the running options."""
+    """Yield probes of all endpoints that Zenoh would open, with ``config_file``. ``held``: texts in the running options."""
     if options.receipts is not None:
         yield blocking("receipts.key_file", partial(_key, options))
     try:

@@ -1,10 +1,10 @@
-"""Receipts between streamers that share a key, beside the wire format that everybody else knows.
+"""Exchanges receipts between streamers that share a key, on keys that other uProtocol nodes ignore.
 
 When a message for an authority that it serves is acknowledged (`Received.acknowledge`), a streamer gives a receipt to every
 streamer that expects receipts, also for a duplicate. The streamer that sent the message waits for the receipt (`ledger`).
-Tokens and receipts that do not prove themselves (`receipt_proofs`), or come from a streamer that the configuration does not
-name, are counted and change nothing. Everything here runs on the event loop, except for proofs, which are checked on Zenoh's
-threads, and leaves what can block to the control thread.
+Tokens and receipts with a wrong proof (`receipt_proofs`), or from a streamer that the configuration does not name, are
+counted and otherwise ignored. This module runs on the event loop, except that Zenoh's threads check proofs, and the control
+thread makes the calls that can block.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ logger = logging.getLogger("ustreamer.zenoh")
 _FLUSH_S = 0.001
 _MAX_IDS = 65536
 _TICK_S = 1.0
-_MAX_SESSIONS = 4  # of one streamer at a time: a token of an earlier session may be still there, or be repeated by somebody
-_MAX_COUNTERS = 64  # remembered per streamer: a token comes back with its link, and the counter goes on then
+_MAX_SESSIONS = 4  # of one streamer at a time: a token of an earlier session may still be there, or be replayed
+_MAX_COUNTERS = 64  # remembered per streamer: a token comes back with its link, and its counter then continues
 _HOW: dict[str, Any] = {
     "priority": zenoh.Priority.INTERACTIVE_HIGH,
     "congestion_control": zenoh.CongestionControl.BLOCK,
@@ -37,7 +37,7 @@ _HOW: dict[str, Any] = {
 }
 
 Tokens = dict[str, zenoh.LivelinessToken]
-"""What is declared to one streamer, by the authority that it is about."""
+"""The tokens that are declared to one streamer, by authority."""
 
 
 class Receipted(Received):
@@ -54,10 +54,10 @@ class Receipted(Received):
 
 
 class Receipts:
-    """Both halves: the receipts that we give, and those that we wait for.
+    """Gives receipts for received messages, and records the receipts of sent ones.
 
-    ``streamers`` are the authorities of those that are believed; ``refused`` is told how many tokens and receipts were not.
-    Nothing is given or expected until there is a key.
+    ``streamers`` are the trusted authorities; ``refused`` is called with the number of refused tokens and receipts. No
+    receipt is given or expected before `open`.
     """
 
     def __init__(
@@ -81,18 +81,18 @@ class Receipts:
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
-        self._declared: list[object] = []  # kept here because Zenoh undeclares what nobody references
-        self._hellos: object = None  # the subscriber, as above
+        self._declared: list[object] = []  # referenced here because Zenoh undeclares unreferenced objects
+        self._hellos: object = None  # the subscriber, for the same reason
         self._receivers: dict[Streamer, Tokens] = {}  # oldest first
-        self._givers: dict[Streamer, set[str]] = {}  # whom they serve; oldest first
-        self._counters: dict[Streamer, int] = {}  # of the latest receipt
+        self._givers: dict[Streamer, set[str]] = {}  # with the authorities that they serve; oldest first
+        self._counters: dict[Streamer, int] = {}  # counters of the latest receipts
         self._counter = 0
         self._ids: list[bytes] = []
         self._sending = False
         self._ticker: asyncio.TimerHandle | None = None
 
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session, key: ReceiptKey) -> None:
-        """The session is open and our subscriptions are declared: announce ourselves, and learn who else is there."""
+        """Announce this streamer, and watch for others. Call this once our subscriptions are declared."""
         self._loop = loop
         self._control = control
         self._session = session
@@ -100,11 +100,11 @@ class Receipts:
         control.post(lambda: self._declare_blocking(session))
 
     def lose_all(self) -> None:
-        """The link is lost, and everything that waits for a receipt with it."""
+        """Report all messages that wait for a receipt as lost with the link."""
         self.ledger.lose_all()
 
     def close(self) -> None:
-        """Send the last receipts, then nothing more."""
+        """Send the remaining receipts, then stop."""
         if self._session is not None:
             while self._ids:
                 self._flush()
@@ -113,7 +113,7 @@ class Receipts:
             self._ticker.cancel()
 
     def serve(self, authorities: Sequence[str]) -> None:
-        """Give receipts for messages to these authorities from now on, and for no others."""
+        """Give receipts for messages to these authorities from now on, and to no others."""
         self.serves = frozenset(authorities) if self._streamers else frozenset()
         if (session := self._session) is not None:
             self._control.post(lambda: self._hear_blocking(session))
@@ -123,10 +123,10 @@ class Receipts:
     # -- receiving
 
     def acknowledge(self, uuid: bytes) -> None:
-        """A message is safe here: give a receipt, if anybody expects one."""
+        """Give a receipt for an acknowledged message to every streamer that expects one."""
         if not self._receivers or not self.serves or self._session is None:
             return
-        if len(self._ids) >= _MAX_IDS:  # nobody takes receipts; the senders do without
+        if len(self._ids) >= _MAX_IDS:  # the receivers do not read; the senders time out
             return
         self._ids.append(uuid)
         if not self._sending:
@@ -143,14 +143,14 @@ class Receipts:
         self._control.post(partial(self._put_blocking, self._session, receivers, self._counter, ids))
 
     def _flushed(self) -> None:
-        """The last receipts are out: go on if there are more."""
+        """Schedule the next receipts, if there are any, after the last ones were put."""
         if self._ids and self._session is not None:
             self._loop.call_later(_FLUSH_S, self._flush)
         else:
             self._sending = False
 
     def _receiver(self, is_there: bool, receiver: Streamer) -> None:
-        """A streamer expects receipts, or no longer does."""
+        """Handle that a streamer expects receipts from now on, or no longer does."""
         if (session := self._session) is None:
             return
         if not is_there:
@@ -169,7 +169,7 @@ class Receipts:
     # -- sending
 
     def put(self, done: Done, parcels: Sequence[Parcel], result: SendResult) -> None:
-        """The sender's result of parcels of which some are receipted."""
+        """Pass the sender's result for parcels of which some are receipted to the ledger."""
         self.ledger.put(parcels, result, done, self._loop.time())
         if self._ticker is None and len(self.ledger) and self._session is not None:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
@@ -181,7 +181,7 @@ class Receipts:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
 
     def _giver(self, is_there: bool, giver: Streamer, authority: str) -> None:
-        """A streamer gives us receipts for messages to an authority, or no longer does."""
+        """Handle that a streamer gives receipts for messages to an authority from now on, or no longer does."""
         if self._session is None:
             return
         if is_there:
@@ -211,7 +211,7 @@ class Receipts:
     def _arrived(self, giver: Streamer, counter: int, ids: bytes) -> None:
         if self._session is None:
             return
-        if giver not in self._givers:  # its link is gone
+        if giver not in self._givers:  # its link was lost
             return
         if counter <= self._counters.get(giver, -1):
             self._refuse()
@@ -227,7 +227,7 @@ class Receipts:
     # -- control thread
 
     def _declare_blocking(self, session: zenoh.Session) -> None:
-        """Subscribe to receipts first: before anybody knows that we expect some."""
+        """Declare our subscriptions and tokens. The subscription to receipts comes before the token that requests them."""
         liveliness, own = session.liveliness(), self._own
         receipts = f"{RECEIPTS}/*/*/{own.path}"
         self._declared += [
@@ -238,14 +238,14 @@ class Receipts:
         self._hear_blocking(session)
 
     def _hear_blocking(self, session: zenoh.Session) -> None:
-        """Learn who expects receipts, once there is somebody to give them for."""
+        """Subscribe to the tokens of streamers that expect receipts, unless we serve no authority."""
         if self.serves and self._hellos is None:
             self._hellos = session.liveliness().declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True)
 
     def _serve_blocking(
         self, session: zenoh.Session, receiver: Streamer, authorities: frozenset[str], tokens: Tokens
     ) -> None:
-        """Have ``tokens``, by authority, say to a streamer that it gets receipts for these authorities, and no others."""
+        """Declare and undeclare ``tokens`` so that they promise a streamer receipts for exactly these authorities."""
         for authority in tokens.keys() - authorities:
             tokens.pop(authority).undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
         for authority in sorted(authorities.difference(tokens)):  # minus the keys is a set, which the compiled form refuses
@@ -288,7 +288,7 @@ class Receipts:
             tell_loop(self._loop, self._arrived, giver, *receipt)
 
     def _refuse(self) -> None:
-        """Count it; the loop hears of many at a time."""
+        """Count a refused token or receipt. The loop reports many at a time."""
         with self._refusals_lock:
             self._refusals += 1
             is_first = self._refusals == 1
@@ -297,6 +297,6 @@ class Receipts:
 
 
 def _beyond(limit: int, streamers: Iterable[Streamer], authority: str) -> list[Streamer]:
-    """The oldest sessions of a streamer beyond a bound. ``streamers`` are in the order in which they came."""
+    """Return the oldest sessions of a streamer beyond a bound. ``streamers`` are in the order in which they came."""
     sessions = [streamer for streamer in streamers if streamer.authority == authority]
     return sessions[: max(0, len(sessions) - limit)]

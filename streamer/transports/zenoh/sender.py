@@ -1,12 +1,11 @@
 """Puts messages onto Zenoh: on the event loop while no put can block, else on a thread of its own.
 
-A put can block for seconds while a receiver is stalled. `link_sockets` tells in advance whether it can: the loop asks, and
-puts some kilobytes at a time. If a put would block, the thread gets all messages until it has caught up.
+A put can block for seconds while a receiver does not read. `link_sockets` says in advance whether it can: the loop checks
+that, and puts some kilobytes at a time. If a put would block, the thread puts all messages until it has caught up.
 
-The loop hands over a batch and lends the processor to the thread: it waits, without the GIL, until the batch is out, for 2
-ms at most. That is cheaper than two threads that compete for the GIL (5 ms for each switch). If the batch is not out by
-then, the sender is *behind*: the loop goes on, later batches only queue, and a timer lends the processor again for as long
-as that helps.
+The loop hands over a batch and waits, without the GIL, until the thread has put it, for 2 ms at most. That is cheaper than
+two threads that compete for the GIL (5 ms for each switch). If the batch is not complete by then, the sender is *behind*:
+the loop goes on, later batches only queue, and a timer repeats the wait for as long as puts make progress.
 """
 
 import asyncio
@@ -31,11 +30,11 @@ from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_LEND_S = 0.002
-_LEND_AGAIN_S = 0.001  # while puts make progress
-_LOOK_AGAIN_S = 0.02  # while they make none
+_WAIT_S = 0.002
+_WAIT_AGAIN_S = 0.001  # while puts make progress
+_CHECK_AGAIN_S = 0.02  # while they make none
 _SMALL = 32
-_UNASKED_BYTES: Final = 16 * 1024  # put before the send queues are asked again; far less than Zenoh's own queue has room for
+_UNASKED_BYTES: Final = 16 * 1024  # put before the sockets are checked again; far less than the room in Zenoh's own queue
 _NOT_PUT_BYTES: Final = OVERHEAD_BYTES - 200  # of the size of a message: on the wire its other attributes take about 200
 
 _ROUTES = 8192
@@ -51,28 +50,28 @@ _HOW: dict[str, Any] = {
 
 
 class Publishers:
-    """Puts single messages. On the loop or on the sender's thread, never on both at once.
+    """Puts single messages. Runs on the loop or on the sender's thread, never on both at once.
 
-    A pair of key and priority that comes for the `_OFTEN`th time gets a publisher: a put takes a fifth of the time then, and
-    sends a number instead of the key's text. Publishers are never undeclared: that could overtake messages that still carry
-    the number. Beyond `_DECLARED` of them keys are sent as text.
+    A pair of key and priority that is used for the `_OFTEN`th time gets a publisher: then a put takes a fifth of the time,
+    and sends a number instead of the key's text. Publishers are never undeclared, because the undeclaration could overtake
+    messages that still carry the number. Beyond `_DECLARED` publishers, keys are sent as text.
     """
 
     def __init__(self, session: zenoh.Session, own_authority: str, undeclaring: threading.Lock) -> None:
-        """``undeclaring``: is held by whoever undeclares a publisher of this session."""
+        """``undeclaring`` is locked by other threads while they undeclare a publisher of this session."""
         self._session = session
         self._own_authority = own_authority
         self._undeclaring = undeclaring
-        self.declared: dict[str, zenoh.Publisher] = {}  # by key; of one of its priorities
+        self.declared: dict[str, zenoh.Publisher] = {}  # by key; the publisher of one of its priorities
         self._puts: dict[Attributes, _Put] = {}
         self._publishers: dict[tuple[str, int], _Put] = {}
-        self._counts: dict[tuple[str, int], int] = {}  # of those without a publisher
+        self._counts: dict[tuple[str, int], int] = {}  # uses of pairs without a publisher
 
     def put(self, message: UMessage) -> SendError | None:
-        """Hand one message to Zenoh, or return why not. Can block while a receiver takes nothing."""
+        """Put one message. Return the error, if any. Can block while a receiver does not read."""
         try:
             return self._try_to_put(message)
-        except BaseException as exc:  # a panic in Zenoh is no Exception; the thread has to go on for the other messages
+        except BaseException as exc:  # a panic in Zenoh is not an Exception; the thread has to put the other messages
             logger.exception("zenoh_put_failed")
             return RefusedError(UCode.INTERNAL, f"Zenoh: {type(exc).__name__}")
 
@@ -106,7 +105,7 @@ class Publishers:
                     if len(self._counts) >= _ROUTES:
                         self._counts.clear()
                     self._counts[text, level] = count
-                    return put  # not remembered: the next one counts, too
+                    return put  # not remembered, so that the next use is counted, too
             self._counts.pop((text, level), None)
         if len(self._puts) >= _ROUTES:
             self._puts.clear()
@@ -114,7 +113,7 @@ class Publishers:
         return put
 
     def _declare(self, text: str, level: int) -> _Put | None:
-        """None while another thread undeclares, which can take as long as a stalled receiver."""
+        """Declare a publisher, and return its put; None while another thread undeclares, which can block."""
         if not self._undeclaring.acquire(blocking=False):
             return None
         try:
@@ -127,7 +126,7 @@ class Publishers:
 
 
 class _Batch:
-    """The parcels of one `submit`, how many of them are through, and which of those failed."""
+    """The parcels of one `submit`; ``through`` of them are put or failed, with ``errors`` by index."""
 
     __slots__ = ("complete", "done", "errors", "link", "parcels", "reported", "through")
 
@@ -141,7 +140,7 @@ class _Batch:
         self.complete = not parcels
 
     def report(self, success: Unconfirmed | None) -> None:
-        """Tell the results that were not told yet, in order. In a complete batch, what is not through is lost."""
+        """Report the results that were not reported yet, in order. In a complete batch, the remaining parcels are lost."""
         start, through = self.reported, self.through
         end = len(self.parcels) if self.complete else through
         self.reported = end
@@ -152,15 +151,15 @@ class _Batch:
         results = ResultRuns()
         for number in range(start, end):
             results.add(self.done, self.parcels[number], self.errors.get(number, success) if number < through else lost)
-        results.tell()
+        results.report()
 
 
 class Sender:
-    """The thread, its queue, and the way back to the loop.
+    """Puts batches of parcels in order, on the loop or on its thread, and reports their results on the loop.
 
-    ``put`` sends one message, and ``was_slow`` is called after one that took ``slow_s``, both on the thread or on the loop,
-    never on both at once. ``has_room`` says on the loop whether the next `_UNASKED_BYTES` can be put without waiting.
-    ``success`` is what `Done` is told when a put has returned.
+    ``put`` sends one message, and ``was_slow`` is called after a put that took ``slow_s``, both on the thread or on the
+    loop, never on both at once. ``has_room`` returns on the loop whether the next `_UNASKED_BYTES` can be put without
+    blocking. ``success`` is the result of a put that has returned.
     """
 
     def __init__(
@@ -186,14 +185,14 @@ class Sender:
         self._now_s = now_s
         self._link: object | None = None
         self._queue: SimpleQueue[list[_Batch] | None] = SimpleQueue()
-        self._fresh: list[_Batch] = []  # not handed over yet
-        self._unreported: deque[_Batch] = deque()  # handed over
+        self._fresh: list[_Batch] = []  # batches not handed over yet
+        self._unreported: deque[_Batch] = deque()  # batches handed over, without a complete report
         self._flush_is_due = False
         self._idle = threading.Event()
         self._batches_out = 0
         self._seen = (0, 0)
         self._behind = False
-        self._room_bytes = 0  # what the loop may put before it asks again
+        self._room_bytes = 0  # what the loop may put before it checks `has_room` again
         self._reporting = False
         self._next_look: asyncio.Handle | None = None
         threading.Thread(target=self._run, name=f"{name}-send", daemon=True).start()
@@ -205,14 +204,15 @@ class Sender:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every result has been told."""
+        """Whether all results have been reported."""
         return not (self._unreported or self._fresh)
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """Send these after all earlier ones. ``done`` is called on the loop, before this returns or later.
+        """Put parcels after all earlier ones. ``done`` is called on the loop, before this returns or later.
 
-        Small batches for the thread wait for the end of this turn of the loop, because each switch of threads costs 20 µs.
-        So do those without a link: lost at once, they would be submitted again at once, and the loop never hear of another.
+        Small batches for the thread wait for the end of this iteration of the loop, because each switch of threads costs
+        20 µs. Batches without a link wait, too: if they were lost at once, the router would submit them again at once, and
+        the loop would never process the event of a new link.
         """
         link = self._link
         batch = _Batch(parcels, done, link or object())
@@ -228,27 +228,27 @@ class Sender:
             self._loop.call_soon(self._flush_due)
 
     def resume(self) -> None:
-        """There is a link: send what is submitted from now on."""
+        """Put the parcels that are submitted from now on: there is a link."""
         if self._link is None:
             self._link = object()
 
     def break_off(self) -> None:
-        """The link is lost, and everything that is not through, until `resume`. May be called on any thread."""
+        """Count all parcels that are not through as lost with the link, until `resume`. May be called on any thread."""
         self._link = None
 
     def stop(self) -> None:
-        """End the thread after the current put, and call everything lost that is not through."""
+        """End the thread after the current put, and report all parcels that are not through as lost."""
         self.break_off()
         self._hand_over()
         self._queue.put(None)
         if self._unreported:
-            self._lend()
+            self._wait_for_thread()
         for batch in self._unreported:
             batch.complete = True
         self._report()
 
     def report_through(self) -> None:
-        """Tell now what is through although its batch is not complete, because everything sent so far may be lost."""
+        """Report the parcels that are through, also of an incomplete batch, because all sent messages may be lost."""
         self._report()
         if self._unreported and not self._reporting:
             self._reporting = True
@@ -260,7 +260,7 @@ class Sender:
     # -- loop
 
     def _put_here(self, batch: _Batch) -> bool:
-        """Put a batch as far as no put can block. Whether that was all of it."""
+        """Put the parcels of a batch while no put can block. Return whether the batch is complete."""
         while not batch.complete:
             size = _put_bytes(batch.parcels[batch.through].message)
             if size > self._room_bytes:
@@ -284,7 +284,7 @@ class Sender:
             self._hand_over()
             if self._behind:
                 return
-            self._lend()
+            self._wait_for_thread()
         self._report()
         if self._unreported:
             self._behind = True
@@ -297,17 +297,17 @@ class Sender:
         self._unreported.extend(fresh)
         self._queue.put(fresh)
 
-    def _lend(self) -> None:
-        """Wait until everything is out, `_LEND_S` at most. Meanwhile the thread has the processor."""
+    def _wait_for_thread(self) -> None:
+        """Wait until the thread has put everything, for `_WAIT_S` at most. Meanwhile the thread has the GIL."""
         last = self._unreported[-1]
-        deadline = time.monotonic() + _LEND_S
+        deadline = time.monotonic() + _WAIT_S
         while not last.complete and (left := deadline - time.monotonic()) > 0:
             self._idle.clear()
             if not last.complete:
                 self._idle.wait(left)
 
     def _report(self) -> None:
-        if self._reporting:  # called by a `done`: the outer call goes on
+        if self._reporting:  # called from within a `done`: the outer call continues
             return
         self._reporting = True
         try:
@@ -319,7 +319,7 @@ class Sender:
             self._behind = False
 
     def _look(self) -> None:
-        """While behind: lend the processor again if puts made progress since the last look."""
+        """While behind: wait for the thread again if puts made progress since the last check."""
         self._next_look = None
         if not self._unreported:
             return
@@ -327,10 +327,10 @@ class Sender:
         moving = progress != self._seen
         self._seen = progress
         if moving:
-            self._lend()
+            self._wait_for_thread()
         self._report()
         if self._unreported:
-            self._next_look = self._loop.call_later(_LEND_AGAIN_S if moving else _LOOK_AGAIN_S, self._look)
+            self._next_look = self._loop.call_later(_WAIT_AGAIN_S if moving else _CHECK_AGAIN_S, self._look)
 
     # -- sender thread
 
@@ -345,10 +345,10 @@ class Sender:
             if self._behind:
                 tell_loop(self._loop, self._report)
 
-    # -- either
+    # -- loop or sender thread
 
     def _put_some(self, batch: _Batch, left: int) -> int:
-        """Put what comes next in a batch: one message, and more as far as there are bytes left. Returns how many are."""
+        """Put the next message of a batch, and more while ``left`` bytes last. Return how many bytes are left."""
         put, now_s = self._put, self._now_s
         parcels = batch.parcels
         at = batch.through
@@ -384,5 +384,5 @@ class Sender:
 
 
 def _put_bytes(message: UMessage) -> int:
-    """About how much room a message takes in Zenoh's queue."""
+    """Return roughly how many bytes a message takes in Zenoh's queue."""
     return message.size - _NOT_PUT_BYTES

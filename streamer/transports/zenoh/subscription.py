@@ -9,73 +9,74 @@ import zenoh
 from streamer.transports.listeners import Filter
 
 BATCH: Final = 64
-"""The most samples that are taken in one turn of the loop."""
+"""The most samples that are taken in one iteration of the event loop."""
 
-_HELD_AT_MOST: Final = 512
+_MAX_RETAINED_KEYS: Final = 512
 
 Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]
 Ended = Callable[["KeySubscription"], None]
 
 
 class Gate:
-    """Whether subscriptions may deliver. One for thousands of them, of which few have anything to deliver."""
+    """Says whether subscriptions may deliver. Thousands of them share one gate; those with samples register with `wait`."""
 
     def __init__(self) -> None:
         self.is_open = True
         self._waiting: list[KeySubscription] = []
 
     def close(self) -> None:
-        """Have them take nothing: samples fill their buffers, then Zenoh holds the senders back."""
+        """Stop deliveries: samples fill the buffers, then Zenoh applies back-pressure to the senders."""
         self.is_open = False
 
     def open(self) -> None:
-        """Go on after `close`."""
+        """Resume deliveries, and have waiting subscriptions drain."""
         self.is_open = True
         waiting, self._waiting = self._waiting, []
         for subscription in waiting:
             subscription.go_on()
 
     def wait(self, subscription: "KeySubscription") -> None:
-        """Have a subscription go on once the gate is open."""
+        """Have a subscription drain once the gate is open."""
         self._waiting.append(subscription)
 
 
 class OpenKeys:
-    """The keys of the subscriptions of one session. For the control thread.
+    """Retains key numbers that several subscriptions of a session can need. For the control thread.
 
-    Zenoh gives a number to what a subscription's key has before its first wildcard, and samples come under the longest such
-    part of their key. With its last subscription the number goes, and Zenoh drops what is being delivered under it, even to
-    another subscription. So it is held, until the session is closed, if another subscription can need it.
+    Zenoh gives a number to the part of a subscription's key before its first wildcard, and samples come under the longest
+    such part of their key. The number ends with its last subscription, and then Zenoh drops samples that are being delivered
+    under it, even to another subscription. So the key is declared until the session is closed, if another subscription can
+    need it.
     """
 
     def __init__(self, session: zenoh.Session) -> None:
         self._session = session
         self._wide: list[zenoh.KeyExpr] = []
-        self._held: dict[str, zenoh.KeyExpr] = {}  # a key that nobody holds is undeclared
+        self._retained: dict[str, zenoh.KeyExpr] = {}  # Zenoh undeclares an unreferenced key
 
     def opening(self, key: str) -> None:
-        """A subscription is about to be declared."""
+        """Record the key of a subscription that is about to be declared."""
         if "*" in key:
             self._wide.append(zenoh.KeyExpr(key))
 
     def closing(self, key: str) -> None:
-        """The subscription is about to be undeclared."""
+        """Retain the number of a subscription's key, if necessary, before the subscription is undeclared."""
         own = zenoh.KeyExpr(key)
         if "*" in key:
             self._wide.remove(own)
         numbered = key.split("*", 1)[0].rstrip("/")
-        if numbered in self._held or len(self._held) == _HELD_AT_MOST:
+        if numbered in self._retained or len(self._retained) == _MAX_RETAINED_KEYS:
             return
         if any(map(own.intersects, self._wide)):
-            self._held[numbered] = self._session.declare_keyexpr(numbered)
+            self._retained[numbered] = self._session.declare_keyexpr(numbered)
 
 
 class KeySubscription:
-    """The samples of one filter. ``take`` gets them on the loop; ``ended`` is called there when no more can come.
+    """The subscription to one filter. ``take`` gets samples on the loop; ``ended`` is called there when no more can come.
 
-    Call `declare` and `undeclare`, which can block, on the control thread, and everything else on the loop. ``closing`` and
-    ``opened``, a number that grows with each, are for the owner. So are ``topics``, the keys that a wide subscription is
-    for, with such a number for each. ``discarded`` counts the samples that came after `abandon`.
+    Call `declare` and `undeclare`, which can block, on the control thread, and everything else on the loop. The owner uses
+    ``closing``, ``opened`` (a number that grows with each subscription), and ``topics``: the keys of the topics that a wide
+    subscription brings, with such a number for each. ``discarded`` counts the samples that came after `abandon`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
@@ -92,15 +93,15 @@ class KeySubscription:
         self._abandoned = False
 
     def opened_for(self, key: str) -> int:
-        """The number for samples with this key."""
+        """Return when the subscription was opened for samples with this key, as a number that grows."""
         return self.opened if self.topics is None else self.topics.get(key, self.opened)
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
-        """Subscribe, with room for ``buffer`` samples. What this session sends itself does not arrive."""
+        """Subscribe to a key, with room for ``buffer`` samples. Samples that this session puts itself do not arrive."""
         raise NotImplementedError
 
     def undeclare(self) -> None:
-        """Unsubscribe. What is waiting is still taken, then the subscription ends."""
+        """Unsubscribe. Waiting samples are still taken, then the subscription ends."""
         if self._subscriber is None:
             self._never_declared()
         else:
@@ -111,13 +112,13 @@ class KeySubscription:
         raise NotImplementedError
 
     def go_on(self) -> None:
-        """Deliver what waits; for the gate."""
+        """Schedule the delivery of waiting samples. For the gate."""
         self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        """Deliver some of what waits, unless the gate is closed."""
+        """Deliver some of the waiting samples, unless the gate is closed."""
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """From now on discard and count what comes, so that nothing in Zenoh waits for room."""
+        """Discard and count all further samples, so that no thread of Zenoh waits for room."""
         raise NotImplementedError

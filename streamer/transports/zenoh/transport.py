@@ -1,14 +1,14 @@
 """The Zenoh transport: one session, its subscriptions and its sender (`up-l1/zenoh.adoc`).
 
-All runs on the event loop but what is named ``blocking``. Three kinds of thread do what can block:
+Everything runs on the event loop, except functions named ``blocking``. Three kinds of thread make the calls that can block:
 
     control   open, declare, undeclare, close                          (`control`)
     watchers  one per filter with much traffic, waiting for samples   (`fifo_subscription`)
-    sender    put, while that would have to wait                       (`sender`)
+    sender    put, while that may block                                (`sender`)
 
-Four signs tell what became of a message that was put: what the links have acknowledged (`link_sockets`, `arrival`), whether
-anybody listens to its key (`presence_watch`, `presence`), which nodes are there (`nodes`), and the receipt of another
-streamer (`receipts`, `ledger`).
+Four kinds of evidence show what became of a message that was put: what the links have acknowledged (`link_sockets`,
+`arrival`), whether anybody listens to its key (`presence_watch`, `presence`), which nodes are there (`nodes`), and the
+receipt of another streamer (`receipts`, `ledger`).
 """
 
 import asyncio
@@ -48,20 +48,20 @@ from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_UP = LinkState.UP  # an enumeration looks its members up slowly
+_UP = LinkState.UP  # looking up a member of an enumeration is slow
 
-_CLOSE_S = 3.0  # Zenoh itself gives up after 10 s if a receiver is stalled
+_CLOSE_S = 3.0  # Zenoh itself gives up after 10 s if a receiver does not read
 _PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
-_SLOW = 0.9  # of `wait_before_close`: clocks differ
-_SLOW_MIN_S = 0.02  # any put takes that long now and then
+_SLOW = 0.9  # of `wait_before_close`, because clocks differ
+_SLOW_MIN_S = 0.02  # any put may take this long
 
 
 class ZenohTransport(ListeningTransport):
-    """uTransport over Zenoh. Zenoh acknowledges nothing; only streamers acknowledge messages to each other (`receipts`)."""
+    """uTransport over Zenoh, which acknowledges nothing; only streamers acknowledge messages to each other (`receipts`)."""
 
     kind = "zenoh"
     Options = ZenohOptions
-    capacity = 0  # that of the options: asked for every message
+    capacity = 0  # set from the options; an attribute because the router reads it for every message
 
     def __init__(self, context: TransportContext, options: ZenohOptions) -> None:
         super().__init__(context, options)
@@ -112,22 +112,22 @@ class ZenohTransport(ListeningTransport):
         return probes(options, held)
 
     def problems(self) -> list[str]:
-        """Why there is no session, as long as there is none."""
+        """Return why there is no session; empty if there is one."""
         return [self._problem] if self._problem else []
 
     def figures(self) -> Mapping[str, float]:
-        """How many subscriptions there are in Zenoh, how many of them are wide, and how many keys they have had so far."""
+        """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
         return self._intake.figures()
 
     @property
     def is_stalled(self) -> bool:
-        """Whether messages wait because Zenoh takes nothing at the moment."""
+        """Whether messages wait because a put is blocked."""
         return self._sender is not None and self._sender.is_behind
 
     # -- life
 
     def prepare(self) -> None:
-        """Read the file of Zenoh's own settings and the key of receipts. Raises `ConfigurationError`."""
+        """Read Zenoh's own configuration file and the key of receipts. Raises `ConfigurationError`."""
         self._session_config = session_config(self.options)
         if self.options.receipts is not None:
             self._receipt_key = self.options.receipts.key()
@@ -138,7 +138,7 @@ class ZenohTransport(ListeningTransport):
         self._receipts.serve(authorities)
 
     async def start(self) -> None:
-        """Begin to open the session. It is tried until it succeeds. Raises `ConfigurationError` as `prepare` does."""
+        """Begin to open the session, and repeat that until it succeeds. Raises `ConfigurationError` as `prepare` does."""
         await self._files.run(self.prepare)
         config = self._session_config
         self._loop = asyncio.get_running_loop()
@@ -147,7 +147,7 @@ class ZenohTransport(ListeningTransport):
         self._opening = self._loop.create_task(self._open(config), name=f"{self.context.name}-open")
 
     async def _open(self, config: zenoh.Config) -> None:
-        """Open the session and everything on it. The top of a task: whatever goes wrong is a problem of the endpoint."""
+        """Open the session and everything on it. The top of a task: any error becomes a problem of the endpoint."""
         try:
             await self._open_session(config)
             await self._follow(config)
@@ -157,7 +157,7 @@ class ZenohTransport(ListeningTransport):
             logger.exception("zenoh_session_failed endpoint=%s", self.context.name, extra={"state": state})
 
     async def _open_session(self, config: zenoh.Config) -> None:
-        """Open the session; try again for as long as it takes."""
+        """Open the session, and repeat that until it succeeds."""
         assert self._control is not None
         failures = 0
         while True:
@@ -181,7 +181,7 @@ class ZenohTransport(ListeningTransport):
         self._problem = ""
 
     async def _follow(self, config: zenoh.Config) -> None:
-        """Send and receive through the session, and follow who else is there."""
+        """Begin to send and receive through the session, and to track other nodes."""
         session, control = self._session, self._control
         assert session is not None
         assert control is not None
@@ -211,7 +211,7 @@ class ZenohTransport(ListeningTransport):
             heard=self._node_heard,
         )
         self._intake.open(self._loop, control, session)
-        # All this after the subscriptions: the link is not called up before we listen.
+        # All this after the subscriptions: the link must not be reported as up before we listen.
         await control.ask(lambda: nodes.watch(session))
         await control.ask(lambda: sockets.watch(session, control))
         self._presence_watch.open(self._loop, control, session, publishers.declared.get)
@@ -220,11 +220,11 @@ class ZenohTransport(ListeningTransport):
         self._update_link()
 
     def _open_blocking(self, config: zenoh.Config) -> None:
-        """On the control thread. The session is kept even if nobody waits for it any more, so that it gets closed."""
+        """Open the session on the control thread. It is stored even if nobody waits any more, so that it gets closed."""
         self._session = zenoh.open(config)
 
     async def stop_receiving(self) -> None:
-        """Unsubscribe, and deliver what has arrived. Takes a few seconds at most."""
+        """Unsubscribe, and deliver the messages that have arrived. Takes a few seconds at most."""
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._intake.end()
@@ -232,7 +232,7 @@ class ZenohTransport(ListeningTransport):
             logger.warning("zenoh_unsubscribe_timeout endpoint=%s after_s=%.0f", self.context.name, _CLOSE_S)
 
     async def stop(self) -> None:
-        """Deliver what has arrived, close, and give back what could not be sent. Takes a few seconds at most."""
+        """Deliver arrived messages, close the session, and report unsent parcels as lost. Takes a few seconds at most."""
         if self._stopped or self._control is None:
             self._stopped = True
             return
@@ -259,17 +259,17 @@ class ZenohTransport(ListeningTransport):
         except zenoh.ZError as exc:
             logger.warning("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
         finally:
-            self._intake.abandon()  # what is left would block Zenoh's own close
+            self._intake.abandon()  # waiting samples would block Zenoh's own close
             self._control.post(self._close_quietly)
             self._control.end()
 
     def _close_blocking(self) -> None:
-        """On the control thread."""
+        """Close the session on the control thread."""
         if self._session is not None:
             self._session.close()  # type: ignore[no-untyped-call]  # incomplete stubs
 
     def _close_quietly(self) -> None:
-        """The second attempt, for a session that was not closed in time."""
+        """Try once more to close a session that was not closed in time."""
         if self._session is not None and not self._session.is_closed():
             try:
                 self._close_blocking()
@@ -277,7 +277,7 @@ class ZenohTransport(ListeningTransport):
                 logger.info("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
 
     def _receipts_refused(self, number: int) -> None:
-        """Somebody claims to be a streamer, or repeats what one has said."""
+        """Count tokens and receipts with a wrong proof, or replayed ones, as malformed packets."""
         error = MalformedPacketError(Malformed.RECEIPT, "it does not prove that it comes from a streamer under receipts")
         self.context.events.packets_received(number)
         for _ in range(number):
@@ -286,33 +286,33 @@ class ZenohTransport(ListeningTransport):
     # -- link
 
     def _node_changed(self, is_there: bool) -> None:
-        """Another node has come, or was lost."""
+        """Handle that another node has come, or was lost."""
         if self._stopped or self._sender is None or self._nodes is None:
             return
         if not is_there:
-            self._sender.report_through()  # they may be lost, so the router has to know them before `node_changed`
-            self._sender.break_off()  # what is not put yet must not reach a node that is back ahead of them
+            self._sender.report_through()  # these may be lost, so the router has to know them before `node_changed`
+            self._sender.break_off()  # later parcels must not overtake them if the node is back
         if is_there:
             self._presence_watch.node_came()
         else:
             self._presence_watch.node_lost()
         if not self._nodes.present:
             self._receipts.lose_all()
-        self._presence_watch.nodes(bool(self._nodes.present))
+        self._presence_watch.set_nodes_present(bool(self._nodes.present))
         self._update_link()
         if not is_there and self.options.uncertain_s:
             self.context.events.node_changed(False)
         if not is_there and self._sockets is not None:
-            # Until Zenoh has noticed the loss too, what is put for that node alone goes nowhere.
-            self._sockets.say_nothing(self.options.uncertain_s)
+            # Until Zenoh has noticed the loss, too, messages that only that node receives are lost.
+            self._sockets.suspend_evidence(self.options.uncertain_s)
 
     def _node_heard(self, is_there: bool, is_news: bool, zid: str) -> None:
-        """Zenoh has told of a node. Only with that does it cease to count as a receiver of what is put."""
+        """Handle Zenoh's own event about a node. Only with its DELETE does Zenoh stop counting the node as a receiver."""
         self._update_link()
         if not is_there and self._sockets is not None:
             self._sockets.forget_lost(zid)
             if is_news:
-                self._sockets.say_nothing(GRACE_S)
+                self._sockets.suspend_evidence(GRACE_S)
 
     def _node_settled(self) -> None:
         self._presence_watch.node_settled()
@@ -320,14 +320,14 @@ class ZenohTransport(ListeningTransport):
             self.context.events.node_changed(True)
 
     def _was_slow(self) -> None:
-        """After a put, on its thread: it took as long as Zenoh takes to give up a receiver."""
+        """Look for broken links after a put that took as long as Zenoh waits for a receiver. Runs where puts are made."""
         assert self._nodes is not None
         assert self._sender is not None
         if not self._nodes.find_broken():
             self._sender.break_off()
 
     def _update_link(self) -> None:
-        """Derive the link's state. Without other nodes a client is down, and a peer is alone."""
+        """Set the link's state. Without other nodes a client is down, and a peer is alone."""
         if self._stopped or self._sender is None or self._nodes is None:
             return
         without_nodes = LinkState.DOWN if self._mode == "client" else LinkState.ALONE
@@ -354,23 +354,23 @@ class ZenohTransport(ListeningTransport):
         self._presence_watch.remove(self._flow_key(source, sink), on_presence)
 
     def _flow_key(self, source: UUri, sink: UUri | None) -> str:
-        """The key that a flow's messages are put on. Only a streamer sets a sink with a wildcard, for a Publish."""
+        """Return the key on which a flow's messages are put. Only the sink of a Publish may have a wildcard."""
         is_publish = sink is None or sink.resource == ANY_RESOURCE
         return key_filter(source, None if is_publish else sink, self.context.authority)
 
     # -- receiving
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        self._intake.open_filter(source, sink)  # before the session is open: nothing. When it opens, all filters are opened
+        self._intake.open_filter(source, sink)  # without effect before the session is open, which opens all filters
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         self._intake.close_filter(source, sink)
 
     def pause_receiving(self) -> None:
-        """Take nothing from Zenoh: each subscription buffers `receive_buffer` samples, then senders are held back.
+        """Take no samples from Zenoh: each subscription buffers `receive_buffer` of them, then senders are blocked.
 
-        Only for moments. With Zenoh's defaults a sender that is held back for 5 s (`wait_before_close`, 1 s in another
-        streamer), or receives nothing for 10 s (`lease`), closes the link, and what it has sent meanwhile is lost.
+        Only for moments. With Zenoh's defaults, a sender that is blocked for 5 s (`wait_before_close`, 1 s in another
+        streamer), or hears nothing for 10 s (`lease`), closes the link, and its messages of that time are lost.
         """
         self._intake.pause()
 
@@ -387,5 +387,5 @@ class ZenohTransport(ListeningTransport):
             done(parcels, LinkLostError("no other Zenoh node is there"))
         elif self._ledger.is_needed and self._ledger.expect(parcels, done):
             sender.submit(parcels, partial(self._receipts.put, done))
-        else:  # behind earlier ones even without a link: results keep their order
+        else:  # behind earlier parcels even without a link, because results keep their order
             sender.submit(parcels, done)

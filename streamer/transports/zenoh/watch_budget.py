@@ -1,6 +1,6 @@
 """Limits how many flows are watched, and how fast watches are made: in total, and per source authority. Pure.
 
-An authority is what a message claims: a sender that invents many of them still gets no more than the total.
+A sender may invent authorities. With many of them it still gets no more than the total.
 """
 
 from collections import Counter
@@ -8,8 +8,8 @@ from collections import Counter
 from streamer.rate import ByKey, TokenBucket
 
 MAX_WATCHES = 256
-SHARE = 2
-"""One authority may have one part in so many of them."""
+MAX_WATCHES_PER_AUTHORITY = MAX_WATCHES // 2
+"""So that half of the watches are left for other authorities."""
 
 BURST = 64
 BURST_PER_AUTHORITY = 32
@@ -19,7 +19,7 @@ _AUTHORITIES = 256
 
 
 class WatchBudget:
-    """The flows that are watched, by the authority that each comes from."""
+    """Counts the watched flows, by source authority."""
 
     def __init__(self) -> None:
         self._authorities: dict[str, str] = {}
@@ -28,9 +28,9 @@ class WatchBudget:
         self._buckets = ByKey(lambda: TokenBucket(_PER_S_PER_AUTHORITY, BURST_PER_AUTHORITY), _AUTHORITIES)
 
     def make(self, flow: str, now_s: float) -> bool:
-        """Account for one more watch, of a flow known by its key; False if it may not be made now."""
+        """Count one more watch of a flow, identified by its key. Return False if it is not allowed now."""
         authority = flow.split("/", 2)[1]
-        if len(self._authorities) >= MAX_WATCHES or self._counts[authority] >= MAX_WATCHES // SHARE:
+        if len(self._authorities) >= MAX_WATCHES or self._counts[authority] >= MAX_WATCHES_PER_AUTHORITY:
             return False
         if self._bucket.left(now_s) < 1 or not self._buckets.of(authority, now_s).take(now_s):
             return False
@@ -40,7 +40,7 @@ class WatchBudget:
         return True
 
     def forget(self, flow: str) -> bool:
-        """A flow is gone; whether it was watched."""
+        """Remove a flow. Return whether it was watched."""
         authority = self._authorities.pop(flow, None)
         if authority is None:
             return False

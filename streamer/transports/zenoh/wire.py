@@ -1,14 +1,13 @@
 """uProtocol messages as Zenoh keys, attachments and priorities (`up-l1/zenoh.adoc`).
 
-Pure: text and bytes in, text and bytes out. What all messages of a flow have in common is computed once per `Attributes`
-(sending) or once per key, priority and fields (receiving) and remembered: also that the key is the one for the message.
-Senders can be held to their keys by access control, so an address that is not the key's is somebody else's. One without
-authority gets the key's. What differs is the id, which comes first, in 20 bytes of fixed layout, and what only some messages
-carry (`Attributes.carrying`).
+Pure: text and bytes in, text and bytes out. The common part of the messages of a flow is computed once per `Attributes`
+(sending) or once per key, priority and fields (receiving) and cached, with the result of the check that the key belongs to
+the message. Access control can restrict the keys of senders, so an address that does not match the key is forged. An address
+without authority gets the key's. Messages of a flow differ in the id, which comes first, in 20 bytes of fixed layout, and in
+the fields that only some messages carry (`Attributes.carrying`).
 
-Of a sample, key, kind, priority, payload and attachment are read. The rest says nothing about the message, and anybody may
-set it: encoding (the format is in the attributes), timestamp (the time is in the id), source info, express, congestion
-control.
+Of a sample, key, kind, priority, payload and attachment are read. Other fields say nothing about the message: encoding (the
+format is in the attributes), timestamp (the time is in the id), source info, express, congestion control.
 """
 
 from typing import Final
@@ -40,35 +39,35 @@ _HEAD: Final = b"\x01\x0a\x12\x09"
 _LSB_TAG = 0x11
 _REST = 21  # where the fields after the id begin
 _SOURCE_AT, _SINK_AT = 1, 6
-"""Where a key has the authorities."""
+"""The indexes of the authorities among a key's segments."""
 _TOKEN_FIELD = 10
 _FIXED_KINDS = {1: 8, 5: 4}
 """Protobuf's wire types of fixed length."""
 
 Arrived = tuple[str, int, bytes]
-"""What the messages of one flow have in common when they arrive: key, priority class, fields after the id."""
+"""The common part of the received messages of one flow: key, priority class, fields after the id."""
 
 _encoded: Final[Cache[Attributes, bytes]] = Cache()
 
 
 def key_for(attributes: Attributes, own_authority: str) -> str:
-    """The key to put a message on. ``own_authority`` stands in for an empty one."""
+    """Return the key on which to put a message. ``own_authority`` replaces an empty authority."""
     sink = None if attributes.type is UMessageType.PUBLISH else attributes.sink
     return key_filter(attributes.source, sink, own_authority)
 
 
 def key_filter(source_filter: UUri, sink_filter: UUri | None, own_authority: str) -> str:
-    """The key expression that covers a listener's filter; wildcards become ``*``."""
+    """Return the key expression that covers a listener's filter; wildcards become ``*``."""
     sink = NO_SINK if sink_filter is None else _segments(sink_filter, own_authority)
     return f"up/{_segments(source_filter, own_authority)}/{sink}"
 
 
 def narrowed(source_filter: UUri, sink_filter: UUri | None) -> tuple[tuple[UUri, UUri | None], ...]:
-    """Filters that together match the same as a listener's filter, with keys that match a Publish only if it is meant.
+    """Return filters that together match the same as a listener's filter, and whose keys match no unwanted Publish.
 
-    In a key, a ``*`` in the place of the sink's authority also matches the mark for "no sink". A listener for messages to
-    everybody would therefore receive every Publish too. But a Request comes from resource 0, and a Response or Notification
-    goes to resource 0.
+    In a key, a ``*`` for the sink's authority also matches the mark for "no sink", so a listener for messages to all
+    authorities would receive every Publish, too. But a Request comes from resource 0, and a Response or Notification goes to
+    resource 0.
     """
     if (
         sink_filter is None
@@ -90,9 +89,9 @@ def _segment(number: int, wild: int) -> str:
 
 
 def encode_attachment(message: UMessage) -> bytes:
-    """The attachment of a valid message: the version byte and its serialized UAttributes.
+    """Return the attachment of a valid message: the version byte and its serialized UAttributes.
 
-    A Publish is sent without the sink that a streamer may have set, because Rust receivers refuse a Publish that has one.
+    A Publish is sent without the sink that a streamer may have set, because Rust receivers refuse a Publish with a sink.
     """
     attributes, uuid = message.attributes, message.id
     shared = attributes.shared
@@ -125,9 +124,9 @@ class SampleDecoder:
         self._interned: Interned[Attributes] = Interned()
 
     def message_of(self, sample: zenoh.Sample) -> UMessage:
-        """The message in a sample of a session. Raises `MalformedPacketError`."""
+        """Return the message in a sample. Raises `MalformedPacketError`."""
         attachment, payload = sample.attachment, sample.payload.to_bytes()
-        if not payload and sample.kind != _PUT:  # what deletes has no payload
+        if not payload and sample.kind != _PUT:  # a DELETE has no payload
             raise MalformedPacketError(Malformed.KIND, f"on {str(sample.key_expr)[:300]!r}: a DELETE; expected a PUT")
         return self.decode(
             str(sample.key_expr),
@@ -137,9 +136,10 @@ class SampleDecoder:
         )
 
     def part_of(self, sample: zenoh.Sample) -> tuple[UMessage, int]:
-        """What is known of a message whose attributes are too large, and the length of its payload.
+        """Return the readable part of a message whose attributes are too large, and the length of its payload.
 
-        Those attributes that come first, without the token, and the beginning of the payload. Raises `MalformedPacketError`.
+        The part has the first attributes, without the token, and the beginning of the payload. Raises
+        `MalformedPacketError`.
         """
         attachment, payload = sample.attachment, sample.payload.to_bytes()
         message = self.decode(
@@ -151,9 +151,9 @@ class SampleDecoder:
         return message, len(payload)
 
     def decode(self, key: str, level: int, payload: bytes, attachment: bytes | None) -> UMessage:
-        """A message from a sample. Raises `MalformedPacketError`; the rules per message type are not checked here.
+        """Return the message of a sample. Raises `MalformedPacketError`; the rules per message type are not checked here.
 
-        ``level``: the priority class that the sample came in, 0 to 6. The message is treated in no higher one.
+        ``level``: the priority class of the sample, 0 to 6, which is the ceiling of the message.
         """
         if attachment is None:
             raise MalformedPacketError(Malformed.MARKER, "no attachment")
@@ -176,12 +176,12 @@ class SampleDecoder:
         return UMessage(uuid, attributes, payload)
 
     def _read(self, key: str, level: int, rest: bytes) -> Attributes | None:
-        """The fields after the id. None if a second id is among them, which would override the first."""
+        """Return the attributes in the fields after the id; None if a second id is among them, which would override it."""
         proto = _parse(rest)
         return None if proto.HasField("id") else self._with_carried(key, level, rest, proto)
 
     def _with_carried(self, key: str, level: int, rest: bytes | None, proto: pb.UAttributes) -> Attributes:
-        """The attributes of a sample that carries something of its own, or belongs to a flow that is not well known.
+        """Return the attributes of a sample that has carried attributes, or whose flow is not cached.
 
         ``rest`` are the bytes of ``proto``, if they are known.
         """
@@ -217,13 +217,13 @@ class SampleDecoder:
         return attributes
 
     def _agrees(self, attributes: Attributes, key: str) -> bool:
-        """Whether a message may be on that key. An address without authority is local: to the sender, or to us."""
+        """Return whether a message may be on a key. An address without authority is local to the sender, or to us."""
         sender = key.split("/", 2)[1] if "/" in key else ""
         return key in (key_for(attributes, sender), key_for(attributes, self._own_authority))
 
 
 def wildcards_in(key: str) -> MalformedPacketError:
-    """The error for a sample on a key that stands for many: everybody who listens to one of them gets it."""
+    """Return the error for a sample on a key with wildcards, which Zenoh gives to all matching subscriptions."""
     return MalformedPacketError(Malformed.ADDRESS, f"on {key[:300]!r}: expected a key without wildcards")
 
 
@@ -233,7 +233,7 @@ def _bytes_of(arrived: Arrived) -> int:
 
 
 def _first_fields(attachment: bytes) -> bytes:
-    """The fields in the beginning of an attachment that are complete, without the token. Told apart as protobuf does."""
+    """Return the complete fields in the beginning of an attachment, parsed as protobuf, without the token."""
     kept = bytearray(attachment[:1])
     at = 1
     while at < len(attachment):
@@ -257,7 +257,7 @@ def _first_fields(attachment: bytes) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends: beyond the data if it is not complete."""
+    """Return a number, and the offset behind it, which is beyond the data if the number is incomplete."""
     value = 0
     for shift in range(0, 64, 7):
         if at >= len(data):

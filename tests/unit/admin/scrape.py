@@ -65,7 +65,7 @@ async def played() -> RouterHarness:
     harness.router.ingresses["cloud"].stats.packets += 1
     harness.router.ingresses["cloud"].on_receive(MemoryReceived(harness.speed(source=ORDERS)))
     harness.pass_time(700)
-    cloud.hold = True
+    cloud.is_withholding = True
     harness.arrive("vehicle", harness.speed(b"in flight"), harness.speed(b"waits", source=UUri("veh1", 9, 1, 0x8000)))
     harness.pass_time(1500)
     return harness

@@ -11,7 +11,7 @@ import pytest
 from streamer.admin import rates, streams
 from streamer.admin.events import LETTERS_PER_S, MAX_BYTES, MAX_EVENTS, Listener
 from streamer.admin.rates import Rates
-from streamer.admin.streams import MAX_STREAMS, STRANGERS, event
+from streamer.admin.streams import MAX_ANONYMOUS, MAX_STREAMS, event
 from streamer.config.shown import fingerprint
 from streamer.routing.pause_rules import PauseRule
 from tests.flow.harness import CLOUD_APP, SPEED, RouterHarness, configuration
@@ -99,7 +99,7 @@ async def test_rates_are_read_only_while_somebody_wants_them_and_begin_anew(
 
 
 async def test_no_turn_of_the_event_loop_reads_more_than_some_routes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "ROUTES_AT_ONCE", 1)
+    monkeypatch.setattr(rates, "ROUTES_PER_ITERATION", 1)
     async with RouterHarness() as flow:
         flow.arrive("vehicle", flow.speed())
         flow.arrive("cloud", flow.ask())
@@ -173,10 +173,10 @@ async def test_there_are_only_so_many_streams(pages: Pages) -> None:
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong-wrong-wrong"}])
 async def test_whoever_has_no_token_leaves_room_for_those_who_have(pages: Pages, headers: dict[str, str]) -> None:
     _, http = pages
-    strangers = [await http.get("/api/v1/events", headers=headers) for _ in range(STRANGERS)]
+    strangers = [await http.get("/api/v1/events", headers=headers) for _ in range(MAX_ANONYMOUS)]
     async with http.get("/api/v1/events", headers=headers) as answer:
         assert answer.status == 503
-    others = [await http.get("/api/v1/events", headers=BEARER) for _ in range(MAX_STREAMS - STRANGERS)]
+    others = [await http.get("/api/v1/events", headers=BEARER) for _ in range(MAX_STREAMS - MAX_ANONYMOUS)]
     assert {each.status for each in (*strangers, *others)} == {200}
     for each in (*strangers, *others):
         each.close()
@@ -185,7 +185,7 @@ async def test_whoever_has_no_token_leaves_room_for_those_who_have(pages: Pages,
 async def test_a_stream_ends_when_its_token_is_changed_and_those_without_one_go_on(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "_PROVEN_S", 0.0)
+    monkeypatch.setattr(streams, "_AUTHENTICATED_S", 0.0)
     live, http = pages
     async with (
         http.get("/api/v1/events?kinds=config", headers=BEARER) as known,
@@ -218,8 +218,8 @@ async def test_streams_end_when_the_daemon_stops(pages: Pages) -> None:
 def test_a_reader_that_stalls_loses_events_and_is_told_how_many() -> None:
     listener = Listener(["rates"])
     for number in range(MAX_EVENTS + 5):
-        listener.tell("rates", event("rates", number))
-    listener.tell("state", event("state", "nobody asked"))
+        listener.offer("rates", event("rates", number))
+    listener.offer("state", event("state", "nobody asked"))
     data = listener.take()
     assert data.count(b"event: rates") == MAX_EVENTS
     assert data.endswith(event("left_out", {"events": 5}))
@@ -229,5 +229,5 @@ def test_a_reader_that_stalls_loses_events_and_is_told_how_many() -> None:
 def test_what_waits_for_a_reader_is_bounded_in_bytes() -> None:
     listener = Listener(["rates"])
     for _ in range(10):
-        listener.tell("rates", b"x" * (MAX_BYTES // 4))
+        listener.offer("rates", b"x" * (MAX_BYTES // 4))
     assert len(listener.take()) == MAX_BYTES + len(event("left_out", {"events": 6}))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamer.admin.answers import RequestQuery
 from streamer.admin.flows import STATES
 from streamer.admin.paging import EntryPage, cursor_of, cursors
-from streamer.admin.status import LANES_AT_ONCE, Counted, quantile
+from streamer.admin.status import LANES_PER_ITERATION, Counted, quantile
 from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.stats import Histogram
 from streamer.uprotocol.message import publish
@@ -61,7 +61,7 @@ def test_a_cursor_is_read_as_it_was_written(text: str, name: tuple[str, int, int
 )
 def test_what_is_no_cursor_is_refused_and_nothing_else_happens(text: str, other: str) -> None:
     for each in (text, other):
-        with pytest.raises(ValueError, match="expected what `next`"):
+        with pytest.raises(ValueError, match="expected the value of `next`"):
             cursors(str, UUri)(each)
 
 
@@ -86,13 +86,13 @@ async def test_no_turn_of_the_event_loop_looks_at_more_than_some_flows(
     async with running(tmp_path) as served:
         served.transport("cloud").lose_link()
         now_ms = served.daemon.router.clock.wall_ms()
-        number = 3 * LANES_AT_ONCE
+        number = 3 * LANES_PER_ITERATION
         served.arrive("vehicle", *(publish(now_ms, SPEED._replace(ue_id=each), b"") for each in range(1, number + 1)))
         seen: list[Lane] = []
 
         def is_waiting(lane: Lane) -> bool:
             seen.append(lane)
-            return lane.live > 0
+            return lane.queued_messages > 0
 
         monkeypatch.setitem(STATES, "waiting", is_waiting)
         asking = asyncio.create_task(served.ask("/api/v1/flows", limit=1))
@@ -102,7 +102,7 @@ async def test_no_turn_of_the_event_loop_looks_at_more_than_some_flows(
             turns.append(len(seen))
         assert (await asking).json["total"] == number
     assert sum(turns) >= number
-    assert max(turns) <= LANES_AT_ONCE
+    assert max(turns) <= LANES_PER_ITERATION
 
 
 def test_a_percentile_is_the_bound_of_its_bucket() -> None:

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from streamer.admin import streams
-from streamer.admin.streams import STRANGERS, event
+from streamer.admin.streams import MAX_ANONYMOUS, event
 from streamer.admin.tap import MAX_TAPS, payload_as
 from streamer.logs import audit
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
@@ -133,7 +133,7 @@ async def test_a_tap_goes_on_when_its_route_goes_and_comes_back(pages: Pages) ->
 async def test_a_tap_ends_when_its_token_is_changed(
     pages: Pages, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
-    monkeypatch.setattr(streams, "_PROVEN_S", 0.0)
+    monkeypatch.setattr(streams, "_AUTHENTICATED_S", 0.0)
     monkeypatch.setattr(audit, "_denials", audit.denials())  # those of other tests may have used up the lines
     caplog.set_level(logging.INFO, "streamer.audit")
     live, http = pages
@@ -183,7 +183,7 @@ async def test_nobody_elsewhere_sees_messages_whatever_is_allowed(
 
 async def test_streams_without_a_token_keep_no_tap_out(pages: Pages) -> None:
     _, http = pages
-    strangers = [await http.get("/api/v1/events") for _ in range(STRANGERS)]
+    strangers = [await http.get("/api/v1/events") for _ in range(MAX_ANONYMOUS)]
     answer = await tap(http)
     for each in (answer, *strangers):
         each.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.admin.metrics import _AT_ONCE, CONTENT_TYPE, Exposition
+from streamer.admin.metrics import _ROUTES_PER_ITERATION, CONTENT_TYPE, Exposition
 from streamer.admin.server import unready
 from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
@@ -148,7 +148,7 @@ async def test_no_turn_of_the_event_loop_copies_more_than_some_routes(monkeypatc
         turns.append(0)
         await asyncio.sleep(0)
     assert sum(turns) == len(list(harness.router.accounts()))
-    assert max(turns) == _AT_ONCE
+    assert max(turns) == _ROUTES_PER_ITERATION
     Scrape(harness, exposition).check_books()
 
 
@@ -184,7 +184,7 @@ async def test_every_route_balances_at_every_scrape() -> None:
     scrape = Scrape(harness)
     scrape.check_books()
     assert scrape.sum("ustreamer_queue_messages", route="vehicle-cloud") == 2
-    harness.transports["cloud"].release_held()
+    harness.transports["cloud"].release_withheld()
     after = Scrape(harness)
     after.check_books()
     assert after.sum("ustreamer_queue_messages", route="vehicle-cloud") == 0
@@ -238,13 +238,13 @@ async def test_an_endpoint_without_a_peer_is_not_up() -> None:
 )
 async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, first: float) -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         message = harness.speed()
         harness.clock.ms += 0
         harness.arrive("vehicle", message)
         harness.clock.ms += wait_ms
         harness.clock.s = 100.0 + wait_ms / 1000
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         scrape = Scrape(harness)
         up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
         name = "ustreamer_end_to_end_latency_seconds"

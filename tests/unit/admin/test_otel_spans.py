@@ -27,10 +27,10 @@ async def test_a_sampled_traceparent_is_continued() -> None:
     async with RouterHarness() as harness:
         spans = traced(harness)
         message = harness.speed(traceparent=SAMPLED)
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", message)
         harness.pass_time(250)
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         (span,) = spans.take(10)
         assert (span.trace_id, span.parent_id) == (int(TRACE, 16), int(PARENT, 16))
         assert (span.names, span.outcome, span.code) == (

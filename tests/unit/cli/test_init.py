@@ -104,7 +104,7 @@ def test_secrets_are_files(tmp_path: Path) -> None:
         (("--role", "router"), "--role: expected one of ustreamer,"),
         (("--role", "ubus", "--device", "a=tcp/h:1"), "--device, at least 2 times"),
         (("--role", "ubus", "--device", "a=mqtt://h"), "expected endpoints of Zenoh"),
-        (("--role", "ubus", "--device", "a=tcp/h:1", "--device", "a=tcp/h:1"), "there already"),
+        (("--role", "ubus", "--device", "a=tcp/h:1", "--device", "a=tcp/h:1"), "given already"),
         (("--role", "ubus", "--cloud", "a=mqtt://h", "--device", "a=tcp/h:1", "--device", "b=tcp/h:1"), "--cloud: not with"),
         (("--role", "ustreamer", "--device", "a"), "--device: expected AUTHORITY=ADDRESS"),
         (("--role", "ustreamer", "--device", "A=tcp/h:1"), "lower-case letters"),

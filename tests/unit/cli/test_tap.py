@@ -112,7 +112,7 @@ def test_it_goes_on_after_a_tap_that_ends_or_has_no_room_but_not_after_a_refusal
         assert status_of("tap", *words) == 1
     out, err = capsys.readouterr()
     assert (len(asked), len(out.splitlines())) == (5, 2)
-    told = ["watching", "the streamer has ended", "the streamer is there again", "the streamer has ended", "no; the token"]
+    told = ["watching", "the streamer has ended", "the streamer answers again", "the streamer has ended", "no; the token"]
     assert [line[: len(start)] for line, start in zip(err.splitlines(), told, strict=True)] == told
 
 

@@ -152,7 +152,7 @@ def test_files_older_than_what_is_printed_are_not_opened(run: Run, folder: Path)
         (["tail", "-n", "-1"], "'-1': expected a number of records"),
         (["tail", "-n", "many"], "'many': expected a number of records"),
         (["summary", "--last", "1"], "'1': expected a number and a unit"),
-        (["summary", "--last", "0h"], "'0h': expected a length of time above 0"),
+        (["summary", "--last", "0h"], "'0h': expected a duration above 0"),
         (["find", "7"], "'7': expected the id of a message (a UUID)"),
     ],
     ids=str,

@@ -10,7 +10,7 @@ from tests.unit.config.files import BROKER, PERMISSIONS, PLAIN, loaded
 
 def test_a_hint_says_what_memory_only_means(path: Path) -> None:
     assert warnings(loaded(path, PLAIN + PERMISSIONS)) == [
-        "journal: null: memory only; what is queued is lost if the process is killed"
+        "journal: null: memory only; queued messages are lost if the process is killed"
     ]
     assert warnings(loaded(path, PLAIN + PERMISSIONS + "journal: {path: /tmp/j.db}\n")) == []
 

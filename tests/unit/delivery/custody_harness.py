@@ -23,13 +23,13 @@ ROOMY = 1 << 30
 
 
 class FleetingReceived(MemoryReceived):
-    """Its source does not keep it: if we lose it, it is lost."""
+    """A message whose source does not retransmit it."""
 
-    source_keeps = False
+    source_retransmits = False
 
 
 class CustodyHarness:
-    """``due`` are the flushes that were asked for, each with the seconds until then, in the order of their times."""
+    """``due`` are the scheduled flushes, each with the seconds until then, in the order of their times."""
 
     def __init__(self, journal: Journal | None = None, loop: ManualLoop | None = None, memory_bytes: int = ROOMY) -> None:
         self.clock = FakeClock()
@@ -55,11 +55,11 @@ class CustodyHarness:
     def accept(
         self, message: UMessage, queue: RouteQueue | None = None, received: Received | None = None, watch: bool = True
     ) -> Delivery:
-        """Put a message into its lane. ``received``: what it came in as, if not something that its source does not keep."""
+        """Put a message into its lane. ``received``: by default one whose source does not retransmit."""
         queue = queue or self.queue
         if received is None:
             received = FleetingReceived(message)
-            self.seen.hold(key_of(message), received)
+            self.seen.remember_pending(key_of(message), received)
         lane = queue.lane((message.attributes.source, message.attributes.sink))
         delivery = queue.push(received, message, lane, self.clock.s, self.clock.ms)
         if watch:
@@ -67,7 +67,7 @@ class CustodyHarness:
         return delivery
 
     def settle(self, delivery: Delivery) -> None:
-        """A message that waits has its outcome, as in the settler."""
+        """Settle a waiting message as the settler does."""
         delivery.lane.drop(delivery)
         delivery.lane.queue.leave(delivery)
         self.custody.settled(delivery)
@@ -75,7 +75,7 @@ class CustodyHarness:
         delivery.forget()
 
     def send_unconfirmed(self, lane: Lane) -> None:
-        """Send all of a lane over a network that does not confirm, as in the settler."""
+        """Send all messages of a lane over a network that does not confirm, as the settler does."""
         sent: list[Delivery] = []
         lane.take(1000, self.clock.ms, sent, [])
         self.store.add(sent, self.clock.s)
@@ -93,7 +93,7 @@ class CustodyHarness:
         return [(after_s, call) for _, after_s, call in sorted(self._timers, key=lambda timer: timer[0])]
 
     def flush(self) -> None:
-        """Do what is due next, when its time has come."""
+        """Advance the clock to the next scheduled flush, and do it."""
         timer = min(self._timers, key=lambda timer: timer[0])
         self._timers.remove(timer)
         at_s, _, call = timer
@@ -101,7 +101,7 @@ class CustodyHarness:
         call()
 
     def commit(self) -> None:
-        """What is being written gets onto the disk."""
+        """Commit the transaction that is being written."""
         assert self._loop is not None
         self._loop.run_until(lambda: not self.journal.is_busy)
 
@@ -113,7 +113,7 @@ class CustodyHarness:
                 self.commit()
 
     def in_file(self, table: str, column: str = "number") -> list[object]:
-        """A column of a table of the journal, in the order of the numbers."""
+        """Return a column of a table of the journal, in the order of the numbers."""
         connection = sqlite3.connect(self.journal.path)
         try:
             return [value for (value,) in connection.execute(f"SELECT {column} FROM {table} ORDER BY number")]

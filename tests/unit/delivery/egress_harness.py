@@ -29,7 +29,7 @@ class EgressHarness:
     """An egress with its queues and a transport. Every settled delivery lets the next one go, as in the router."""
 
     def __init__(self, transport: FakeTransport | None = None, unconfirmed_s: float = 0, **keys: Any) -> None:
-        """``unconfirmed_s``: how long the egress keeps what the network does not confirm; 0 if it has no store."""
+        """``unconfirmed_s``: how long messages stay unconfirmed; 0: the egress has no store."""
         self.clock = FakeClock()
         self.transport = transport or FakeTransport()
         seen = SeenIds(1000, 1000, 0)
@@ -50,7 +50,7 @@ class EgressHarness:
         for sent in messages:
             delivery = push(queue or self.queue, sent)
             held.append(LoadedDelivery(delivery))
-            self.egress.file(delivery.lane)
+            self.egress.mark_ready(delivery.lane)
         return held
 
     def pump(self) -> None:
@@ -70,11 +70,11 @@ class EgressHarness:
         assert self.queue.stats.accepted == self.queue.stats.settled + self.queue.messages
         lanes = self.queue.lanes.values()
         assert self.egress.in_flight == sum(lane.in_flight for lane in lanes)
-        assert self.queue.messages == self.egress.in_flight + sum(lane.live for lane in lanes)
+        assert self.queue.messages == self.egress.in_flight + sum(lane.queued_messages for lane in lanes)
 
 
 class LoadedDelivery:
-    """A delivery, with the message and receipt that it lets go of when it is settled."""
+    """A delivery, with the messages that it drops when it is settled."""
 
     def __init__(self, delivery: Delivery) -> None:
         assert isinstance(delivery.received, MemoryReceived)
@@ -91,7 +91,7 @@ def flows(messages: list[UMessage]) -> list[int]:
 
 
 def open_windows(harness: EgressHarness, flow_numbers: list[int], messages: int = 100) -> None:
-    """Let lanes reach a wide window, then forget what was sent for it."""
+    """Widen the windows of lanes, then forget the messages sent for that."""
     waiting = harness.transport.confirms_at_once
     harness.transport.confirms_at_once = True
     for flow in flow_numbers:

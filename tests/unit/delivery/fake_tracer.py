@@ -1,4 +1,4 @@
-"""A tracer that notes what it is told, as ids of messages."""
+"""A tracer that records the ids of the messages reported to it."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _ID_BYTES = 16
 
 
 class FakeTracer:
-    """``records``: outcome and id of each message, in the order in which they were told. A packed record is its id."""
+    """``records``: outcome and id of each message, in the order in which they were reported. A packed record is its id."""
 
     def __init__(self) -> None:
         self.records: list[tuple[Outcome, bytes]] = []

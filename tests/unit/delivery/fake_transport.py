@@ -1,4 +1,4 @@
-"""A transport that answers what it was given when the test says so."""
+"""A transport that answers submitted messages when the test says so."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,7 +41,7 @@ class FakeTransport(MemoryTransport):
         chosen[0][1]([parcel for parcel, _ in chosen], error)
 
     def lose(self) -> None:
-        """The link goes: everything unanswered comes back, in order."""
+        """Lose the link: return all unanswered parcels, in order."""
         self.set_state(LinkState.DOWN)
         if self.unanswered:
             self.answer(error=LinkLostError())

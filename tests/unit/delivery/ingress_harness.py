@@ -26,7 +26,7 @@ AUTHORITIES: dict[str, tuple[str, ...]] = {"vehicle": ("veh1",), "cloud": ("*",)
 
 
 class SourceTransport(FakeTransport):
-    """``log``: when it was asked to pause and to resume."""
+    """``log``: the calls that pause and resume receiving."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class IngressHarness(SettlerHarness):
         return [delivery.message for delivery in self.routes[route].waiting()]
 
     def settle_oldest(self, route: str = "cloud") -> Delivery:
-        """The oldest message of a route is delivered, and the pump told."""
+        """Settle the oldest message of a route as delivered, and run the pump."""
         queue = self.routes[route]
         oldest = min(queue.waiting(), key=lambda delivery: delivery.seq)
         sent: list[Delivery] = []

@@ -1,4 +1,4 @@
-"""The router of a `RouterHarness` as somebody sees it who leaves an endpoint."""
+"""The router of a `RouterHarness`, as `Leaving` and `Drain` use it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from tests.waiting import until
 
 
 class FakeCustody:
-    """Has too many letters until it has turned so many times."""
+    """A custody with too many letters until it was flushed a number of times."""
 
     def __init__(self, turns: int = 0) -> None:
         self.turns_left = turns
@@ -19,14 +19,14 @@ class FakeCustody:
     def has_many_letters(self, many: int) -> bool:
         return self.turns_left > 0
 
-    async def until_turned(self, within_s: float) -> None:
+    async def until_flushed(self, within_s: float) -> None:
         self.turned.append(within_s)
         self.turns_left -= 1
         await asyncio.sleep(0)
 
 
 class RunPump:
-    """The pump of a router that does something else than to send when it is to send everywhere."""
+    """The pump of a router, which calls a function instead of having all egresses send."""
 
     def __init__(self, harness: RouterHarness, run: Callable[[], object]) -> None:
         self.run = run
@@ -37,7 +37,7 @@ class RunPump:
 
 
 class LeftRouter:
-    """The router of a harness, as far as it is left: as if it had a journal, and with another custody, if a test says so."""
+    """The `RouterView` of a harness: as if it had a journal, and with another custody, if a test says so."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class LeftRouter:
         return getattr(self.router, name)
 
     def leaving(self, name: str = "cloud", within_s: float = 3600) -> Leaving:
-        parts: Any = self
-        return Leaving(name, parts, within_s)
+        router: Any = self
+        return Leaving(name, router, within_s)
 
     def drain(self) -> None:
-        """The daemon is told to end. What is settled meanwhile wakes those who wait."""
+        """Ask the daemon to end. Settled messages then wake waiting coroutines."""
         self.is_draining = True
         self.pump.settled(self.egresses["cloud"])
 
     async def waits(self, leaving: Awaitable[object]) -> "asyncio.Future[object]":
-        """Begin to leave; it has to wait for something."""
+        """Begin to leave, which has to wait for a condition."""
         task = asyncio.ensure_future(leaving)
         await until(lambda: task.done() or self.pump._awaited is not None, "the wait")
         assert not task.done()

@@ -30,13 +30,13 @@ def queue_policy(**keys: Any) -> QueuePolicy:
 
 
 class FakeOwner:
-    """Owns lanes and does nothing with them. ``given_up`` is what it had to give up."""
+    """An owner of lanes that only records deliveries that it gives up, in ``given_up``."""
 
     def __init__(self) -> None:
         self.given_up: list[tuple[Delivery, Failure]] = []
         self.lanes: list[Lane] = []
 
-    def lane_came(self, lane: Lane) -> None:
+    def lane_added(self, lane: Lane) -> None:
         self.lanes.append(lane)
 
     def lane_retired(self, lane: Lane) -> None:

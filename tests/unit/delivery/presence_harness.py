@@ -20,13 +20,13 @@ UNHEARD = {(Outcome.UNHEARD, UCode.OK): 1}
 
 
 class FakeLanes:
-    """Holds lanes as an egress does. ``log`` is what it was asked for."""
+    """A fake egress. ``log`` has the calls."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
         self.absent: AbsentLanes | None = None
 
-    def file(self, lane: Lane) -> None:
+    def mark_ready(self, lane: Lane) -> None:
         self.log.append("file")
         if lane.is_for_nobody and self.absent is not None:
             self.absent.unheard(lane)

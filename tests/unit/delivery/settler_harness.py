@@ -1,4 +1,4 @@
-"""A `Settler` with everything that it hands outcomes to, and queues to settle deliveries of."""
+"""A `Settler` with everything that it reports outcomes to, and queues of deliveries to settle."""
 
 from streamer.config.models import QueueBounds
 from streamer.delivery.dedup import key_of
@@ -15,7 +15,7 @@ from tests.unit.delivery.messages import FakeOwner, queue_policy
 
 
 class NoticeOwner(FakeOwner):
-    """``asked`` are the lanes that it is to send from soon."""
+    """``asked`` are the lanes with new deliveries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class SettlerHarness:
     def arrived(self, message: UMessage) -> MemoryReceived:
         """A message that did not become a delivery yet."""
         received = MemoryReceived(message)
-        self.seen.hold(key_of(message), received)
+        self.seen.remember_pending(key_of(message), received)
         return received
 
     def notice_queue(self, name: str) -> RouteQueue:

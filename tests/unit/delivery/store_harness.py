@@ -1,4 +1,4 @@
-"""An `UnconfirmedStore` with a queue to send from and somebody who stores its batches when the test says so."""
+"""An `UnconfirmedStore` with a queue to send from, and a keeper that stores its batches when the test says so."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.lane import Delivery, Lane
 from streamer.delivery.unconfirmed import UnconfirmedStore
-from streamer.delivery.unconfirmed_batch import LaneShare, UnconfirmedBatch
+from streamer.delivery.unconfirmed_batch import LaneSummary, UnconfirmedBatch
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
@@ -20,7 +20,7 @@ ABSENT_S = 60.0
 
 
 class FakeKeeper:
-    """Keeps the bodies of stored batches. ``back``: messages that came back to their lane; ``forgotten``: batches."""
+    """A keeper that stores the bodies of batches. ``back``: redelivered messages; ``forgotten``: deleted batches."""
 
     def __init__(self) -> None:
         self.scheduled = 0
@@ -59,12 +59,14 @@ class FakeKeeper:
 class StoreHarness:
     """Sends over one route of a network that does not confirm. ``in_journal``: bodies of stored batches are only there."""
 
-    def __init__(self, in_journal: bool = True, max_bytes: int = 1 << 30, is_patient: bool = True) -> None:
+    def __init__(self, in_journal: bool = True, max_bytes: int = 1 << 30, blocks_when_full: bool = True) -> None:
         self.clock = FakeClock()
         self.keeper = FakeKeeper()
         self.seen = SeenIds(1000, 1000, 0)
         self.in_journal = in_journal
-        self.store = UnconfirmedStore("cloud", UNCONFIRMED_S, max_bytes, self.keeper, self.seen, FakeTracer(), is_patient)
+        self.store = UnconfirmedStore(
+            "cloud", UNCONFIRMED_S, max_bytes, self.keeper, self.seen, FakeTracer(), blocks_when_full
+        )
         self.queue = route_queue()
         self.receipts: list[MemoryReceived] = []
 
@@ -77,13 +79,13 @@ class StoreHarness:
         for each in messages:
             received = MemoryReceived(each)
             self.receipts.append(received)
-            self.seen.hold(key_of(each), received)
+            self.seen.remember_pending(key_of(each), received)
             lane = self.queue.lane((each.attributes.source, each.attributes.sink))
             accepted.append(self.queue.push(received, each, lane, self.clock.s, NOW_MS))
         return accepted
 
     def send_waiting(self, lane: Lane, count: int = 1000) -> list[UMessage]:
-        """Send what may leave a lane. As in the egress and the settler, it is packed away and forgotten."""
+        """Send the messages that may be sent from a lane, and pack them as the egress and the settler do."""
         out: list[Delivery] = []
         lane.take(count, self.clock.ms, out, [])
         sent = [delivery.message for delivery in out]
@@ -109,12 +111,12 @@ class StoreHarness:
         """Begin to write what is to be stored."""
         batches = self.store.take_unstored(self.clock.s)
         for batch in batches:
-            if self.in_journal and batch.shares and batch.body is not None:
+            if self.in_journal and batch.lanes and batch.body is not None:
                 self.keeper.bodies[batch.number] = batch.body
         return batches
 
     def stored(self, batches: list[UnconfirmedBatch]) -> None:
-        """They are on the disk."""
+        """Record that batches are on disk."""
         for batch in batches:
             received, batch.received = batch.received, []
             self.store.stored(batch, self.in_journal)
@@ -124,22 +126,22 @@ class StoreHarness:
     def flush(self) -> None:
         self.stored(self.take_unstored())
 
-    def confirmed(self, after_s: float = 0, arrived_until_s: float = -math.inf) -> list[tuple[Lane, LaneShare]]:
-        """What counts as delivered after so long."""
+    def confirmed(self, after_s: float = 0, arrived_until_s: float = -math.inf) -> list[tuple[Lane, LaneSummary]]:
+        """Return the messages that count as delivered after a time."""
         self.clock.advance(round(after_s * 1000))
         arrived = self.store.take_arrived(self.clock.s, arrived_until_s)
         return arrived + self.store.take_confirmed(self.clock.s, ABSENT_S)
 
     def confirmed_messages(self, after_s: float = 0) -> int:
-        return sum(share.count for _, share in self.confirmed(after_s))
+        return sum(summary.count for _, summary in self.confirmed(after_s))
 
     def refill(self, lane: Lane) -> list[UMessage]:
-        """What is at hand in a lane after a refill in which nothing was lost."""
+        """Return the messages that wait in a lane after a refill that has lost none."""
         assert self.store.refill(lane) == []
         return [delivery.message for delivery in lane.waiting()]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is unconfirmed, whoever is asked."""
+        """Whether store, queue and lanes have no unconfirmed messages."""
         counts = (self.store.bytes, self.queue.unconfirmed, *(lane.unconfirmed for lane in self.queue.lanes.values()))
         return not any(counts) and not self.keeper.bodies and not self.store.has_unstored

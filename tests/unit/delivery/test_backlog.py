@@ -1,4 +1,4 @@
-"""The backlog: what waits outside full queues enters them in turn, once, and its bytes are exact."""
+"""The backlog: messages enter full queues by position, once, as they get room, and its bytes are exact."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def wait(backlog: Backlog, queue: RouteQueue, *several: Received) -> None:
         assert backlog.add(received.message.id, received, queue) is None
 
 
-# turns
+# positions
 
 
 def test_nothing_is_taken_while_the_queue_is_full() -> None:
@@ -106,7 +106,7 @@ def test_a_queue_that_holds_nobody_back_any_more_takes_the_whole_backlog() -> No
 # from one queue to the next
 
 
-def test_a_message_that_has_to_wait_for_another_queue_keeps_its_turn() -> None:
+def test_a_message_that_has_to_wait_for_another_queue_keeps_its_position() -> None:
     backlog, first_queue, second_queue = Backlog(), full_queue("first"), full_queue("second", 2)
     for_both, for_second = arrived(), arrived()
     wait(backlog, first_queue, for_both)
@@ -130,7 +130,7 @@ def test_what_was_taken_is_behind_what_has_waited_longer_for_the_next_queue() ->
     assert backlog.is_behind(younger.message.id, second_queue)
 
 
-def test_a_turn_is_kept_until_the_next_take_and_no_longer() -> None:
+def test_a_position_is_kept_until_the_next_take_and_no_longer() -> None:
     backlog, queue, other = Backlog(), full_queue(messages=3), full_queue("other")
     first, second = arrived(), arrived()
     wait(backlog, queue, first)
@@ -183,7 +183,7 @@ def test_a_copy_is_behind_its_message_also_where_nothing_waits() -> None:
 # leaving without having entered
 
 
-def test_what_is_removed_comes_in_turn_each_with_its_queue_and_the_rest_keeps_its_order() -> None:
+def test_what_is_removed_comes_in_order_each_with_its_queue_and_the_rest_keeps_its_order() -> None:
     backlog, queue, other = Backlog(), full_queue(messages=2), full_queue("other")
     waiting = [arrived(n) for n in range(5)]
     for received, target in zip(waiting, (queue, other, queue, queue, queue), strict=True):
@@ -198,7 +198,7 @@ def test_what_is_removed_comes_in_turn_each_with_its_queue_and_the_rest_keeps_it
     assert backlog.take(queue) == [waiting[2], waiting[4]]
 
 
-def test_what_is_removed_comes_in_turn_also_if_it_has_moved_to_another_queue_since() -> None:
+def test_what_is_removed_comes_in_order_also_if_it_has_moved_to_another_queue_since() -> None:
     backlog, queue, other = Backlog(), full_queue(messages=2), full_queue("other")
     first, second = arrived(), arrived()
     wait(backlog, queue, first, second)
@@ -245,7 +245,7 @@ def test_bytes_are_given_back(leaves: str) -> None:
     assert (len(backlog), backlog.bytes, backlog.queues()) == (0, 0, [])
 
 
-def test_what_comes_from_some_sources_is_taken_in_turn_and_what_is_taken_is_listed_no_more() -> None:
+def test_what_comes_from_some_sources_is_taken_in_order_and_what_is_taken_is_listed_no_more() -> None:
     backlog, queue, other = Backlog(), full_queue(), full_queue("other")
     first, second, third = arrived(), arrived(), arrived()
     source = first.message.attributes.source
@@ -282,7 +282,7 @@ def test_what_goes_from_behind_one_that_waits_long_leaves_nothing_and_the_order_
         assert backlog.take(queue) == [received]
 
 
-def test_what_waits_for_two_queues_in_turn_leaves_nothing_in_either() -> None:
+def test_what_waits_for_two_queues_one_after_the_other_leaves_nothing_in_either() -> None:
     backlog, one, other = Backlog(), full_queue("one"), full_queue("other")
     received = [arrived() for _ in range(10)]
     wait(backlog, one, *received)

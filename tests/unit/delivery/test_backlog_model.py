@@ -24,11 +24,11 @@ class Waiting:
 
     received: Received
     queue: int
-    turn: int
+    position: int
 
 
 class Admission(RuleBasedStateMachine):
-    """An ingress with two queues, as far as the backlog knows it. ``waiting`` is the model."""
+    """An ingress with two queues, as the backlog sees it. ``waiting`` is the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Admission(RuleBasedStateMachine):
         ]
         self.inside: list[deque[Delivery]] = [deque(), deque()]
         self.waiting: dict[bytes, Waiting] = {}
-        self.turns = 0
+        self.positions = 0
         self.routes: dict[bytes, tuple[int, ...]] = {}  # in the order of arrival
         self.entered: list[bytes] = []
         self.expired: Counter[bytes] = Counter()
@@ -66,16 +66,16 @@ class Admission(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1))
     def take(self, number: int) -> None:
         expected = self.fitting(number)
-        turns = {key: self.waiting.pop(key).turn for key in expected}
+        positions = {key: self.waiting.pop(key).position for key in expected}
         taken = self.backlog.take(self.queues[number])
         assert [received.message.id for received in taken] == expected
         for received in taken:
-            self.admit(received, turns[received.message.id])
+            self.admit(received, positions[received.message.id])
 
     @rule(data=st.data())
     def expire(self, data: st.DataObject) -> None:
         keys = data.draw(st.sets(st.sampled_from(list(self.waiting)))) if self.waiting else set()
-        expected = sorted((self.waiting.pop(key) for key in keys), key=lambda waiting: waiting.turn)
+        expected = sorted((self.waiting.pop(key) for key in keys), key=lambda waiting: waiting.position)
         removed = self.backlog.remove(lambda received: received.message.id in keys)
         assert [(id(received), queue) for received, queue in removed] == [
             (id(waiting.received), self.queues[waiting.queue]) for waiting in expected
@@ -86,7 +86,7 @@ class Admission(RuleBasedStateMachine):
         """The keys that the model would take for a queue."""
         queue = self.queues[number]
         bounds = queue.policy.queue
-        candidates = sorted((w.turn, key) for key, w in self.waiting.items() if w.queue == number)
+        candidates = sorted((w.position, key) for key, w in self.waiting.items() if w.queue == number)
         fitting: list[bytes] = []
         size = queue.bytes
         for _, key in candidates:
@@ -97,32 +97,32 @@ class Admission(RuleBasedStateMachine):
             fitting.append(key)
         return fitting
 
-    def admit(self, received: Received, turn: int | None) -> None:
-        """As an ingress does: the first queue that has no room is waited for."""
+    def admit(self, received: Received, position: int | None) -> None:
+        """Do as an ingress: have a message wait for the first queue that has no room."""
         key, size = received.message.id, received.message.size
         for number in self.routes[key]:
             queue = self.queues[number]
-            older = [w for w in self.waiting.values() if w.queue == number and (turn is None or w.turn < turn)]
+            older = [w for w in self.waiting.values() if w.queue == number and (position is None or w.position < position)]
             is_behind = self.backlog.is_behind(key, queue)
             assert is_behind == bool(older or key in self.waiting)
             if is_behind or queue.room_for(size) is Room.NO:
-                self.wait(key, received, number, turn)
+                self.wait(key, received, number, position)
                 return
         for number in self.routes[key]:
             self.inside[number].append(push(self.queues[number], received.message))
         self.entered.append(key)
 
-    def wait(self, key: bytes, received: Received, number: int, turn: int | None) -> None:
+    def wait(self, key: bytes, received: Received, number: int, position: int | None) -> None:
         earlier = self.backlog.add(key, received, self.queues[number])
         if key in self.waiting:
             assert earlier is self.waiting[key].received
             self.waiting[key].received = received
             return
         assert earlier is None
-        if turn is None:
-            self.turns += 1
-            turn = self.turns
-        self.waiting[key] = Waiting(received, number, turn)
+        if position is None:
+            self.positions += 1
+            position = self.positions
+        self.waiting[key] = Waiting(received, number, position)
 
     @invariant()
     def the_counts_are_exact(self) -> None:

@@ -1,10 +1,10 @@
-"""Custody: when the source of a message need not keep it any longer. Here without a journal: memory is what we have."""
+"""Custody without a journal: when sources are acknowledged."""
 
 import asyncio
 
 import pytest
 
-from streamer.delivery.custody import PATIENCE_S
+from streamer.delivery.custody import LATE_FLUSH_S
 from streamer.delivery.flush_times import FLUSH_S
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.custody_harness import CustodyHarness, FleetingReceived, acknowledged
@@ -35,11 +35,11 @@ def test_one_flush_is_due_at_a_time() -> None:
     assert len(harness.due) == 1
 
 
-def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before() -> None:
+def test_custody_of_what_its_source_retransmits_is_taken_at_the_late_flush_and_not_before() -> None:
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.accept(received.message, received=received)
-    assert [after_s for after_s, _ in harness.due] == [PATIENCE_S]
+    assert [after_s for after_s, _ in harness.due] == [LATE_FLUSH_S]
     harness.accept(message())
     harness.flush()  # for the other one
     assert not received.acknowledged
@@ -48,7 +48,7 @@ def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before
     assert harness.due == []
 
 
-def test_patience_is_counted_for_each_message_from_its_arrival() -> None:
+def test_the_time_until_the_late_flush_is_counted_for_each_message_from_its_arrival() -> None:
     harness = CustodyHarness()
     started_s = harness.clock.monotonic_s()
     first, second = kept_by_its_source(), kept_by_its_source()
@@ -68,11 +68,11 @@ def test_what_was_settled_before_the_flush_is_not_taken() -> None:
     received = delivery.received
     harness.settle(delivery)
     harness.flush()
-    assert not received.is_kept
+    assert not received.is_acknowledged
     assert harness.due == []
 
 
-def test_nobody_waits_for_a_message_that_its_source_keeps_once_it_is_settled() -> None:
+def test_nobody_waits_for_a_message_that_its_source_retransmits_once_it_is_settled() -> None:
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.settle(harness.accept(received.message, received=received))
@@ -108,9 +108,9 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_flush_and_stays_in_memory(
 def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_nobody_waits(
     received: type[MemoryReceived], count: int
 ) -> None:
-    """There is no transaction that could wait for company."""
+    """Without a journal there is no transaction that could collect more changes."""
     harness = CustodyHarness()
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     batch = [received(message()) for _ in range(count)]
     for each in batch:
         harness.send_unconfirmed(harness.accept(each.message, received=each, watch=False).lane)
@@ -119,7 +119,7 @@ def test_what_left_unconfirmed_is_acknowledged_at_the_next_flush_though_nobody_w
     assert all(each.acknowledged for each in batch)
 
 
-async def test_until_written_waits_for_what_its_source_keeps_without_patience() -> None:
+async def test_until_written_waits_for_what_its_source_retransmits_without_delay() -> None:
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.accept(received.message, received=received)

@@ -1,4 +1,4 @@
-"""Custody of batches of unconfirmed messages, with a journal: stored together, given up together, and acknowledged then."""
+"""Custody of batches of unconfirmed messages, with a journal: stored, acknowledged and deleted together."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Custody at the bound of the journal: who waits unacknowledged, who goes, and what happens when there is room again."""
+"""Custody when the journal is full: which messages wait unacknowledged, which are evicted, and what room changes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,7 +129,7 @@ def test_what_has_room_is_not_given_up_for_a_destination_that_has_none(harness: 
 def test_what_was_acknowledged_already_is_written_beyond_the_bound(harness: CustodyHarness) -> None:
     fill(harness)
     kept = MemoryReceived(message(payload=b"x" * 500))
-    kept.is_kept = True
+    kept.is_acknowledged = True
     delivery = harness.accept(kept.message, received=kept)
     harness.clock.advance(50)
     harness.write()

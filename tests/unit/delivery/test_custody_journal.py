@@ -1,4 +1,4 @@
-"""Custody with a journal: what is without outcome at the flush is written, and acknowledged once it is on the disk."""
+"""Custody with a journal: messages without an outcome at the flush are written, and acknowledged once on disk."""
 
 import asyncio
 from dataclasses import replace
@@ -125,7 +125,7 @@ def test_a_message_with_two_destinations_is_acknowledged_once_and_written_for_ea
 
 
 def keep(harness: CustodyHarness, letter: Letter) -> MemoryReceived:
-    """Have a letter kept, as the settler does, of a message whose source keeps it until it is acknowledged."""
+    """Write the dead letter of a message whose source retransmits, as the settler does."""
     received = MemoryReceived(message())
     harness.custody.letter(letter, received)
     harness.seen.release(received)
@@ -159,7 +159,7 @@ def test_of_more_failed_messages_than_a_bound_the_oldest_sources_wait_no_longer(
 
 
 def test_no_source_waits_for_a_letter_while_the_disk_takes_none(path: Path) -> None:
-    """MQTT is acknowledged in order: it would hold up all that its endpoint brings."""
+    """MQTT is acknowledged in order, so one message would hold up all others of its endpoint."""
     journal = Journal(path, 1 << 30, BOUNDS, ManualLoop().post)  # never started: nothing but the test changes its state
     harness = CustodyHarness(journal)
     journal.state = JournalState.OK

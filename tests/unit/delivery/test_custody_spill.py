@@ -1,4 +1,4 @@
-"""Custody of more than memory should hold: payloads of waiting messages that are only in the journal."""
+"""Custody of more payload than memory may have: payloads of waiting messages that are only in the journal."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""When TTLs pass: by the wall clock, and for ids from the future by how long their messages have waited."""
+"""When TTLs pass: by the wall clock, and for ids from the future by the time that their messages have waited."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.lane import EXPIRED_AT_ONCE
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK
 from streamer.delivery.queue import RouteQueue
 from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
 
@@ -58,10 +58,10 @@ def test_without_ttl_nothing_expires(ttl: int | None) -> None:
 @pytest.mark.parametrize("made_ms", [NOW_MS, YEAR_9999_MS], ids=["by the wall clock", "by the time that they waited"])
 def test_of_many_that_expire_at_one_moment_some_are_taken_at_a_time(made_ms: int) -> None:
     queue = route_queue()
-    many = [push(queue, message(ttl=1000, made_ms=made_ms)) for _ in range(2 * EXPIRED_AT_ONCE + 1)]
+    many = [push(queue, message(ttl=1000, made_ms=made_ms)) for _ in range(2 * EXPIRED_MESSAGES_PER_TICK + 1)]
     moment = (NOW_MS + 1001, ENTERED_S + 1.001)
     taken = [queue.take_expired(*moment) for _ in range(3)]
-    assert [len(each) for each in taken] == [EXPIRED_AT_ONCE, EXPIRED_AT_ONCE, 1]
+    assert [len(each) for each in taken] == [EXPIRED_MESSAGES_PER_TICK, EXPIRED_MESSAGES_PER_TICK, 1]
     assert [delivery for each in taken for delivery in each] == many
 
 

@@ -27,7 +27,7 @@ def known(ids: SeenIds, name: bytes) -> bool:
 def test_number_is_bounded_and_the_newest_half_is_always_known(max_ids: int, count: int) -> None:
     ids = SeenIds(max_ids, 1e9, 0.0)
     for n in range(count):
-        ids.turn(0.0)
+        ids.rotate(0.0)
         ids.young[key(n)] = None
         assert len(ids) <= max_ids
         assert all(known(ids, key(recent)) for recent in range(max(0, n - max_ids // 2 + 1), n + 1))
@@ -37,17 +37,17 @@ def test_id_is_known_for_at_least_half_of_the_time_and_at_most_all_of_it() -> No
     ids = SeenIds(10**6, 100.0, 0.0)
     ids.young[key(1)] = None
     for now_s in (0.0, 49.0, 50.0, 99.0):
-        ids.turn(now_s)
+        ids.rotate(now_s)
         assert known(ids, key(1))
-    ids.turn(100.0)
+    ids.rotate(100.0)
     assert not known(ids, key(1))
 
 
-def test_nothing_is_turned_before_its_time() -> None:
+def test_nothing_is_rotated_before_its_time() -> None:
     ids = SeenIds(10**6, 100.0, 0.0)
     ids.young[key(1)] = None
     for _ in range(1000):
-        ids.turn(49.9)
+        ids.rotate(49.9)
     assert key(1) in ids.young
 
 
@@ -57,12 +57,12 @@ def test_message_on_its_way_is_never_forgotten_and_a_settled_one_is() -> None:
     ids.young[key(1)], ids.young[key(2)] = on_its_way, settled
     ids.settled(key(2))
     for turn in range(1, 20):
-        ids.turn(turn * 10.0)
+        ids.rotate(turn * 10.0)
     assert known(ids, key(1))
     assert not known(ids, key(2))
     ids.settled(key(1))
     for turn in range(20, 23):
-        ids.turn(turn * 10.0)
+        ids.rotate(turn * 10.0)
     assert len(ids) == 0
 
 
@@ -74,7 +74,7 @@ def test_message_that_another_listener_released_last_is_forgotten_too() -> None:
     shared.release()
     shared.release()
     for turn in range(1, 4):
-        ids.turn(turn * 10.0)
+        ids.rotate(turn * 10.0)
     assert len(ids) == 0
 
 
@@ -82,7 +82,7 @@ def test_a_message_is_on_its_way_until_its_last_holder_is_done_with_it() -> None
     ids = SeenIds(4, 10.0, 0.0)
     shared, copy = MemoryReceived(message()), MemoryReceived(message())
     shared.holders = 2
-    ids.hold(key(1), shared)
+    ids.remember_pending(key(1), shared)
     ids.release(shared)
     assert ids.young == {key(1): shared}  # a copy that arrives now is attached to it
     shared.attach(copy)
@@ -94,12 +94,12 @@ def test_a_message_is_on_its_way_until_its_last_holder_is_done_with_it() -> None
 def test_authorities_that_one_message_has_for_itself_count_in_their_generation_only() -> None:
     ids = SeenIds(20, 1e9, 0.0)
     for number in range(3):
-        ids.copied(key(number), frozenset("abcd"), is_shared=False)
-    ids.turn(0.0)
+        ids.remember_copies(key(number), frozenset("abcd"), is_shared=False)
+    ids.rotate(0.0)
     assert len(ids.old_copies) == 3
     for number in range(3, 5):
-        ids.turn(0.0)
-        ids.copied(key(number), frozenset("abcd"), is_shared=False)
+        ids.rotate(0.0)
+        ids.remember_copies(key(number), frozenset("abcd"), is_shared=False)
     assert (len(ids.old_copies), len(ids.young_copies)) == (3, 2)
 
 
@@ -107,15 +107,15 @@ def test_a_set_that_many_messages_share_counts_for_nothing() -> None:
     ids = SeenIds(20, 1e9, 0.0)
     shared = frozenset(str(number) for number in range(1000))
     for number in range(100):
-        ids.copied(key(number), shared)
-        ids.turn(0.0)
+        ids.remember_copies(key(number), shared)
+        ids.rotate(0.0)
     assert len(ids.young_copies) == 100
 
 
 def test_only_a_publish_is_a_copy_of_a_publish() -> None:
     ids = SeenIds(20, 1e9, 0.0)
     bare = message()
-    ids.copied(bare.id + bare.attributes.origin, frozenset(["fleet"]))
+    ids.remember_copies(bare.id + bare.attributes.origin, frozenset(["fleet"]))
     addressed = replace(bare.attributes, sink=everything_at("fleet"))
     assert ids.is_copy(replace(bare, attributes=addressed))
     for kind in (UMessageType.REQUEST, UMessageType.RESPONSE, UMessageType.NOTIFICATION):
@@ -123,10 +123,10 @@ def test_only_a_publish_is_a_copy_of_a_publish() -> None:
     assert not ids.is_copy(replace(bare, attributes=replace(addressed, sink=everything_at("other"))))
 
 
-def test_settling_finds_both_generations_and_ignores_strangers() -> None:
+def test_settling_finds_both_generations_and_ignores_unknown_ids() -> None:
     ids = SeenIds(4, 10.0, 0.0)
     ids.young[key(1)] = MemoryReceived(message())
-    ids.turn(10.0)
+    ids.rotate(10.0)
     assert key(1) in ids.old
     ids.settled(key(1))
     ids.settled(key(99))
@@ -158,8 +158,8 @@ def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time() -> None
     ids.before_forgetting.append(lambda: seen.append(len(ids.old)))
     for turn in range(1, 4):
         ids.young[key(turn)] = None
-        ids.turn(turn * 10.0)
-        ids.turn(turn * 10.0 + 1)
+        ids.rotate(turn * 10.0)
+        ids.rotate(turn * 10.0 + 1)
     assert seen == [0, 1, 1]
 
 
@@ -169,21 +169,21 @@ def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away() -> 
     addressed = replace(bare, attributes=replace(bare.attributes, sink=everything_at("a")))
     for turned_away in (bare, addressed):
         ids.young[key_of(turned_away) + scope("endpoint", "cloud")] = None
-    assert not ids.seen_at_home(bare)
-    assert not ids.seen_at_home(addressed)
+    assert not ids.has_arrived_at_home(bare)
+    assert not ids.has_arrived_at_home(addressed)
     ids.young[key_of(addressed)] = None
-    assert ids.seen_at_home(addressed)
-    assert not ids.seen_at_home(bare)
-    ids.note(bare)
-    assert ids.seen_at_home(bare)
-    assert ids.seen_at_home(replace(bare, attributes=replace(bare.attributes, sink=everything_at("b"))))
+    assert ids.has_arrived_at_home(addressed)
+    assert not ids.has_arrived_at_home(bare)
+    ids.remember_arrival(bare)
+    assert ids.has_arrived_at_home(bare)
+    assert ids.has_arrived_at_home(replace(bare, attributes=replace(bare.attributes, sink=everything_at("b"))))
 
 
 WRONG_WAY = Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "not from here")
 
 
 class MisroutedHarness:
-    """Strays, and what became of them."""
+    """Misrouted copies, and their outcomes."""
 
     def __init__(self) -> None:
         self.ids = SeenIds(100, 1000.0, 0.0)
@@ -198,7 +198,7 @@ class MisroutedHarness:
         self.turned_away.append((received.message.id, failure))
 
 
-def test_strays_are_judged_when_their_grace_is_over_and_not_before() -> None:
+def test_misrouted_copies_are_judged_when_their_grace_is_over_and_not_before() -> None:
     harness = MisroutedHarness()
     copy, forged = MemoryReceived(message()), MemoryReceived(message())
     harness.misrouted.take(copy, WRONG_WAY, 5.0)
@@ -216,7 +216,7 @@ def test_strays_are_judged_when_their_grace_is_over_and_not_before() -> None:
     assert len(harness.misrouted) == harness.misrouted.bytes == 0
 
 
-def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once() -> None:
+def test_second_misrouted_copy_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once() -> None:
     harness = MisroutedHarness()
     first = MemoryReceived(message())
     known_already = MemoryReceived(message())
@@ -227,13 +227,13 @@ def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copie
     assert len(harness.misrouted) == 1
 
 
-def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> None:
+def test_misrouted_copy_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> None:
     harness = MisroutedHarness()
     copy, other = MemoryReceived(message()), MemoryReceived(message())
     for copied in (copy, other):
         harness.misrouted.take(copied, WRONG_WAY, 0.0)
     harness.ids.young[key_of(copy.message)] = None
     for turn in range(1, 4):
-        harness.ids.turn(turn * 1000.0)
+        harness.ids.rotate(turn * 1000.0)
     assert harness.duplicates == [copy.message.id]
     assert len(harness.misrouted) == 1

@@ -1,4 +1,4 @@
-"""The end of a router: in which order its networks are left, what it waits for, and what becomes of the rest."""
+"""The end of a router: the order in which networks are left, what it waits for, and what becomes of the rest."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamer.delivery import drain as drain_module
-from streamer.delivery.ingress import Ingress
+from streamer.delivery.ingress import Ingress, IngressState
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
 from streamer.routing.pause_rules import PauseRule
@@ -28,19 +28,19 @@ from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
-def _no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_last_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for dead letters that cannot be sent."""
-    monkeypatch.setattr(drain_module, "_LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(drain_module, "_LAST_NOTICES_S", 0.0)
 
 
 class RecordingTransport(FakeTransport):
-    """A network that keeps what is not acknowledged."""
+    """A network that retransmits."""
 
 
 class FleetingTransport(FakeTransport):
-    """A network that does not. When it is left, it still brings what was ``on_its_way``."""
+    """A network that does not. When it is left, it still brings the messages ``on_its_way``."""
 
-    keeps_unacknowledged = False
+    source_retransmits = False
     ingress: Ingress
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Ending:
 
     @property
     def closed(self) -> set[str]:
-        return {name for name, ingress in self.router.ingresses.items() if ingress.closed}
+        return {name for name, ingress in self.router.ingresses.items() if ingress.state is IngressState.CLOSED}
 
 
 async def test_networks_are_left_before_anything_is_waited_for_and_our_own_services_last(
@@ -94,7 +94,7 @@ async def test_a_drain_ends_when_everything_is_delivered() -> None:
 
 async def test_a_transport_that_has_not_confirmed_gives_its_messages_back() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", harness.speed())
         assert await harness.router.drain(0) == 1
         assert harness.transports["cloud"].state is LinkState.DOWN
@@ -106,7 +106,7 @@ async def test_transports_that_have_not_confirmed_are_stopped_at_once(monkeypatc
     async with RouterHarness() as harness:
         meeting = asyncio.Barrier(2)
         for transport in harness.transports.values():
-            transport.hold = True
+            transport.is_withholding = True
             monkeypatch.setattr(transport, "stop", meeting.wait)
         harness.arrive("vehicle", harness.speed())
         harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
@@ -120,7 +120,7 @@ async def test_without_a_journal_messages_in_our_custody_become_dead_letters_and
         kept, fleeting = MemoryReceived(harness.speed(b"kept")), FleetingReceived(harness.speed(b"fleeting"))
         taken = MemoryReceived(harness.speed(b"taken"))
         waiting, lost = MemoryReceived(harness.speed(b"waiting")), FleetingReceived(harness.speed(b"lost"))
-        taken.keep()
+        taken.take_custody()
         harness.transports["vehicle"].inject(kept, fleeting, taken, waiting, lost)
         assert await harness.router.drain(0) == 5
         assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [
@@ -142,7 +142,7 @@ async def test_unconfirmed_messages_that_were_to_be_sent_again_end_as_unconfirme
         assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 1}
 
 
-async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_that_its_source_does_not_keep(
+async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_that_no_source_retransmits(
     tmp_path: Path,
 ) -> None:
     async with journaled_run(tmp_path / "journal.db", queue_policy={"queue": {"messages": 1}}) as run:
@@ -171,13 +171,13 @@ def fleeting(harness: RouterHarness, count: int) -> list[FleetingReceived]:
 
 
 def bring_at_the_end(harness: RouterHarness, monkeypatch: pytest.MonkeyPatch, batch: list[FleetingReceived]) -> None:
-    """The vehicle's network keeps nothing, and hands these over when it is left."""
+    """The vehicle's network does not retransmit, and hands these messages over when it is left."""
     vehicle = harness.transports["vehicle"]
 
     async def stop_receiving() -> None:
         vehicle.inject(*batch)
 
-    monkeypatch.setattr(vehicle, "keeps_unacknowledged", False)
+    monkeypatch.setattr(vehicle, "source_retransmits", False)
     monkeypatch.setattr(vehicle, "stop_receiving", stop_receiving)
 
 
@@ -243,7 +243,7 @@ async def test_a_transport_that_fails_to_leave_its_network_does_not_keep_the_oth
         async def stop_receiving() -> None:
             raise ZeroDivisionError("the plugin has a fault")
 
-        monkeypatch.setattr(harness.transports["vehicle"], "keeps_unacknowledged", False)
+        monkeypatch.setattr(harness.transports["vehicle"], "source_retransmits", False)
         monkeypatch.setattr(harness.transports["vehicle"], "stop_receiving", stop_receiving)
         assert await harness.router.drain(0) == 0
 
@@ -323,7 +323,7 @@ async def test_with_a_journal_what_is_being_sent_is_waited_for(tmp_path: Path, c
         await until(lambda: "drain_began" in caplog.text, "the beginning")
         assert "waits_for=cloud:1 left_in_journal=vehicle:1" in caplog.text
         assert not draining.done()
-        harness.transports["cloud"].release_held()
+        harness.transports["cloud"].release_withheld()
         assert await draining == 1
 
 
@@ -386,15 +386,15 @@ async def test_with_a_journal_networks_that_keep_nothing_are_left_when_what_was_
 ) -> None:
     async with journaled_run(tmp_path / "journal.db") as run:
         harness, vehicle = run.harness, run.harness.transports["vehicle"]
-        harness.transports["cloud"].hold = True
-        monkeypatch.setattr(vehicle, "keeps_unacknowledged", False)
+        harness.transports["cloud"].is_withholding = True
+        monkeypatch.setattr(vehicle, "source_retransmits", False)
         harness.arrive("vehicle", harness.speed(b"before"))
         draining = await begin_to_drain(harness)
         vehicle.inject(late := FleetingReceived(harness.speed(b"meanwhile")))
         await run.flush()
         assert late.acknowledged  # it is in the journal
-        assert harness.router.ingresses["cloud"].closed  # the broker keeps what it sends
-        harness.transports["cloud"].release_held()
+        assert harness.router.ingresses["cloud"].state is IngressState.CLOSED  # the broker keeps what it sends
+        harness.transports["cloud"].release_withheld()
         assert await draining == 0
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
 
@@ -425,7 +425,7 @@ async def test_a_journal_that_cannot_be_written_is_none(tmp_path: Path) -> None:
         kept = MemoryReceived(harness.speed(b"kept by its source"))
         harness.transports["vehicle"].inject(FleetingReceived(harness.speed(b"ours alone")), kept)
         draining = asyncio.create_task(harness.router.drain(3600))
-        await until(lambda: harness.router.ingresses["vehicle"].closed, "the beginning")
+        await until(lambda: harness.router.ingresses["vehicle"].state is IngressState.CLOSED, "the beginning")
         harness.router.tick()
         assert not draining.done()
         draining.cancel()

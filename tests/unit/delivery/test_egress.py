@@ -1,4 +1,4 @@
-"""The way out: which lane goes next, the window, and what time does to what waits."""
+"""The way out: which lane is served next, the window, back-offs, expiry and quotas."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The way out, with transports that answer in every way one can think of: inside the call, with refusals, late, or not."""
+"""The way out, with transports that answer in every possible way: inside the call, with refusals, late, or never."""
 
 import logging
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def test_message_that_arrives_while_another_is_confirmed_leaves_too() -> None:
     late = [message(1), message(2)]
 
     class LateIngress:
-        """Its backlog fits in one by one."""
+        """An ingress whose backlog enters one by one."""
 
         @property
         def has_backlog(self) -> bool:
@@ -52,7 +52,7 @@ def test_message_that_arrives_while_another_is_confirmed_leaves_too() -> None:
         def admit_backlog(self) -> None:
             harness.load(late.pop())
 
-    harness.turns.hold_back(LateIngress())
+    harness.turns.add_backlog_of(LateIngress())
     harness.load(message(0))
     harness.pump()
     assert sorted(flows(harness.transport.submitted)) == [0, 1, 2]
@@ -178,7 +178,7 @@ def test_lost_link_puts_everything_back_in_order_without_an_attempt() -> None:
 
 
 def test_what_may_have_arrived_when_the_link_was_lost_is_sent_again_as_often_as_what_is_unconfirmed() -> None:
-    """Otherwise whoever comes and goes while a message is on its way has it sent for ever, to all others as well."""
+    """Otherwise a receiver that comes and goes while a message is in flight has it sent endlessly, to all others too."""
     harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
     (first,) = harness.load(message())
     for _ in range(MAX_RETURNS):
@@ -335,7 +335,7 @@ def test_late_word_about_what_a_faulty_transport_had_taken_is_not_counted_twice(
     assert harness.outcomes() == {"delivered": 105}
 
 
-def test_a_loss_that_is_heard_of_after_the_process_stood_still_comes_before_the_time_that_has_passed() -> None:
+def test_a_loss_that_is_heard_of_after_the_process_was_suspended_comes_before_the_time_that_has_passed() -> None:
     harness = EgressHarness(FakeTransport(), unconfirmed_s=10)
     harness.transport.verdict = lambda message: UNCONFIRMED  # type: ignore[return-value, assignment]
     (first,) = harness.load(message())

@@ -1,4 +1,4 @@
-"""Failure notices: which dead letters and answers a failure causes, where they are sent, and to whom they are addressed."""
+"""Failure notices: which dead letters and error Responses a failure causes, and where and to whom they are sent."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ QUESTION = request(START_MS, APP, METHOD, 1000, b"?")
 
 
 class NoticesHarness:
-    """Notices at `vehicle` (veh1), `cloud` (everyone) and our own services, with an optional journal."""
+    """Notices at `vehicle` (veh1), `cloud` (everyone) and the streamer's services, with an optional journal."""
 
     def __init__(self, endpoints: tuple[str, ...] = ("origin",), journal: Journal | None = None) -> None:
         self.clock = FakeClock()
@@ -234,7 +234,7 @@ def test_other_options_and_authorities_hold_from_now_on() -> None:
 
 
 def journal(path: Path) -> Journal:
-    """One that nobody has opened: it only gives numbers."""
+    """A journal that is not open, and only gives numbers."""
     return Journal(path, 1 << 20, BOUNDS, lambda call, *args: None)
 
 

@@ -1,4 +1,4 @@
-"""The lines about flows have limits of their own for each event and endpoint, and each route of a flow has its line."""
+"""Log lines about flows: limits for each event and endpoint, and a line for each route of a flow."""
 
 import logging
 
@@ -47,7 +47,7 @@ def flows(caplog: pytest.LogCaptureFixture) -> Flows:
 
 @pytest.mark.parametrize("event", [REFUSED, DEAD_LETTERED, GIVEN_UP])
 def test_an_endpoint_that_has_used_up_its_lines_takes_none_from_another(event: str, flows: Flows) -> None:
-    """Refusals count where they came in, what was on a route where it was to go out."""
+    """Refusals are limited by ingress, failures on a route by egress."""
     busy, calm = (("r", "from", "busy"), ("r", "from", "calm"))
     if event == REFUSED:
         busy, calm = (("r", "busy", "to"), ("r", "calm", "to"))
@@ -60,7 +60,7 @@ def test_an_endpoint_that_has_used_up_its_lines_takes_none_from_another(event: s
 
 @pytest.mark.parametrize("event", [REFUSED, DEAD_LETTERED])
 def test_the_other_side_of_a_route_has_no_limit_of_its_own(event: str, flows: Flows) -> None:
-    """Whoever invents flows could invent where they are to go, too."""
+    """A sender that invents flows could invent their sinks as well."""
     for flow in range(LINES + 1):
         names = ("r", "here", f"to {flow}") if event == REFUSED else ("r", f"from {flow}", "here")
         flows.log.failed(flows.message(flow), FAILURE, names, 1, event)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.delivery.in_flight import AT_LEAST, CONTESTED, LATELY_S, MOST_PER_S, InFlight
+from streamer.delivery.in_flight import CONTESTED_MESSAGES, LEAST_MESSAGES, MESSAGES_PER_S, ROUND_TRIP_MEMORY_S, InFlight
 from streamer.transports.errors import LinkLostError
 from tests.unit.delivery.egress_harness import EgressHarness, open_windows
 from tests.unit.delivery.fake_transport import FakeTransport
@@ -15,7 +15,7 @@ def after(*took_s: float) -> InFlight:
     flight = InFlight()
     flight.room(0, MOST, 1.0)
     for each_s in took_s:
-        flight.took(each_s)
+        flight.confirmed_after(each_s)
     return flight
 
 
@@ -24,21 +24,21 @@ def test_the_whole_window_is_open_before_anything_is_known() -> None:
 
 
 def test_a_near_destination_gets_few_messages_and_a_far_one_many() -> None:
-    assert after(0.001).room(0, MOST, 1.0) == AT_LEAST + MOST_PER_S * 0.001
-    assert after(0.02).room(0, MOST, 1.0) == AT_LEAST + MOST_PER_S * 0.02
+    assert after(0.001).room(0, MOST, 1.0) == LEAST_MESSAGES + MESSAGES_PER_S * 0.001
+    assert after(0.02).room(0, MOST, 1.0) == LEAST_MESSAGES + MESSAGES_PER_S * 0.02
     assert after(0.05).room(0, MOST, 1.0) == MOST
 
 
 def test_the_shortest_time_counts() -> None:
-    assert after(0.02, 0.001, 0.03).room(0, MOST, 1.0) == AT_LEAST + MOST_PER_S * 0.001
+    assert after(0.02, 0.001, 0.03).room(0, MOST, 1.0) == LEAST_MESSAGES + MESSAGES_PER_S * 0.001
 
 
 def test_a_short_time_is_forgotten_when_it_is_long_ago() -> None:
     flight = after(0.001)
-    near = AT_LEAST + MOST_PER_S * 0.001
-    assert flight.room(0, MOST, 1.0 + LATELY_S) == near  # the time before counts, too
-    flight.took(0.05)
-    assert flight.room(0, MOST, 1.0 + 2 * LATELY_S) == MOST
+    near = LEAST_MESSAGES + MESSAGES_PER_S * 0.001
+    assert flight.room(0, MOST, 1.0 + ROUND_TRIP_MEMORY_S) == near  # the time before counts, too
+    flight.confirmed_after(0.05)
+    assert flight.room(0, MOST, 1.0 + 2 * ROUND_TRIP_MEMORY_S) == MOST
 
 
 def test_a_window_is_never_wider_than_others_want_it() -> None:
@@ -59,9 +59,9 @@ def test_while_classes_differ_fewer_messages_are_in_flight() -> None:
     flight = after(0.001)
     flight.contested(5.0)
     assert flight.is_contested(5.9)
-    assert flight.room(0, MOST, 5.9) == CONTESTED + MOST_PER_S * 0.001
+    assert flight.room(0, MOST, 5.9) == CONTESTED_MESSAGES + MESSAGES_PER_S * 0.001
     assert not flight.is_contested(6.0)
-    assert flight.room(0, MOST, 6.0) == AT_LEAST + MOST_PER_S * 0.001
+    assert flight.room(0, MOST, 6.0) == LEAST_MESSAGES + MESSAGES_PER_S * 0.001
 
 
 # in an egress
@@ -72,7 +72,7 @@ class OrderlyTransport(FakeTransport):
 
 
 def near(transport: FakeTransport) -> EgressHarness:
-    """An egress whose destination confirms without delay, until it is told to wait."""
+    """An egress whose destination confirms without delay, until the test has it wait."""
     harness = EgressHarness(transport)
     harness.clock.advance(1000)
     open_windows(harness, [0], 3 * MOST)
@@ -84,13 +84,13 @@ def test_an_egress_keeps_a_near_destination_busy_and_sends_a_quarter_of_the_wind
     harness = near(transport := OrderlyTransport())
     harness.load(*(message() for _ in range(MOST)))
     harness.pump()
-    assert harness.egress.in_flight == AT_LEAST
-    sent = [AT_LEAST]
-    for _ in range(AT_LEAST):
+    assert harness.egress.in_flight == LEAST_MESSAGES
+    sent = [LEAST_MESSAGES]
+    for _ in range(LEAST_MESSAGES):
         transport.answer(0)
         if len(transport.submitted) > sum(sent):
             sent.append(len(transport.submitted) - sum(sent))
-    assert sent == [AT_LEAST, *[AT_LEAST // 4] * 4]
+    assert sent == [LEAST_MESSAGES, *[LEAST_MESSAGES // 4] * 4]
     harness.check_books()
 
 
@@ -107,24 +107,24 @@ def test_a_message_of_a_higher_class_goes_as_soon_as_anything_may() -> None:
     harness.pump()
     harness.load(message(1, level=6, payload=b"urgent"))
     before = len(transport.submitted)
-    transport.answer(*range(AT_LEAST // 4))
+    transport.answer(*range(LEAST_MESSAGES // 4))
     assert transport.submitted[before].payload == b"urgent"
     seen = len(transport.submitted)
     while len(transport.submitted) == seen:  # from now on fewer are in flight
         transport.answer(0)
-    assert harness.egress.in_flight == CONTESTED
-    assert len(transport.submitted) == seen + CONTESTED // 4
+    assert harness.egress.in_flight == CONTESTED_MESSAGES
+    assert len(transport.submitted) == seen + CONTESTED_MESSAGES // 4
 
 
 def test_what_a_lost_link_gives_back_is_sent_again_in_order_through_the_same_window() -> None:
     harness = near(transport := OrderlyTransport())
     loaded = harness.load(*(message() for _ in range(MOST)))
     harness.pump()
-    transport.answer(*range(AT_LEAST), error=LinkLostError())
-    assert harness.egress.in_flight == AT_LEAST
+    transport.answer(*range(LEAST_MESSAGES), error=LinkLostError())
+    assert harness.egress.in_flight == LEAST_MESSAGES
     while transport.unanswered:
         transport.answer()
-    assert transport.submitted[AT_LEAST:] == [each.message for each in loaded]
+    assert transport.submitted[LEAST_MESSAGES:] == [each.message for each in loaded]
     assert harness.outcomes() == {"delivered": 4 * MOST}
     harness.check_books()
 

@@ -1,4 +1,4 @@
-"""The way in: each message that arrives enters its lanes, waits outside or is settled, and its id counts as seen or not."""
+"""The way in: each message enters its lanes, waits in the backlog or is settled, and its id counts as seen or not."""
 
 from dataclasses import replace
 
@@ -292,7 +292,7 @@ def test_a_message_from_the_wrong_side_that_is_rejected_at_once_was_not_seen_at_
     letter = publish(START_MS, UUri("veh1", 4, 1, 0x8001), b"letter")
     cloud.on_receive_batch([MemoryReceived(letter)])
     assert [code.name for _, code in cloud.unrouted.outcomes] == ["UNAUTHENTICATED"]
-    assert not harness.seen.seen_at_home(letter)
+    assert not harness.seen.has_arrived_at_home(letter)
 
 
 def test_no_original_will_arrive_after_the_close() -> None:

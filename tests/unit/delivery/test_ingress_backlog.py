@@ -1,4 +1,4 @@
-"""The way in when queues are full: what waits outside, what is refused, and how the transport is slowed down."""
+"""The way in when queues are full: which messages wait or are rejected, and when the transport is paused."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from streamer.delivery import ingress as ingress_module
 from streamer.delivery import receiving as receiving_module
 from streamer.delivery.dedup import key_of
-from streamer.delivery.lane import EXPIRED_AT_ONCE, Hold
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, Hold
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.status import UCode
@@ -39,7 +39,7 @@ def test_messages_wait_unacknowledged_and_enter_in_order_as_room_comes() -> None
     batch = harness.receive(*numbered(4))
     assert payloads(harness.waiting()) == [b"0", b"1"]
     assert len(harness.ingress.backlog) == 2
-    assert all(harness.seen.seen_at_home(received.message) for received in batch)
+    assert all(harness.seen.has_arrived_at_home(received.message) for received in batch)
     harness.settle_oldest()
     assert payloads(harness.waiting()) == [b"1", b"2"]
     harness.settle_oldest()
@@ -108,17 +108,17 @@ def test_a_message_that_expires_outside_is_told_and_the_others_wait_on() -> None
 
 
 def test_very_many_that_have_expired_outside_do_not_all_leave_at_once_for_room() -> None:
-    harness = with_room_for(EXPIRED_AT_ONCE)
-    harness.receive(*(message(payload=bytes(10)) for _ in range(EXPIRED_AT_ONCE)))
-    dying = [message(payload=b"", ttl=100) for _ in range(3 * EXPIRED_AT_ONCE)]
+    harness = with_room_for(EXPIRED_MESSAGES_PER_TICK)
+    harness.receive(*(message(payload=bytes(10)) for _ in range(EXPIRED_MESSAGES_PER_TICK)))
+    dying = [message(payload=b"", ttl=100) for _ in range(3 * EXPIRED_MESSAGES_PER_TICK)]
     harness.receive(*dying, message(payload=b"waits"))
     assert len(harness.ingress.backlog) == len(dying) + 1
     harness.clock.advance(101)
-    for _ in range(EXPIRED_AT_ONCE):
+    for _ in range(EXPIRED_MESSAGES_PER_TICK):
         harness.settle_oldest()
     first = sum(range(1, 33))  # each that left gave room for one more than the last: the first such sum beyond the bound
     assert harness.outcomes()["expired DEADLINE_EXCEEDED"] == first
-    for expired, left in ((first + EXPIRED_AT_ONCE, 2 * EXPIRED_AT_ONCE - first + 1), (len(dying), 0)):
+    for expired, left in ((first + EXPIRED_MESSAGES_PER_TICK, 2 * EXPIRED_MESSAGES_PER_TICK - first + 1), (len(dying), 0)):
         harness.ingress.tick(harness.clock.s)
         for _ in range(4):
             harness.ingress.admit_backlog()
@@ -189,7 +189,7 @@ def test_a_closed_ingress_lets_its_backlog_in_and_does_not_resume(monkeypatch: p
 
 
 def test_beyond_the_bound_of_the_backlog_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST", 1)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_MESSAGES", 1)
     harness = with_room_for(1)
     batch = harness.receive(*numbered(3))
     assert harness.outcomes("cloud") == {"rejected RESOURCE_EXHAUSTED": 1}
@@ -197,7 +197,7 @@ def test_beyond_the_bound_of_the_backlog_messages_are_refused(monkeypatch: pytes
 
 
 def test_a_copy_takes_the_place_of_its_message_also_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST", 1)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_MESSAGES", 1)
     harness = with_room_for(1)
     sent = numbered(2)
     harness.receive(*sent)
@@ -206,9 +206,11 @@ def test_a_copy_takes_the_place_of_its_message_also_at_the_bound(monkeypatch: py
     assert not copy.acknowledged
 
 
-def test_what_comes_in_spite_of_the_pause_and_is_kept_by_nobody_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_in_spite_of_the_pause_and_is_retransmitted_by_nobody_is_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(receiving_module, "_PAUSE_AT", 1)
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 100_000)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_BYTES", 100_000)
     harness = with_room_for(1)
     for number in range(1000):
         harness.receive(message(payload=bytes(50_000)), is_kept_by_source=False)
@@ -225,7 +227,7 @@ def test_at_the_bound_of_bytes_what_waits_already_may_wait_for_another_queue(mon
     harness.receive(message(0), message(0), both, is_kept_by_source=False)
     harness.phone.use(queue_policy(queue={"messages": 1, "on_full": "backpressure"}))
     monkeypatch.setattr(receiving_module, "_PAUSE_AT", 1)
-    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 1)
+    monkeypatch.setattr(ingress_module, "_MAX_BACKLOG_BYTES", 1)
     for number in range(3):
         harness.receive(message(0, payload=b"%d" % number), is_kept_by_source=False)
     for _ in range(2):
@@ -234,7 +236,7 @@ def test_at_the_bound_of_bytes_what_waits_already_may_wait_for_another_queue(mon
     assert both in harness.waiting("phone")
 
 
-def test_copies_that_nobody_keeps_take_no_place_and_hold_nothing_of_their_own() -> None:
+def test_copies_that_nobody_retransmits_take_no_place_and_hold_nothing_of_their_own() -> None:
     """Each has the id of the first, and a payload that nobody has counted."""
     harness = with_room_for(1)
     first = message(0, payload=b"first")

@@ -1,4 +1,4 @@
-"""The way in for messages that had become dead letters: as if they arrived now, whether their ids were seen or not."""
+"""The way in for messages of dead letters: as if they arrived now, even if their ids were seen."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def test_a_message_is_taken_although_its_id_was_seen() -> None:
     assert harness.ingress.redrive(sent, "", "", "") is Admission.TAKEN
     (delivery,) = harness.cloud.waiting()
     assert (delivery.message, delivery.history) == (sent, REDELIVERED | REDRIVEN)
-    assert delivery.received.is_kept
+    assert delivery.received.is_acknowledged
     assert harness.seen.young[key_of(sent)] is delivery.received
 
 

@@ -1,4 +1,4 @@
-"""Lanes: order is never broken, classes are counted right, the window opens and falls (see `streamer.delivery.lane`)."""
+"""Lanes: order is never broken, classes are counted, the window grows and falls (see `streamer.delivery.lane`)."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamer.delivery.lane import CLASSES, EXPIRED_AT_ONCE, Delivery, DeliveryState, Hold, Lane
+from streamer.delivery.lane import CLASSES, EXPIRED_MESSAGES_PER_TICK, Delivery, DeliveryState, Hold, Lane
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.messages import NOW_MS, message, route_queue, topic
 
@@ -22,7 +22,7 @@ class LaneHarness:
 
     def __post_init__(self) -> None:
         queue = route_queue()
-        self.lane = Lane((topic(), None), queue, queue.shares.party("veh1"), self.max_window)
+        self.lane = Lane((topic(), None), queue, queue.quotas.group("veh1"), self.max_window)
 
     def push(self, level: int = 1, ttl: int | None = None) -> Delivery:
         self.made += 1
@@ -94,11 +94,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        assert self.lane.live == len(self.waiting)
+        assert self.lane.queued_messages == len(self.waiting)
         assert self.lane.in_flight == len(self.flying)
         levels = [delivery.message.attributes.priority_class for delivery in self.waiting.values()]
         assert self.lane.by_class == [levels.count(level) for level in range(CLASSES)]
-        assert self.lane.top == max(levels, default=-1)
+        assert self.lane.highest_class == max(levels, default=-1)
         assert 1 <= self.lane.window <= self.lane.max_window
         assert self.lane.is_ready == (bool(self.waiting) and len(self.flying) < self.lane.window)
         assert self.lane.is_idle == (not self.waiting and not self.flying)
@@ -171,7 +171,7 @@ def test_lost_link_neither_opens_nor_closes_the_window() -> None:
     for delivery in reversed(harness.take(5)):
         harness.lane.returned()
         harness.lane.put_back(delivery)
-    assert (harness.lane.window, harness.lane.in_flight, harness.lane.live) == (5, 0, 5)
+    assert (harness.lane.window, harness.lane.in_flight, harness.lane.queued_messages) == (5, 0, 5)
 
 
 def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into() -> None:
@@ -220,26 +220,26 @@ def test_ttl_has_not_passed_in_its_last_millisecond() -> None:
 
 
 @given(st.integers(100, 1000))
-def test_husks_do_not_pile_up(count: int) -> None:
+def test_settled_entries_do_not_pile_up(count: int) -> None:
     harness = LaneHarness()
     head = harness.push()
     for _ in range(count):
         harness.lane.drop(harness.push())
-        assert len(harness.lane.items) <= 2 * harness.lane.live + 65
+        assert len(harness.lane.items) <= 2 * harness.lane.queued_messages + 65
     assert harness.take(5) == [head]
 
 
 def test_of_many_that_have_expired_some_are_taken_out_at_a_time() -> None:
     harness = LaneHarness()
-    dying = [harness.push(ttl=1) for _ in range(EXPIRED_AT_ONCE + 1)]
+    dying = [harness.push(ttl=1) for _ in range(EXPIRED_MESSAGES_PER_TICK + 1)]
     living = harness.push()
     out: list[Delivery] = []
     expired: list[Delivery] = []
     assert harness.lane.take(2, NOW_MS + 2, out, expired) == 0
-    assert (out, expired) == ([], dying[:EXPIRED_AT_ONCE])
+    assert (out, expired) == ([], dying[:EXPIRED_MESSAGES_PER_TICK])
     expired.clear()
     assert harness.lane.take(2, NOW_MS + 2, out, expired) == 1
-    assert (out, expired) == ([living], dying[EXPIRED_AT_ONCE:])
+    assert (out, expired) == ([living], dying[EXPIRED_MESSAGES_PER_TICK:])
 
 
 def test_expired_do_not_use_up_the_count() -> None:

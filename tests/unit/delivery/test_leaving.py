@@ -1,4 +1,4 @@
-"""How an endpoint is left: what is waited for, what ends the wait, and what is said of a transport that fails."""
+"""How an endpoint is left: what it waits for, what ends the wait, and what is logged of a transport that fails."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery.ingress import Ingress
+from streamer.delivery.ingress import Ingress, IngressState
 from streamer.delivery.leaving import attempt, excludes, may_exclude, movable, stop_all, stop_receiving
 from streamer.delivery.settle import UNREADABLE
 from streamer.logs.lines import JsonFormatter
@@ -81,7 +81,7 @@ ONE = {"queue": {"messages": 1}}
 
 
 class ClaimingOptions(MemoryOptions):
-    """It needs a port of its own, and a session at a server, which other servers may turn out to be."""
+    """Options of a transport that needs a port, and a session at a server, which may have several names."""
 
     session: str
     server: str
@@ -118,9 +118,9 @@ def test_a_transport_excludes_one_with_the_same_session_or_port(other: tuple[str
 class LeftTransport(FakeTransport):
     """``aside``: how many misrouted messages were set aside at an ingress whenever receiving was stopped."""
 
-    def __init__(self, ingress: Ingress, keeps_unacknowledged: bool) -> None:
+    def __init__(self, ingress: Ingress, source_retransmits: bool) -> None:
         super().__init__()
-        self.keeps_unacknowledged = keeps_unacknowledged
+        self.source_retransmits = source_retransmits
         self.aside: list[int] = []
         self._ingress = ingress
 
@@ -130,7 +130,7 @@ class LeftTransport(FakeTransport):
 
 @pytest.mark.parametrize("has_journal", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
-async def test_a_network_that_keeps_nothing_is_emptied_and_one_that_keeps_everything_is_closed(
+async def test_a_network_that_does_not_retransmit_is_emptied_and_one_that_does_is_closed(
     keeps: bool, has_journal: bool
 ) -> None:
     async with RouterHarness(configuration(queue_policy=ONE)) as harness:
@@ -140,7 +140,7 @@ async def test_a_network_that_keeps_nothing_is_emptied_and_one_that_keeps_everyt
         ingress.misrouted.take(FleetingReceived(harness.speed()), UNREADABLE, harness.clock.s)
         left = LeftTransport(ingress, keeps)
         await stop_receiving(ingress, left, has_journal)
-        assert (ingress.closed, left.aside, len(ingress.misrouted)) == (keeps, [] if keeps else [1], 0)
+        assert (ingress.state is IngressState.CLOSED, left.aside, len(ingress.misrouted)) == (keeps, [] if keeps else [1], 0)
         # What is not kept by its source enters a queue that may be written to the journal.
         assert harness.router.queues()[0].messages == (3 if has_journal and not keeps else 1)
 
@@ -149,7 +149,7 @@ async def test_a_network_that_keeps_nothing_is_emptied_and_one_that_keeps_everyt
 
 
 class Kept(FleetingReceived):
-    source_keeps = True
+    source_retransmits = True
 
 
 async def test_receiving_stops_and_the_backlog_has_time_to_enter() -> None:
@@ -158,7 +158,7 @@ async def test_receiving_stops_and_the_backlog_has_time_to_enter() -> None:
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         router = LeftRouter(harness)
         task = await router.waits(router.leaving("vehicle").stop_receiving())
-        assert harness.router.ingresses["vehicle"].closed
+        assert harness.router.ingresses["vehicle"].state is IngressState.CLOSED
         harness.transports["cloud"].restore_link()
         await ends(task)
         assert harness.outcomes("vehicle-cloud") == {"delivered": 3}
@@ -189,14 +189,14 @@ async def test_an_endpoint_that_will_be_back_sends_nothing_more_and_waits_for_co
     caplog.set_level("INFO")
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", harness.speed(b"before"))
         router = LeftRouter(harness)
         task = await router.waits(router.leaving().pause())
         assert "endpoint_drain_began endpoint=cloud drain_s=3600 waits_for=1" in caplog.text
         harness.arrive("vehicle", harness.speed(b"after"))
         if end == "confirmed":
-            cloud.release_held()
+            cloud.release_withheld()
         elif end == "link lost":
             cloud.lose_link()
         else:
@@ -233,9 +233,9 @@ async def test_an_endpoint_is_left_once_it_receives_no_more(keeps: bool, monkeyp
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         left = LeftTransport(harness.router.ingresses["cloud"], keeps)
-        monkeypatch.setattr(cloud, "keeps_unacknowledged", keeps)
+        monkeypatch.setattr(cloud, "source_retransmits", keeps)
         monkeypatch.setattr(cloud, "stop_receiving", left.stop_receiving)
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", harness.speed())
         await LeftRouter(harness).leaving().leave()
         assert left.aside == ([] if keeps else [0])
@@ -325,7 +325,7 @@ async def test_only_what_moves_is_waited_for_before_an_endpoint_goes() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         harness.router.pause_rules.add(PauseRule(SPEED))
         vehicle, cloud = harness.router.egresses["vehicle"], harness.router.egresses["cloud"]
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         paused, moving = harness.speed(), harness.notify(source=SPEED._replace(resource=0x8A51))
         harness.arrive("vehicle", paused, moving)
         assert (movable(cloud), cloud.unsettled()) == (1, 2)
@@ -345,14 +345,14 @@ async def test_what_can_be_delivered_is_waited_for_and_then_the_link_is_closed(
     caplog.set_level("INFO")
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", harness.speed())
         router = LeftRouter(harness)
         task = await router.waits(router.leaving().deliver())
         assert "endpoint_drain_began endpoint=cloud drain_s=3600 waits_for=1" in caplog.text
         assert cloud.state is LinkState.UP
         if end == "delivered":
-            cloud.release_held()
+            cloud.release_withheld()
         else:
             router.drain()
         await ends(task)

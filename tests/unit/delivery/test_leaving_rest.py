@@ -105,7 +105,7 @@ async def test_what_was_sent_and_what_was_to_be_sent_again_ends_as_unconfirmed()
 
 
 async def test_however_much_was_to_be_sent_again_all_of_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unconfirmed_module, "_AT_ONCE", 1)
+    monkeypatch.setattr(unconfirmed_module, "_UNPACKED_MESSAGES", 1)
     async with RouterHarness(unconfirmed_s=10) as harness:
         for _ in range(3):
             harness.arrive("cloud", order(harness))

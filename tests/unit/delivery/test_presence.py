@@ -3,7 +3,7 @@
 import pytest
 
 from streamer.delivery import presence as presence_module
-from streamer.delivery.lane import EXPIRED_AT_ONCE, Delivery, Hold
+from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, Delivery, Hold
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState, Presence
 from streamer.uprotocol.message import UMessage, notification
@@ -67,7 +67,7 @@ def test_absence_counts_from_its_first_moment() -> None:
 def test_a_lane_that_has_gone_is_not_watched_any_more() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     harness.absent.forget(lane)
     harness.change(lane, Presence.PRESENT)
     assert lane.hold is Hold.ABSENT
@@ -81,14 +81,14 @@ def test_a_lane_that_has_gone_is_not_watched_any_more() -> None:
 def test_a_publish_that_nobody_listens_to_is_settled() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     assert harness.absent.settle_unheard()
-    assert (harness.queue.stats.outcomes, lane.live) == (UNHEARD, 0)
+    assert (harness.queue.stats.outcomes, lane.queued_messages) == (UNHEARD, 0)
     assert not harness.absent.settle_unheard()
 
 
 def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "_UNHEARD_AT_ONCE", 3)
+    monkeypatch.setattr(presence_module, "_UNHEARD_MESSAGES_PER_PUMP", 3)
     harness = PresenceHarness()
     one = harness.watched(message(), Presence.PRESENT).lane
     for _ in range(6):
@@ -96,7 +96,7 @@ def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatc
     other = harness.watched(message(flow=2), Presence.PRESENT).lane
     for lane in (one, other):
         harness.change(lane, Presence.ABSENT)
-    assert [(harness.absent.settle_unheard(), one.live, other.live) for _ in range(4)] == [
+    assert [(harness.absent.settle_unheard(), one.queued_messages, other.queued_messages) for _ in range(4)] == [
         (False, 4, 1),
         (False, 1, 1),
         (True, 0, 0),
@@ -106,7 +106,7 @@ def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatc
 
 
 def test_what_is_left_of_very_many_is_sent_if_somebody_listens_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "_UNHEARD_AT_ONCE", 3)
+    monkeypatch.setattr(presence_module, "_UNHEARD_MESSAGES_PER_PUMP", 3)
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.PRESENT).lane
     for _ in range(4):
@@ -115,13 +115,13 @@ def test_what_is_left_of_very_many_is_sent_if_somebody_listens_again(monkeypatch
     harness.absent.settle_unheard()
     harness.change(lane, Presence.PRESENT)
     assert not harness.absent.settle_unheard()
-    assert (lane.live, lane.is_ready) == (2, True)
+    assert (lane.queued_messages, lane.is_ready) == (2, True)
 
 
 def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.UNKNOWN).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     assert not harness.absent.settle_unheard()
     harness.tick(ABSENT_S + 1)
     assert harness.queue.stats.outcomes == {}
@@ -130,19 +130,19 @@ def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> 
 def test_a_publish_is_sent_if_somebody_listens_before_it_is_settled() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     harness.change(lane, Presence.PRESENT)
     assert not harness.absent.settle_unheard()
-    assert lane.live == 1
+    assert lane.queued_messages == 1
 
 
 def test_a_paused_publish_waits_until_it_is_known_who_listens_when_it_goes_on() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message()).lane
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     lane.set_hold(lane.hold | Hold.PAUSED)
     harness.absent.settle_unheard()
-    assert lane.live == 1
+    assert lane.queued_messages == 1
 
 
 # a flow that loses its last listener
@@ -153,7 +153,7 @@ def test_publishes_wait_for_a_listener_after_the_last_one_went_with_some_in_flig
     lane = lose_receiver(harness, count=2)
     assert (lane.lost_receiver, lane.unconfirmed_in_flight) == (True, 2)
     harness.accept(message())
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     assert not harness.absent.settle_unheard()
 
 
@@ -182,7 +182,7 @@ def test_publishes_that_returned_wait_for_a_listener_again_if_it_was_there_for_a
     harness.change(lane, Presence.PRESENT)
     harness.change(lane, Presence.ABSENT)
     assert not harness.absent.settle_unheard()
-    assert (lane.live, lane.lost_receiver) == (2, True)
+    assert (lane.queued_messages, lane.lost_receiver) == (2, True)
 
 
 def test_publishes_that_return_before_it_is_known_that_nobody_listens_wait_for_a_listener() -> None:
@@ -194,7 +194,7 @@ def test_publishes_that_return_before_it_is_known_that_nobody_listens_wait_for_a
     give_back(lane, sent)
     harness.change(lane, Presence.ABSENT)
     assert not harness.absent.settle_unheard()
-    assert (lane.live, lane.lost_receiver) == (1, True)
+    assert (lane.queued_messages, lane.lost_receiver) == (1, True)
 
 
 @pytest.mark.parametrize("found", [[Presence.ABSENT], [Presence.INTERRUPTED, Presence.ABSENT]])
@@ -205,7 +205,7 @@ def test_what_an_earlier_process_has_sent_waits_for_a_listener_if_there_is_none_
     for presence in found:
         harness.change(lane, presence)
     assert harness.held.store.refill(lane) == []
-    harness.lanes.file(lane)
+    harness.lanes.mark_ready(lane)
     harness.absent.settle_unheard()
     assert (harness.queue.messages, harness.queue.stats.outcomes) == (1, {})
 
@@ -241,13 +241,13 @@ def test_a_message_is_given_up_after_it_has_waited_too_long_for_its_receiver() -
 def test_of_many_that_have_waited_too_long_some_are_given_up_at_a_time() -> None:
     harness = PresenceHarness()
     lane = harness.watched(told()).lane
-    for _ in range(EXPIRED_AT_ONCE):
+    for _ in range(EXPIRED_MESSAGES_PER_TICK):
         harness.accept(told())
     harness.tick(ABSENT_S)
     harness.tick(0.001)
-    assert lane.live == 1
+    assert lane.queued_messages == 1
     harness.tick()
-    assert lane.live == 0
+    assert lane.queued_messages == 0
 
 
 def test_each_message_waits_that_long_itself() -> None:

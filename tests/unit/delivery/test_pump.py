@@ -1,4 +1,4 @@
-"""The pump: what is settled lets the backlog in and has the egresses send, until nothing is left to do."""
+"""The pump: after messages were settled, backlogs are admitted and the egresses send, until nothing is left to do."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tests.clock import START_MS, FakeClock
 
 
 class FakeEgress:
-    """Notes when it is to send. ``on_pump`` is what it does then."""
+    """An egress that records its calls. ``on_pump`` is called each time."""
 
     def __init__(self, log: list[str], name: str) -> None:
         self.log = log
@@ -25,7 +25,7 @@ class FakeEgress:
 
 
 class FakeIngress:
-    """Has so many messages in its backlog and lets one in at a time."""
+    """An ingress that admits one message of its backlog at a time."""
 
     def __init__(self, log: list[str], name: str, waiting: int = 0) -> None:
         self.log = log
@@ -42,7 +42,7 @@ class FakeIngress:
 
 
 class PumpHarness:
-    """A pump with two egresses and one ingress; ``log`` is who was called, in order."""
+    """A pump with two egresses and one ingress; ``log`` has the calls, in order."""
 
     def __init__(self, waiting: int = 0) -> None:
         self.log: list[str] = []
@@ -53,7 +53,7 @@ class PumpHarness:
         self.pump.add_egress(self.cloud)
         self.pump.add_egress(self.vehicle)
         if waiting:
-            self.pump.hold_back(self.ingress)
+            self.pump.add_backlog_of(self.ingress)
 
 
 def test_who_has_settled_something_sends_and_nobody_else() -> None:
@@ -93,7 +93,7 @@ def test_the_backlog_is_let_in_first_and_then_every_egress_sends() -> None:
     assert harness.log == ["ingress", "cloud", "vehicle"]
 
 
-def test_what_is_settled_while_others_send_is_part_of_the_same_turn_and_not_a_call_within_a_call() -> None:
+def test_what_is_settled_while_others_send_is_part_of_the_same_run_and_not_a_call_within_a_call() -> None:
     harness = PumpHarness()
     depth = deepest = 0
     left = 3
@@ -119,7 +119,7 @@ def test_one_egress_that_settles_has_another_one_send_if_it_says_so() -> None:
     assert harness.log == ["cloud", "vehicle"]
 
 
-def test_room_that_comes_during_the_turn_is_used_in_the_turn() -> None:
+def test_room_that_comes_during_the_run_is_used_in_the_run() -> None:
     harness = PumpHarness(waiting=2)
 
     def send() -> None:
@@ -132,7 +132,7 @@ def test_room_that_comes_during_the_turn_is_used_in_the_turn() -> None:
     assert harness.log == ["ingress", "cloud", "vehicle"] * 2
 
 
-def test_who_is_marked_sends_with_the_next_turn_once() -> None:
+def test_who_is_marked_sends_with_the_next_run_once() -> None:
     harness = PumpHarness()
     harness.pump.mark(harness.vehicle)
     assert harness.log == []
@@ -149,7 +149,7 @@ def test_a_run_has_everybody_send_and_leaves_nobody_marked() -> None:
     assert harness.log == ["cloud", "vehicle", "cloud"]
 
 
-def test_an_error_while_sending_ends_the_turn_and_not_the_pump() -> None:
+def test_an_error_while_sending_ends_the_run_and_not_the_pump() -> None:
     harness = PumpHarness()
 
     def fail() -> None:
@@ -195,6 +195,6 @@ def test_who_has_no_backlog_any_more_is_not_asked_again() -> None:
     harness.ingress.waiting = 1  # it does not say so
     harness.pump.settled(harness.cloud)
     assert harness.log == ["ingress", "cloud", "vehicle", "cloud"]
-    harness.pump.hold_back(harness.ingress)
+    harness.pump.add_backlog_of(harness.ingress)
     harness.pump.settled(harness.cloud)
     assert harness.log[4:] == ["ingress", "cloud", "vehicle"]

@@ -102,7 +102,7 @@ def test_what_is_in_flight_is_never_a_victim() -> None:
     assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x01"]
     first.lane.returned()
     first.lane.put_back(first)
-    queue.came_back(first)
+    queue.requeued(first)
     assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x00"]
 
 
@@ -200,7 +200,7 @@ def test_expired_are_taken_in_the_order_of_their_deadlines_and_only_once() -> No
     assert queue.take_expired(NOW_MS + 31, 0.0) == [held[1], held[3], held[0]]
     assert queue.take_expired(NOW_MS + 31, 0.0) == []
     assert queue.take_expired(NOW_MS + 10**9, 0.0) == [held[5]]
-    assert [d.lane.live for d in held] == [0, 0, 1, 0, 1, 0]
+    assert [d.lane.queued_messages for d in held] == [0, 0, 1, 0, 1, 0]
 
 
 def test_what_expires_in_flight_waits_for_its_answer_and_is_looked_at_again() -> None:

@@ -1,4 +1,4 @@
-"""Flows that have been silent: few lanes stay, of many those go that are idle."""
+"""Flows that have been silent: idle lanes are removed, but for a few."""
 
 from streamer.delivery.lane import Delivery, Hold, Lane
 from streamer.delivery.queue import FEW_LANES, IDLE_S, RouteQueue
@@ -51,7 +51,7 @@ def test_of_many_flows_the_silent_ones_go_little_by_little() -> None:
     assert ticks(queue, BEGIN_S + IDLE_S, 3) == [FEW_LANES + 36, FEW_LANES, FEW_LANES]
     assert [lane.retired for lane in lanes] == [True] * 100 + [False] * FEW_LANES
     assert owner.lanes == lanes[100:]
-    assert sum(party.lanes for party in queue.shares.parties.values()) == FEW_LANES
+    assert sum(group.lanes for group in queue.quotas.groups.values()) == FEW_LANES
 
 
 def test_it_looks_once_a_second_whatever_the_clock_does() -> None:

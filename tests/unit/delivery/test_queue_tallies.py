@@ -1,4 +1,4 @@
-"""What a queue counts as held and as paused is what its held and paused lanes hold, whatever happens in whatever order."""
+"""What a queue counts as held and as paused is what its held and paused lanes have, whatever happens in any order."""
 
 from collections import deque
 
@@ -27,7 +27,7 @@ def recounted(queue: RouteQueue, hold: Hold) -> Tally:
 
 
 class Traffic(RuleBasedStateMachine):
-    """One queue with three flows. ``in_flight`` and ``packed`` are what has left each lane and may come back."""
+    """One queue with three flows. ``in_flight`` and ``packed`` have the deliveries that may return to each lane."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Traffic(RuleBasedStateMachine):
             delivery = self.in_flight[flow].pop()
             self.lane(flow).returned()
             self.lane(flow).put_back(delivery)
-            self.queue.came_back(delivery)
+            self.queue.requeued(delivery)
 
     @rule(flow=flows)
     def is_packed_away(self, flow: int) -> None:

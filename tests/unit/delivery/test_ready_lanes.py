@@ -1,4 +1,4 @@
-"""Which lane is next: class before turn, turns within a class, nothing below a class whose window is opening."""
+"""Which lane is served next: by class, round-robin within a class, none below a class whose window is opening."""
 
 from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.queue import RouteQueue
@@ -23,15 +23,15 @@ class Lanes:
         deliveries = [push(self.queue, message(flow, level)) for level in levels]
         lane = deliveries[0].lane
         lane.window = window
-        self.ready.file(lane)
+        self.ready.mark_ready(lane)
         return lane
 
     def send(self, lane: Lane, count: int = 1) -> None:
         assert lane.take(count, NOW_MS, [], []) == count
-        self.ready.file(lane)
+        self.ready.mark_ready(lane)
 
     def order(self, floor: int = 0) -> list[Lane]:
-        """Every lane whose turn comes until none is left, each sending all that it has."""
+        """Serve lanes until none is left, each of which sends all messages; return them."""
         found = []
         while (lane := self.ready.next(floor, NOW_S)) is not None:
             found.append(lane)
@@ -45,10 +45,10 @@ def test_a_higher_class_goes_first_and_lanes_of_one_class_take_turns() -> None:
     assert lanes.order() == [first, second, low]
 
 
-def test_a_lane_is_listed_once_however_often_it_is_filed() -> None:
+def test_a_lane_is_listed_once_however_often_it_is_marked_ready() -> None:
     lanes = Lanes()
     lane = lanes.load(0, 1)
-    assert lanes.ready.file(lane)
+    assert lanes.ready.mark_ready(lane)
     assert lanes.order() == [lane]
 
 
@@ -56,11 +56,11 @@ def test_a_lane_moves_up_when_a_higher_class_joins_it_and_its_old_entry_is_passe
     lanes = Lanes()
     other, lane = lanes.load(0, 3), lanes.load(1, 1)
     push(lanes.queue, message(1, 6))
-    lanes.ready.file(lane)
+    lanes.ready.mark_ready(lane)
     assert lanes.order() == [lane, other]
 
 
-def test_a_lane_whose_high_message_has_gone_takes_its_turn_in_the_lower_class() -> None:
+def test_a_lane_whose_high_message_has_gone_is_served_in_the_lower_class() -> None:
     lanes = Lanes()
     lane = lanes.load(0, 6, 1)
     other = lanes.load(1, 3)
@@ -75,8 +75,8 @@ def test_a_held_or_empty_lane_has_no_turn() -> None:
     held.set_hold(Hold.PAUSED)
     empty.drop(empty.waiting()[0])
     assert lanes.order() == []
-    assert not lanes.ready.file(held)
-    assert not lanes.ready.file(empty)
+    assert not lanes.ready.mark_ready(held)
+    assert not lanes.ready.mark_ready(empty)
 
 
 def test_an_opening_window_blocks_the_lower_classes_until_it_is_confirmed() -> None:
@@ -87,7 +87,7 @@ def test_an_opening_window_blocks_the_lower_classes_until_it_is_confirmed() -> N
     assert lanes.ready.floor() == 5
     assert lanes.order(lanes.ready.floor()) == [high]
     lane.confirmed()
-    lanes.ready.file(lane)
+    lanes.ready.mark_ready(lane)
     assert lanes.ready.floor() == 0
     assert lanes.order() == [lane, low]
 
@@ -106,10 +106,10 @@ def test_a_lane_that_waits_for_what_was_in_flight_when_its_receiver_was_lost_blo
     lane = lanes.load(0, 5, 5, window=1)
     lanes.send(lane)
     lane.unconfirmed_in_flight = lane.in_flight
-    assert not lanes.ready.file(lane)
+    assert not lanes.ready.mark_ready(lane)
     assert lanes.ready.floor() == 0
     lane.confirmed()
-    assert lanes.ready.file(lane)
+    assert lanes.ready.mark_ready(lane)
     assert lanes.order() == [lane]
 
 
@@ -126,12 +126,12 @@ def sent_at_a_share(lower_share: float, levels: list[int], count: int) -> list[i
     for _ in range(count):
         lane = lanes.ready.next(0, NOW_S)
         assert lane is not None
-        found.append(lane.top)
+        found.append(lane.highest_class)
         size = lane.bytes
         assert lane.take(1, NOW_MS, [], []) == 1
         if lanes.ready.is_contested:  # else nobody tells
             lanes.ready.sent(size - lane.bytes)
-        lanes.ready.file(lane)
+        lanes.ready.mark_ready(lane)
     return found
 
 
@@ -180,7 +180,7 @@ def test_what_the_lower_classes_are_owed_is_forgotten_once_none_of_them_waits() 
     assert lanes.ready.next(0, NOW_S) is high
 
 
-# parties
+# groups
 
 
 def of(authority: str, number: int) -> UMessage:
@@ -188,16 +188,16 @@ def of(authority: str, number: int) -> UMessage:
 
 
 def turns(queue: RouteQueue, arrivals: list[tuple[str, int]], now_s: float = NOW_S) -> list[str]:
-    """The authorities in the order of their turns; each lane has one message."""
+    """Return the authorities in the order in which they are served; each lane has one message."""
     ready = ReadyLanes()
-    queue.shares.regroup()
+    queue.quotas.regroup()
     for authority, number in arrivals:
-        ready.file(push(queue, of(authority, number)).lane)
+        ready.mark_ready(push(queue, of(authority, number)).lane)
     found = []
     while (lane := ready.next(0, now_s)) is not None:
         found.append(lane.key[0].authority)
         lane.take(1, NOW_MS, [], [])
-        queue.shares.spend(lane.party, 600, now_s)
+        queue.quotas.spend(lane.group, 600, now_s)
     return found
 
 
@@ -210,7 +210,7 @@ def strangers_and(*named: str, **keys: object) -> RouteQueue:
     return RouteQueue("up", "vehicle", "cloud", queue_policy(**keys), RouteStats(), FakeOwner(), named=named)
 
 
-def test_strangers_take_turns_inside_one_turn() -> None:
+def test_unlisted_authorities_are_served_round_robin_as_one_group() -> None:
     arrivals = [("a", 0), ("b", 0), ("c", 0), ("known", 0), ("known", 1), ("a", 1)]
     assert turns(strangers_and("known"), arrivals) == ["a", "known", "b", "known", "c", "a"]
 
@@ -219,7 +219,7 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
     queue = strangers_and("known", rate_per_authority={"messages": 1, "burst_s": 1})
     ready = ReadyLanes()
     for authority in ("known", "known", "a", "a", "b"):
-        ready.file(push(queue, of(authority, len(queue.lanes))).lane)
+        ready.mark_ready(push(queue, of(authority, len(queue.lanes))).lane)
 
     def next_at(now_s: float) -> str | None:
         ready.wake(now_s)
@@ -227,7 +227,7 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
         if lane is None:
             return None
         lane.take(1, NOW_MS, [], [])
-        queue.shares.spend(lane.party, 600, now_s)
+        queue.quotas.spend(lane.group, 600, now_s)
         return lane.key[0].authority
 
     assert [next_at(0.0) for _ in range(5)] == ["known", "a", "b", None, None]
@@ -237,18 +237,18 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
     assert next_at(1.0) is None
 
 
-def test_a_lane_that_comes_while_its_party_is_parked_has_its_turn_later() -> None:
+def test_a_lane_that_comes_while_its_group_is_parked_is_served_later() -> None:
     queue = strangers_and(rate={"messages": 1, "burst_s": 1})
     ready = ReadyLanes()
     first, second = (push(queue, of("a", number)).lane for number in range(2))
-    ready.file(first)
-    ready.file(second)
+    ready.mark_ready(first)
+    ready.mark_ready(second)
     assert ready.next(0, 0.0) is first
     first.take(1, NOW_MS, [], [])
-    queue.shares.spend(first.party, 600, 0.0)
+    queue.quotas.spend(first.group, 600, 0.0)
     assert ready.next(0, 0.0) is None
     third = push(queue, of("b", 9)).lane
-    ready.file(third)
+    ready.mark_ready(third)
     assert ready.next(0, 0.5) is None
     ready.wake(1.0)
     assert ready.next(0, 1.0) is second

@@ -1,10 +1,10 @@
-"""When an endpoint is received from: it waits for moments while a destination is behind, and never for long."""
+"""When receiving is paused: for a large backlog, and briefly while a destination is behind."""
 
 import pytest
 
-from streamer.delivery.in_flight import FEW_WAIT
+from streamer.delivery.in_flight import FEW_WAITING_MESSAGES
 from streamer.delivery.lane import Hold
-from streamer.delivery.receiving import MANY_WAIT, PACE_S, SLOW_S
+from streamer.delivery.receiving import MANY_WAITING_MESSAGES, PACE_S, SLOW_S
 from streamer.transports.base import LinkState
 from streamer.uprotocol.message import UMessage
 from tests.unit.delivery.fake_transport import FakeTransport
@@ -12,11 +12,11 @@ from tests.unit.delivery.ingress_harness import EVERY_TOPIC, IngressHarness
 from tests.unit.delivery.messages import message
 
 IN_FLIGHT = 10
-BATCH = 2 * MANY_WAIT
+BATCH = 2 * MANY_WAITING_MESSAGES
 
 
 class FloodHarness(IngressHarness):
-    """Both destinations are up, take `IN_FLIGHT` messages at a time, and confirm when told."""
+    """Two destinations that are up, take `IN_FLIGHT` messages at a time, and confirm when the test says so."""
 
     def __init__(self, **keys: object) -> None:
         super().__init__((), window=IN_FLIGHT, **keys)
@@ -49,12 +49,12 @@ class FloodHarness(IngressHarness):
 
 def test_a_source_waits_while_its_destination_is_behind_and_goes_on_when_few_messages_wait() -> None:
     harness = FloodHarness()
-    harness.flood(MANY_WAIT + IN_FLIGHT - 1)
+    harness.flood(MANY_WAITING_MESSAGES + IN_FLIGHT - 1)
     assert harness.source.log == []
     harness.flood()
     assert harness.source.log == ["pause"]
-    waiting = MANY_WAIT - 1 + BATCH
-    harness.confirm(waiting - FEW_WAIT - 1)
+    waiting = MANY_WAITING_MESSAGES - 1 + BATCH
+    harness.confirm(waiting - FEW_WAITING_MESSAGES - 1)
     assert harness.source.log == ["pause"]
     harness.confirm(1)
     assert harness.source.log == ["pause", "resume"]
@@ -82,7 +82,7 @@ def test_a_source_waits_for_a_slow_destination_but_once_in_a_while() -> None:
 def test_the_end_of_a_wait_that_is_over_does_not_end_the_next_one() -> None:
     harness = FloodHarness()
     harness.flood()
-    harness.confirm(BATCH - FEW_WAIT)
+    harness.confirm(BATCH - FEW_WAITING_MESSAGES)
     harness.flood()
     (_, first), (_, second) = harness.timers
     first()
@@ -173,7 +173,7 @@ def test_a_source_that_is_about_to_end_goes_on_and_is_not_paused() -> None:
 def test_a_destination_that_was_waited_for_does_not_end_the_wait_for_another_one() -> None:
     harness = FloodHarness()
     harness.flood()
-    harness.receiving._give_up(1)
+    harness.receiving._time_out(1)
     harness.pass_time(SLOW_S)
     harness.use({"phone": (EVERY_TOPIC,)})
     harness.transports["phone"].confirms_at_once = True
@@ -202,8 +202,8 @@ def test_a_source_that_waits_is_resumed_through_its_new_transport_only_if_that_w
 def test_a_source_with_a_backlog_waits_until_both_are_gone() -> None:
     harness = FloodHarness()
     harness.flood()
-    harness.receiving.is_held_up = True
+    harness.receiving.is_paused_by_backlog = True
     harness.confirm(BATCH)
     assert harness.source.log == ["pause"]
-    harness.receiving.look_at(harness.ingress.backlog)
+    harness.receiving.backlog_changed(harness.ingress.backlog)
     assert harness.source.log == ["pause", "resume"]

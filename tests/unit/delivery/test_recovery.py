@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def earlier(path: Path) -> Iterator[CustodyHarness]:
-    """A process that ends with what was written."""
+    """An earlier process that leaves messages in the journal."""
     with journaled(path) as harness:
         yield harness
         harness.write()
@@ -110,7 +110,7 @@ def test_messages_that_waited_are_in_their_lanes_in_order(path: Path) -> None:
         assert harness.at_hand(1) == [sent[1]]
         first = harness.queue.lane((topic(0), None)).waiting()[0]
         assert (first.seq, first.attempts, first.entered_ms) == (1, 3, entered_ms)
-        assert (first.history, first.journaled, first.received.is_kept) == (REDELIVERED | RESTORED, True, True)
+        assert (first.history, first.journaled, first.received.is_acknowledged) == (REDELIVERED | RESTORED, True, True)
         assert (harness.queue.stats.accepted, harness.queue.messages) == (3, 3)
         assert harness.custody.payloads.in_memory == sum(delivery.size for delivery in harness.queue.waiting())
 
@@ -341,7 +341,7 @@ def test_recovered_messages_are_said_once_and_nothing_if_there_are_none(
 def test_the_journal_is_not_read_again_before_it_has_taken_the_dead_letters(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.recovery._LETTERS_AT_ONCE", 1)
+    monkeypatch.setattr("streamer.delivery.recovery._MAX_WAITING_LETTERS", 1)
     with earlier(path) as process:
         for _ in range(3):
             process.accept(message(), process.new_queue("formerly"))

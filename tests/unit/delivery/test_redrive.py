@@ -1,4 +1,4 @@
-"""Redrive: the messages of dead letters are sent again, and each letter goes or stays, once."""
+"""Redrive: the messages of dead letters are sent again, and each letter is deleted or stays, once."""
 
 import io
 from typing import cast
@@ -23,7 +23,7 @@ from tests.unit.delivery.messages import message
 
 
 class FakeIngress:
-    """Answers with ``answer``; ``taken`` is what it was given."""
+    """An ingress that answers with ``answer``; ``taken`` has the messages."""
 
     def __init__(self) -> None:
         self.answer: Admission | Failure = Admission.TAKEN
@@ -37,7 +37,7 @@ class FakeIngress:
 
 
 class FakeCustody:
-    """Notes which letters are deleted, and which stay. ``bodies`` are in its journal; None: that cannot be read."""
+    """A custody that records deleted and remaining letters. ``bodies`` are in its journal; None: it cannot be read."""
 
     def __init__(self) -> None:
         self.done: list[int] = []
@@ -245,7 +245,7 @@ def test_what_waits_does_so_without_its_message() -> None:
     assert not any(each.body for letters in harness.redrive._waiting.values() for each, _ in letters.values())
 
 
-def test_so_many_are_sent_in_one_turn_of_the_loop() -> None:
+def test_so_many_are_sent_in_one_cycle_of_the_loop() -> None:
     harness = RedriveHarness()
     harness.vehicle.answer = Admission.LATER
     harness.take(*(letter(n, message(n % 3)) for n in range(600)))

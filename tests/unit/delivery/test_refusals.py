@@ -1,4 +1,4 @@
-"""Why a message that a transport could not hand over is refused."""
+"""The failure of a message that a transport could not hand over."""
 
 from streamer.delivery import refusals
 from streamer.routing.permissions import denied

@@ -1,4 +1,4 @@
-"""Resolving: for each set of attributes the lanes that messages enter, or why they enter none; found out once."""
+"""Resolving: the lanes that messages with the same attributes enter, or why they enter none, determined once."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ NEW = Attributes(UMessageType.PUBLISH, topic())
 
 
 class ResolverHarness(IngressHarness):
-    """A resolver for what arrives through ``endpoint``, with the queues of an ingress."""
+    """A resolver for messages that arrive through ``endpoint``, with the queues of an ingress."""
 
     def __init__(self, endpoint: str = "vehicle", addressed: tuple[str, ...] = ()) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The router: which queue a route has through reloads and restarts, and which of its parts hear of what happens."""
+"""The router: which queue a route has through reloads and restarts, and which of its parts are told of events."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pytest
 
 from streamer.delivery import router as router_module
 from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.custody import PATIENCE_S
+from streamer.delivery.custody import LATE_FLUSH_S
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.queue import RouteQueue
 from streamer.journal.entries import JournalError
@@ -55,10 +55,10 @@ async def test_every_route_has_a_queue_with_its_policy_at_the_endpoint_to_which_
 
 async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
-        is_awaited = harness.router.custody.is_awaited
+        has_waiting_source = harness.router.custody.has_waiting_source
         for transport in harness.transports.values():
-            monkeypatch.setattr(transport, "keeps_unacknowledged", False)
-        assert not is_awaited(1.0)
+            monkeypatch.setattr(transport, "source_retransmits", False)
+        assert not has_waiting_source(1.0)
         asked: list[float] = []
 
         def watch(now_s: float) -> bool:
@@ -66,7 +66,7 @@ async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch:
             return True
 
         monkeypatch.setattr(harness.transports["vehicle"], "awaits_acknowledgements", watch)
-        assert is_awaited(2.0)
+        assert has_waiting_source(2.0)
         assert asked == [2.0]
 
 
@@ -74,8 +74,8 @@ async def test_a_source_that_waits_hurries_custody_unless_its_endpoint_is_gone(t
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
         harness = run.harness
         custody = harness.router.custody
-        custody.is_awaited = lambda now_s: False
-        custody.patience_s = PATIENCE_S
+        custody.has_waiting_source = lambda now_s: False
+        custody.late_flush_s = LATE_FLUSH_S
         (received,) = harness.arrive("cloud", order(harness))
         harness.due.clear()
         Arrivals("gone", harness.router.ingresses.get, lambda: harness.router.settler.log).acknowledgements_awaited()
@@ -100,7 +100,7 @@ async def test_every_account_is_listed_also_those_of_notices_and_of_messages_wit
 
 async def test_a_route_keeps_its_queue_through_a_reload_with_new_bounds() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", harness.speed())
         before = queue_of(harness, "vehicle-cloud")
         await harness.router.reload(configuration(queue_policy={"window": 3}))
@@ -111,14 +111,14 @@ async def test_a_route_keeps_its_queue_through_a_reload_with_new_bounds() -> Non
 async def test_a_removed_route_takes_nothing_new_delivers_what_it_holds_and_goes() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         held = harness.speed()
         harness.arrive("vehicle", held)
         await harness.router.reload(configuration(routes=[DOWN]))
         harness.arrive("vehicle", harness.speed())
         harness.pass_time(50)
         assert harness.queued("vehicle-cloud") == 1
-        cloud.release_held()
+        cloud.release_withheld()
         assert harness.sent("cloud") == [held]
         harness.pass_time(50)
         assert route_names(harness) == {("cloud-vehicle", "cloud", "vehicle")}
@@ -139,13 +139,13 @@ async def test_a_removed_route_stays_while_something_is_unconfirmed() -> None:
 async def test_a_route_that_comes_back_in_time_has_its_queue_again() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
-        cloud.hold = True
+        cloud.is_withholding = True
         older, newer = harness.speed(b"1"), harness.speed(b"2")
         harness.arrive("vehicle", older)
         await harness.router.reload(configuration(routes=[DOWN]))
         await harness.router.reload(configuration())
         harness.arrive("vehicle", newer)
-        cloud.release_held()
+        cloud.release_withheld()
         assert harness.sent("cloud") == [older, newer]
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
 
@@ -161,7 +161,7 @@ async def test_a_route_that_has_gone_leaves_nothing_at_the_transport() -> None:
 
 async def test_a_reload_with_more_room_lets_the_backlog_in() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         assert harness.queued("vehicle-cloud") == 1
         await harness.router.reload(configuration(queue_policy={"queue": {"messages": 5}}))
@@ -182,7 +182,7 @@ async def test_without_a_journal_unconfirmed_messages_hold_up_nothing() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         store = harness.router.egresses["vehicle"].store
         assert store is not None
-        assert (store.is_patient, store.max_bytes) == (False, 64 << 20)
+        assert (store.blocks_when_full, store.max_bytes) == (False, 64 << 20)
         assert harness.router.egresses["cloud"].store is None
 
 
@@ -190,7 +190,7 @@ async def test_unconfirmed_messages_may_take_half_of_the_journal_and_then_are_wa
     async with journaled_run(tmp_path / "journal.db", max_bytes=8 << 20, unconfirmed_s=10) as run:
         store = run.harness.router.egresses["vehicle"].store
         assert store is not None
-        assert (store.is_patient, store.max_bytes) == (True, 4 << 20)
+        assert (store.blocks_when_full, store.max_bytes) == (True, 4 << 20)
 
 
 # the queue of a message that an earlier process has accepted
@@ -295,7 +295,7 @@ async def test_others_are_sent_while_only_dead_letters_are_left_to_write(monkeyp
 # interest
 
 
-async def test_a_topic_is_forwarded_within_a_turn_of_the_loop_after_somebody_is_interested() -> None:
+async def test_a_topic_is_forwarded_within_a_cycle_of_the_loop_after_somebody_is_interested() -> None:
     async with RouterHarness(configuration(routes=[UP | {"publish": []}, DOWN])) as harness:
         harness.arrive("vehicle", harness.speed())
         harness.router.set_interest(SPEED, {"fleet": 0}, "test")
@@ -306,7 +306,7 @@ async def test_a_topic_is_forwarded_within_a_turn_of_the_loop_after_somebody_is_
         assert harness.sent("cloud") == [wanted]
 
 
-async def test_many_changes_of_interest_in_a_turn_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_changes_of_interest_in_a_cycle_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
         told: list[list[UUri]] = []
         listening = SimpleNamespace(interest_changed=lambda topics: told.append(list(topics)))
@@ -351,9 +351,9 @@ async def test_the_nodes_of_a_network_matter_to_what_was_sent_there() -> None:
 
 
 async def test_a_large_backlog_is_searched_for_expired_messages_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_module, "_FEW", 1)
+    monkeypatch.setattr(router_module, "_SMALL_BACKLOG_MESSAGES", 1)
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))
         harness.pass_time(SELDOM_MS - 1)
         assert len(harness.router.ingresses["vehicle"].backlog) == 2
@@ -363,7 +363,7 @@ async def test_a_large_backlog_is_searched_for_expired_messages_now_and_then(mon
 
 async def test_a_small_backlog_is_searched_for_expired_messages_at_every_tick() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))
         harness.pass_time(11)
         assert len(harness.router.ingresses["vehicle"].backlog) == 0
@@ -384,13 +384,13 @@ async def test_whatever_waits_keeps_the_router_from_resting() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         router, cloud = harness.router, harness.transports["cloud"]
         assert router.rest_s() == 1.0
-        cloud.hold = True
+        cloud.is_withholding = True
         harness.arrive("vehicle", harness.speed())
         assert router.rest_s() == 0.0  # in flight
         harness.arrive("vehicle", harness.speed())
         cloud.lose_link()
         assert router.rest_s() == 0.0  # queued, and in the backlog
-        cloud.hold = False
+        cloud.is_withholding = False
         await cloud.start()
         assert router.rest_s() == 1.0
         harness.arrive("vehicle", harness.notify(sink=VEHICLE_APP, source=ORDERS))
@@ -424,7 +424,7 @@ async def test_with_unconfirmed_messages_alone_the_router_looks_up_now_and_then(
 
 async def test_the_account_of_an_endpoint_says_what_it_received_and_holds() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
-        harness.transports["cloud"].hold = True
+        harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         vehicle, cloud = harness.router.endpoint_accounts()
         assert (vehicle.name, vehicle.transport, vehicle.stats.received, vehicle.backlog) == ("vehicle", "memory", 3, 1)

@@ -1,4 +1,4 @@
-"""Settling: every message comes through here once; its outcome is counted and traced, and its source told."""
+"""Settling: every message is settled once; its outcome is counted and traced, and its source acknowledged."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import NO_ROUTE
 from streamer.delivery.stats import Histogram, RouteStats
 from streamer.delivery.tap import Tap, TapFilter, Taps
-from streamer.delivery.unconfirmed_batch import LaneShare
+from streamer.delivery.unconfirmed_batch import LaneSummary
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
@@ -113,22 +113,22 @@ def test_an_unconfirmed_message_has_no_outcome_yet_and_its_latencies_are_counted
 
 def test_unconfirmed_messages_that_count_as_delivered_are_counted_and_traced_then() -> None:
     harness = SettlerHarness()
-    lane, share = harness.queue.lane((message().attributes.source, None)), LaneShare(1)
-    share.count = 2
-    share.traces += bytes(16) + bytes([1] * 16)
-    harness.settler.confirmed(lane, share)
+    lane, summary = harness.queue.lane((message().attributes.source, None)), LaneSummary(1)
+    summary.count = 2
+    summary.traces += bytes(16) + bytes([1] * 16)
+    harness.settler.confirmed(lane, summary)
     assert harness.queue.stats.outcomes == {(Outcome.DELIVERED, UCode.OK): 2}
     assert [outcome for outcome, _ in harness.tracer.records] == [Outcome.DELIVERED] * 2
 
 
 def test_unconfirmed_messages_that_cannot_be_read_any_more_are_lost() -> None:
     harness = SettlerHarness()
-    lane, share = harness.queue.lane((message().attributes.source, None)), LaneShare(1)
-    share.count = 2
-    share.traces += bytes(16)
+    lane, summary = harness.queue.lane((message().attributes.source, None)), LaneSummary(1)
+    summary.count = 2
+    summary.traces += bytes(16)
     tap, other = Tap(TapFilter(), 10, False), Tap(TapFilter(route="down"), 10, False)
     harness.settler.use_taps(Taps([tap, other]))
-    harness.settler.lost(lane, share)
+    harness.settler.lost(lane, summary)
     assert (tap.left_out, other.left_out) == (2, 0)
     assert harness.queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.DATA_LOSS): 2}
     assert [outcome for outcome, _ in harness.tracer.records] == [Outcome.DEAD_LETTERED]
@@ -201,11 +201,11 @@ def test_a_message_that_a_route_leaves_out_is_counted_there_and_may_have_other_d
     harness = SettlerHarness()
     received = harness.arrived(message())
     received.holders = 2
-    harness.settler.leave_out(received, harness.queue)
+    harness.settler.sample_out(received, harness.queue)
     assert (harness.queue.stats.accepted, harness.queue.stats.outcomes) == (1, {(Outcome.SAMPLED_OUT, UCode.OK): 1})
     assert harness.tracer.turned_away_at == [("up", "vehicle", "cloud")]
     assert not received.acknowledged
-    harness.settler.leave_out(received, harness.queue)
+    harness.settler.sample_out(received, harness.queue)
     assert received.acknowledged
 
 
@@ -229,7 +229,7 @@ def test_room_is_made_by_giving_up_less_important_messages() -> None:
     least, other = harness.accept(message(0, level=0), queue), harness.accept(message(1, level=3), queue)
     assert harness.settler.evict_for(queue, 1, 2, FULL)
     assert is_forgotten(least)
-    assert least.lane.live == 0
+    assert least.lane.queued_messages == 0
     assert list(queue.waiting()) == [other]
     assert queue.stats.outcomes == {(FULL.outcome, FULL.code): 1}
 
@@ -272,7 +272,7 @@ def test_without_a_tracer_everything_is_settled_as_well() -> None:
     failed.lane.drop(failed)
     harness.settler.fail(failed, EXPIRED)
     harness.settler.turn_away(MemoryReceived(message()), "vehicle", RouteStats(), UNWANTED)
-    harness.settler.confirmed(harness.queue.lane((message().attributes.source, None)), LaneShare(1))
-    harness.settler.lost(harness.queue.lane((message().attributes.source, None)), LaneShare(1))
+    harness.settler.confirmed(harness.queue.lane((message().attributes.source, None)), LaneSummary(1))
+    harness.settler.lost(harness.queue.lane((message().attributes.source, None)), LaneSummary(1))
     assert harness.tracer.records == []
     assert harness.queue.stats.settled == 2

@@ -1,4 +1,4 @@
-"""Failure notices on their way: in lanes like other messages, bounded, and the cause of no further notice."""
+"""Failure notices that are sent: in lanes like other messages, bounded, and without further notices."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_notice_is_in_our_custody() -> None:
     assert [after_s for after_s, _ in harness.held.due] == [FLUSH_S]
     harness.held.flush()
     (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
-    assert letter.received.is_kept
+    assert letter.received.is_acknowledged
 
 
 def test_the_echo_of_a_notice_is_known() -> None:

@@ -1,4 +1,4 @@
-"""The numbers that the router keeps."""
+"""The router's counters."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Where a topic has to be heard, and what happens when a transport will not listen."""
+"""Where listeners for a topic are registered, and what happens when a transport refuses one."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_a_topic_that_lives_at_two_endpoints_is_heard_at_both() -> None:
 
 
 class LimitedTransport:
-    """Listens to so many filters and refuses more."""
+    """A transport that refuses listeners beyond a number."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -99,7 +99,7 @@ async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_
 
 
 class SubscriberHarness:
-    """A `Subscriber` on a vehicle that listens narrowly, and everything else roomily."""
+    """A `Subscriber` with a vehicle that allows few listeners; the other transports allow any number."""
 
     def __init__(self, begin: RoutingTable) -> None:
         self.interest = Interest()

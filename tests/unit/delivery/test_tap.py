@@ -1,4 +1,4 @@
-"""The tap: what a filter lets through, and who is shown if not all can be."""
+"""The tap: which messages a filter lets through, and which are shown if not all can be."""
 
 from collections import Counter
 from dataclasses import replace

@@ -24,7 +24,7 @@ SECRET = "ey.secret.token"
 
 
 class FakeVerifier(TokenVerifier):
-    """Answers with ``grants``; what is not among them is refused. ``asked`` are the tokens that it was asked for."""
+    """A verifier that accepts the tokens in ``grants`` and refuses others. ``asked`` has all tokens."""
 
     Options = VerifierOptions
 
@@ -61,7 +61,7 @@ def granted(scope: tuple[str, ...] | None = None, authority: str | None = None, 
 
 
 async def refreshed(tokens: Tokens, now_s: float) -> None:
-    """Have the verifier read, and what it answered be used."""
+    """Have the verifier read, and use its result."""
     tokens.refresh(now_s)
     assert tokens._reading is not None
     await tokens._reading

@@ -1,4 +1,4 @@
-"""What was sent and is not confirmed: kept until it counts as delivered, or is sent again."""
+"""Unconfirmed messages: kept until they count as delivered, or are sent again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_messages_count_as_delivered_once_they_are_old_enough_and_not_before() -
     harness.send_some(3)
     harness.flush()
     assert harness.confirmed(UNCONFIRMED_S - 0.001) == []
-    assert [(lane, share.count) for lane, share in harness.confirmed(0.001)] == [(harness.lane(), 3)]
+    assert [(lane, summary.count) for lane, summary in harness.confirmed(0.001)] == [(harness.lane(), 3)]
     assert harness.is_empty
 
 
@@ -56,8 +56,8 @@ def test_each_lane_is_told_its_own_share() -> None:
     harness.send_some(3, flow=0)
     harness.send_some(2, flow=1)
     harness.flush()
-    shares = {lane: share.count for lane, share in harness.confirmed(UNCONFIRMED_S)}
-    assert shares == {harness.lane(0): 3, harness.lane(1): 2}
+    summaries = {lane: summary.count for lane, summary in harness.confirmed(UNCONFIRMED_S)}
+    assert summaries == {harness.lane(0): 3, harness.lane(1): 2}
 
 
 def test_a_flush_is_asked_for_once_for_each_batch() -> None:
@@ -71,7 +71,7 @@ def test_a_flush_is_asked_for_once_for_each_batch() -> None:
     assert not harness.keeper.is_urgent
 
 
-def test_a_batch_is_urgent_as_soon_as_it_has_a_message_that_nobody_else_keeps() -> None:
+def test_a_batch_is_urgent_as_soon_as_it_has_a_message_that_no_source_retransmits() -> None:
     harness = StoreHarness()
     harness.send_some(1)
     ours = harness.accept(message(1), message(2))
@@ -87,7 +87,7 @@ def test_a_batch_that_is_large_enough_is_closed_without_a_flush(monkeypatch: pyt
     for _ in range(5):
         harness.send_some(1)
     assert harness.keeper.is_urgent
-    assert [batch.shares[harness.lane()].count for batch in harness.take_unstored()] == [4, 1]
+    assert [batch.lanes[harness.lane()].count for batch in harness.take_unstored()] == [4, 1]
 
 
 def test_a_batch_that_nobody_flushes_is_closed_after_a_while() -> None:
@@ -144,12 +144,12 @@ def test_nothing_more_should_be_sent_at_the_bound_until_something_is_confirmed()
 
 
 def test_who_is_not_patient_ends_the_oldest_early() -> None:
-    harness = StoreHarness(in_journal=False, max_bytes=2000, is_patient=False)
+    harness = StoreHarness(in_journal=False, max_bytes=2000, blocks_when_full=False)
     for _ in range(3):
         harness.send_some(2)
         harness.flush()
     assert not harness.store.is_full
-    assert sum(share.count for _, share in harness.store.take_evicted()) == 4
+    assert sum(summary.count for _, summary in harness.store.take_evicted()) == 4
     assert harness.store.take_evicted() == []
     assert harness.confirmed_messages() == 0
 
@@ -171,7 +171,7 @@ def test_messages_of_a_flow_that_nobody_listens_to_are_redelivered_and_the_other
     harness.send_some(3, flow=1)
     harness.flush()
     harness.store.redeliver(harness.lane(0), harness.clock.s)
-    assert [(lane, share.count) for lane, share in harness.confirmed(UNCONFIRMED_S)] == [(harness.lane(1), 3)]
+    assert [(lane, summary.count) for lane, summary in harness.confirmed(UNCONFIRMED_S)] == [(harness.lane(1), 3)]
     assert harness.refill(harness.lane(0)) == sent
     assert harness.confirmed_messages(UNCONFIRMED_S) == 0
     assert harness.is_empty
@@ -217,7 +217,7 @@ def test_what_comes_back_is_what_was_sent_and_says_that_it_was() -> None:
     harness.refill(harness.lane())
     (back,) = harness.keeper.back
     assert (back.seq, back.message, back.size, back.history) == (seq, sent, size, REDELIVERED | RESTORED | MAY_HAVE_ARRIVED)
-    assert back.received.is_kept
+    assert back.received.is_acknowledged
     assert (harness.queue.messages, harness.queue.bytes, harness.queue.unconfirmed) == (1, size, 0)
 
 
@@ -321,15 +321,15 @@ def test_what_was_sent_before_the_moment_that_the_network_names_has_arrived_and_
     harness.send_some(3)
     harness.flush()
     assert harness.confirmed(0, sent_s - 0.001) == []
-    assert [share.count for _, share in harness.confirmed(0, sent_s)] == [2]
-    assert [share.count for _, share in harness.confirmed(0, harness.clock.s)] == [3]
+    assert [summary.count for _, summary in harness.confirmed(0, sent_s)] == [2]
+    assert [summary.count for _, summary in harness.confirmed(0, harness.clock.s)] == [3]
     assert harness.is_empty
 
 
 def test_what_has_arrived_is_known_before_its_batch_is_flushed() -> None:
     harness = StoreHarness()
     sent = harness.send_some(2)
-    assert [share.count for _, share in harness.confirmed(0, harness.clock.s)] == [2]
+    assert [summary.count for _, summary in harness.confirmed(0, harness.clock.s)] == [2]
     assert harness.take_unstored() == []  # it never touches the disk
     assert [received.acknowledged for received in harness.receipts] == [True] * len(sent)
 
@@ -406,7 +406,7 @@ def test_a_lane_that_is_held_needs_a_refill_when_something_packed_has_expired() 
 
 
 def test_some_messages_at_a_time_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unconfirmed_module, "_AT_ONCE", 3)
+    monkeypatch.setattr(unconfirmed_module, "_UNPACKED_MESSAGES", 3)
     harness = StoreHarness()
     lane = harness.lane()
     for _ in range(4):

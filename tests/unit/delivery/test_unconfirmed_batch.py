@@ -1,9 +1,9 @@
-"""Batches: what was sent between two flushes, packed so that everything can be sent again as it was."""
+"""Batches: messages sent between two flushes, packed so that all can be sent again unchanged."""
 
 from dataclasses import replace
 
 from streamer.delivery.lane import Delivery
-from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, LaneShare, OpenBatch
+from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, LaneSummary, OpenBatch
 from streamer.journal import codec
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
@@ -21,17 +21,17 @@ def sent(*messages: UMessage) -> list[Delivery]:
 
 
 def test_a_share_adds_up_what_a_batch_has_of_a_lane() -> None:
-    share = LaneShare(9)
+    summary = LaneSummary(9)
     for seq, size in ((9, 100), (7, 50), (8, 1)):
-        share.add(seq, size, 0)
-    assert (share.count, share.bytes, share.first, share.deadline_ms) == (3, 151, 7, 0)
+        summary.add(seq, size, 0)
+    assert (summary.count, summary.bytes, summary.first, summary.deadline_ms) == (3, 151, 7, 0)
 
 
 def test_the_deadline_of_a_share_is_the_earliest_of_those_that_have_one() -> None:
-    share = LaneShare(1)
+    summary = LaneSummary(1)
     for deadline_ms in (0, 300, 200, 0, 400):
-        share.add(1, 1, deadline_ms)
-    assert share.deadline_ms == 200
+        summary.add(1, 1, deadline_ms)
+    assert summary.deadline_ms == 200
 
 
 def test_what_is_added_is_counted_in_bytes_and_per_lane() -> None:
@@ -40,20 +40,22 @@ def test_what_is_added_is_counted_in_bytes_and_per_lane() -> None:
     assert batch.add([first], MADE_S, None, {}) == first.size
     assert batch.add([second, third], MADE_S, None, {}) == second.size + third.size
     assert batch.bytes == first.size + second.size + third.size
-    shares = {lane: (share.count, share.bytes, share.first, share.deadline_ms) for lane, share in batch.shares.items()}
-    assert shares == {
+    summaries = {
+        lane: (summary.count, summary.bytes, summary.first, summary.deadline_ms) for lane, summary in batch.lanes.items()
+    }
+    assert summaries == {
         first.lane: (2, first.size + second.size, first.seq, NOW_MS + 20),
         third.lane: (1, third.size, third.seq, 0),
     }
     assert batch.received == [first.received, second.received, third.received]
 
 
-def test_the_traces_of_each_lane_are_kept_with_its_share() -> None:
+def test_the_traces_of_each_lane_are_kept_with_its_summary() -> None:
     first, second, third = sent(message(0), message(1), message(0))
     batch = OpenBatch()
     batch.add([first, second, third], MADE_S, FakeTracer(), {})
-    assert batch.shares[first.lane].traces == first.message.id + third.message.id
-    assert batch.shares[second.lane].traces == second.message.id
+    assert batch.lanes[first.lane].traces == first.message.id + third.message.id
+    assert batch.lanes[second.lane].traces == second.message.id
 
 
 def test_a_closed_batch_is_read_back_as_it_was_sent() -> None:
@@ -108,4 +110,4 @@ def test_what_is_sent_is_packed_for_the_tracer_of_its_time() -> None:
     harness.store.use_tracer(later)
     (third,) = harness.send(message())
     harness.flush()
-    assert [share.traces for _, share in harness.confirmed(UNCONFIRMED_S)] == [first.id + third.id]
+    assert [summary.traces for _, summary in harness.confirmed(UNCONFIRMED_S)] == [first.id + third.id]

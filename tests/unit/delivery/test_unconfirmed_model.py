@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamer.delivery.lane import Lane
 from streamer.delivery.unconfirmed import MAX_RETURNS
-from streamer.delivery.unconfirmed_batch import LaneShare, UnconfirmedBatch
+from streamer.delivery.unconfirmed_batch import LaneSummary, UnconfirmedBatch
 from streamer.journal.entries import JournalError
 from tests.unit.delivery.fake_tracer import ids_in
 from tests.unit.delivery.messages import message
@@ -72,7 +72,7 @@ class Network(RuleBasedStateMachine):
 
     @rule()
     def store(self) -> None:
-        """Begin to write what is to be stored, or end it."""
+        """Begin to store batches, or end that."""
         if self.being_stored:
             batches, self.being_stored = self.being_stored, []
             self.harness.stored(batches)
@@ -82,8 +82,8 @@ class Network(RuleBasedStateMachine):
     @rule(flow=flows)
     def nobody_listens(self, flow: int) -> None:
         lane = self.harness.lane(flow)
-        for share in self.harness.store.redeliver(lane, self.harness.clock.s):
-            for uuid in self.ids_of(lane, share):
+        for summary in self.harness.store.redeliver(lane, self.harness.clock.s):
+            for uuid in self.ids_of(lane, summary):
                 assert (self.known[uuid], self.returns[uuid]) == (Is.SENT, MAX_RETURNS)
                 self.known[uuid] = Is.ENDED
         for uuid in self.of(Is.SENT, Is.ASIDE, flow=flow):
@@ -115,8 +115,8 @@ class Network(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((UNCONFIRMED_S / 2, UNCONFIRMED_S, ABSENT_S)))
     def time_passes(self, seconds: float) -> None:
-        for lane, share in self.harness.confirmed(seconds):
-            for uuid in self.ids_of(lane, share):
+        for lane, summary in self.harness.confirmed(seconds):
+            for uuid in self.ids_of(lane, summary):
                 wait_s = {Is.SENT: UNCONFIRMED_S, Is.ASIDE: ABSENT_S}[self.known[uuid]]
                 assert self.harness.clock.s - self.since_s[uuid] >= wait_s - 1e-6
                 self.known[uuid] = Is.CONFIRMED
@@ -124,8 +124,8 @@ class Network(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.0, UNCONFIRMED_S / 2)))
     def the_network_says_what_has_arrived(self, seconds: float) -> None:
         until_s = self.harness.clock.s - seconds
-        for lane, share in self.harness.confirmed(0, until_s):
-            for uuid in self.ids_of(lane, share):
+        for lane, summary in self.harness.confirmed(0, until_s):
+            for uuid in self.ids_of(lane, summary):
                 assert self.known[uuid] is Is.SENT
                 assert self.since_s[uuid] <= until_s
                 self.known[uuid] = Is.CONFIRMED
@@ -141,8 +141,8 @@ class Network(RuleBasedStateMachine):
         except JournalError:
             lost = []
         self.harness.keeper.fails = False
-        for share in lost:
-            for uuid in self.ids_of(lane, share):
+        for summary in lost:
+            for uuid in self.ids_of(lane, summary):
                 assert self.known[uuid] is Is.SUSPECT
                 self.known[uuid] = Is.LOST
         for delivery in self.harness.keeper.back:
@@ -157,9 +157,9 @@ class Network(RuleBasedStateMachine):
         bodies = self.harness.keeper.bodies
         del bodies[data.draw(st.sampled_from(list(bodies)))]
 
-    def ids_of(self, lane: Lane, share: LaneShare) -> list[bytes]:
-        ids = ids_in(share.traces)
-        assert len(ids) == share.count
+    def ids_of(self, lane: Lane, summary: LaneSummary) -> list[bytes]:
+        ids = ids_in(summary.traces)
+        assert len(ids) == summary.count
         assert {self.harness.lane(self.flow[uuid]) for uuid in ids} == {lane}
         return ids
 
@@ -174,7 +174,7 @@ class Network(RuleBasedStateMachine):
             assert [delivery.message.id for delivery in lane.waiting()] == self.of(Is.WAITING, flow=flow)
 
     def teardown(self) -> None:
-        """Everything that can be sent again is, and then nothing happens for long enough."""
+        """Send everything that can be sent again, then let enough time pass."""
         for flow in FLOWS:
             self.refill(flow, True, True)
             self.send(flow, len(self.order))

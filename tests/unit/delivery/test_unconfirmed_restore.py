@@ -1,4 +1,4 @@
-"""A batch of an earlier process is taken over from the journal: all of it is to be sent again."""
+"""A batch of an earlier process is taken over from the journal, and all of it is to be sent again."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_messages_that_the_journal_has_as_rows_as_well_count_there() -> None:
 
 
 def test_a_message_that_a_later_batch_has_as_well_counts_once() -> None:
-    """It was sent again, and the first batch stayed for the sake of others."""
+    """The message was sent again, and the first batch stayed because of other messages."""
     harness, known = StoreHarness(), set[int]()
     first, again, other = message(payload=b"1"), message(payload=b"2"), message(1, payload=b"3")
     assert restore(harness, left_behind(first, again, other), known) == 3

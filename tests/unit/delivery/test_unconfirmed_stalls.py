@@ -1,4 +1,4 @@
-"""What was sent and is not confirmed, when the process stood still."""
+"""Unconfirmed messages, when the process did not run for a time."""
 
 from tests.unit.delivery.store_harness import ABSENT_S, UNCONFIRMED_S, StoreHarness
 
@@ -9,7 +9,7 @@ def test_time_in_which_the_process_did_not_run_makes_no_batch_older() -> None:
     harness.flush()
     harness.send_some(1, 1)
     harness.clock.advance(60_000)
-    harness.store.stood_still(60)
+    harness.store.extend_waits(60)
     assert harness.confirmed_messages(UNCONFIRMED_S - 0.001) == 0
     assert harness.confirmed_messages(0.001) == 1
     harness.flush()
@@ -22,6 +22,6 @@ def test_nor_does_it_count_for_what_was_set_aside() -> None:
     harness.flush()
     harness.store.node_lost(harness.clock.s)
     harness.clock.advance(60_000)
-    harness.store.stood_still(60)
+    harness.store.extend_waits(60)
     assert harness.confirmed_messages(ABSENT_S - 0.001) == 0
     assert harness.confirmed_messages(0.001) == 1

@@ -306,7 +306,7 @@ def test_no_letter_goes_while_none_comes(file: File) -> None:
 def test_a_letter_that_was_asked_for_and_stays_is_marked_no_more(file: File) -> None:
     file.apply(Batch(letters=[letter(1, 1), letter(2, 2)]))
     file.connection.execute("UPDATE letters SET redrive = 1, redrive_ttl = 2")
-    file.apply(Batch(letters_kept=[1]))
+    file.apply(Batch(letters_unmarked=[1]))
     marks = file.connection.execute("SELECT redrive, redrive_ttl FROM letters ORDER BY number").fetchall()
     assert marks == [(None, None), (1, 2)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamer.journal import letters as letters_module
 from streamer.journal.entries import Batch, CorruptEntryError, JournalError
-from streamer.journal.letter_facts import facts
+from streamer.journal.letter_json import summary_json
 from streamer.journal.letters import LetterFilter, open_letters
 from streamer.journal.schema import JOURNAL
 from streamer.uprotocol.status import UCode
@@ -110,7 +110,7 @@ def test_a_letter_is_listed_with_everything_but_its_body(full: Path) -> None:
 def test_a_letter_that_has_lost_a_value_is_listed_with_the_others(full: Path, column: str) -> None:
     execute(full, f"UPDATE letters SET {column} = NULL WHERE number = 2")
     with open_letters(full) as letters:
-        told = [facts(each, 10_000) for each in letters.find(LetterFilter())]
+        told = [summary_json(each, 10_000) for each in letters.find(LetterFilter())]
     assert [each["number"] for each in told] == [1, 2, 3, 4]
     assert all(None not in (each["id"], each["source"], each["text"], each["size"]) for each in told)
 

@@ -38,13 +38,13 @@ class World:
         """How many were published after so long."""
         before = len(self.local.said)
         self.clock.advance(round(seconds * 1000))
-        self.service.turn()
+        self.service.run_once()
         return len(self.local.said) - before
 
 
 def test_it_is_a_publish_on_its_topic_that_expires() -> None:
     world = World(every_s=20)
-    world.service.turn()
+    world.service.run_once()
     (message,) = world.local.said
     attributes = message.attributes
     assert (attributes.type, attributes.source, attributes.sink) == (UMessageType.PUBLISH, UUri("gw", 4, 1, 0x8002), None)
@@ -62,7 +62,7 @@ def test_it_comes_at_once_and_then_every_so_often() -> None:
 
 def test_a_change_of_health_is_told_at_once_but_not_too_often() -> None:
     world = World()
-    world.service.turn()
+    world.service.run_once()
     assert world.pass_s(10) == 0
     world.reasons = ["endpoint cloud is not connected"]
     assert world.pass_s(0) == 1
@@ -97,12 +97,12 @@ async def test_it_runs_and_a_reload_turns_it_on_and_off(caplog: pytest.LogCaptur
     await until(lambda: len(world.local.said) == 1, "the first")
     world.clock.advance(30_000)
     world.reasons = ["down"]
-    world.service.look_again()
+    world.service.health_changed()
     await until(lambda: len(world.local.said) == 2, "the change")
     world.service.use(StatusConfig())  # nothing new
     world.service.use(None)
     world.reasons = []
-    world.service.look_again()
+    world.service.health_changed()
     assert world.pass_s(1000) == 0
     world.status = None  # type: ignore[method-assign,assignment]
     world.service.use(StatusConfig())

@@ -108,13 +108,13 @@ async def test_send_refuses_an_invalid_message_at_once(message: UMessage) -> Non
 
 async def test_send_completes_when_the_confirmation_comes_and_not_before() -> None:
     transport = await ready("send-confirm")
-    transport.hold = True
+    transport.is_withholding = True
     first, second = publish(NOW_MS, TOPIC, b"1"), publish(NOW_MS, TOPIC, b"2")
     waiting: list[Any] = [transport.send(first), transport.send(second)]
     assert not any(future.done() for future in waiting)
-    transport.release_held(1)
+    transport.release_withheld(1)
     assert [future.done() for future in waiting] == [True, False]
-    transport.release_held()
+    transport.release_withheld()
     await asyncio.gather(*waiting)
     assert transport.sent == [first, second]
 
@@ -132,7 +132,7 @@ async def test_send_raises_what_the_destination_says(error: SendError) -> None:
 
 async def test_send_without_link_raises_unavailable() -> None:
     transport = await ready("send-lost")
-    transport.hold = True
+    transport.is_withholding = True
     waiting = transport.send(publish(NOW_MS, TOPIC))
     transport.lose_link()
     with pytest.raises(LinkLostError) as caught:
@@ -144,11 +144,11 @@ async def test_send_without_link_raises_unavailable() -> None:
 
 async def test_caller_who_gave_up_waiting_does_no_harm() -> None:
     transport = await ready("send-cancel")
-    transport.hold = True
+    transport.is_withholding = True
     given_up: Any = transport.send(publish(NOW_MS, TOPIC))
     waiting = transport.send(publish(NOW_MS, TOPIC))
     given_up.cancel()
-    transport.release_held()
+    transport.release_withheld()
     await waiting
     assert given_up.cancelled()
     assert len(transport.sent) == 2

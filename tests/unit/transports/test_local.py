@@ -106,12 +106,12 @@ async def test_messages_that_no_service_is_done_with_are_lost_at_a_stop(transpor
 
 
 async def test_it_stays_down_while_it_is_held(transport: LocalTransport) -> None:
-    transport.hold("state file: gone")
+    transport.stay_down("state file: gone")
     await transport.start()
     assert transport.state is LinkState.DOWN
-    transport.hold("state file: the disk is full")
+    transport.stay_down("state file: the disk is full")
     assert transport.problems() == ["state file: the disk is full"]
-    transport.release()
+    transport.come_up()
     assert transport.state is LinkState.UP
     assert transport.problems() == []
 

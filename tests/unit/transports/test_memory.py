@@ -132,10 +132,10 @@ async def test_receive_of_a_filter_outside_the_table_is_an_invalid_argument_ever
 
 async def test_what_the_link_loses_comes_back_in_order(bus: str) -> None:
     transport, ledger = await join(bus), Ledger()
-    transport.hold = True
+    transport.is_withholding = True
     parcels = [Parcel(publish(NOW_MS, TOPIC)) for _ in range(5)]
     transport.submit(parcels, ledger)
-    transport.release_held(2)
+    transport.release_withheld(2)
     transport.lose_link()
     assert ledger.confirmed == parcels[:2]
     assert [parcel for parcel, _ in ledger.failed] == parcels[2:]
@@ -153,7 +153,7 @@ async def test_what_the_link_loses_comes_back_in_one_call_as_from_a_real_network
         assert isinstance(error, LinkLostError)
         calls.append(list(parcels))
 
-    transport.hold = True
+    transport.is_withholding = True
     lost, late = ([Parcel(publish(NOW_MS, TOPIC)) for _ in range(5)] for _ in range(2))
     for parcels in (lost[:2], lost[2:]):
         transport.submit(parcels, done)
@@ -188,7 +188,7 @@ async def test_options_say_window_and_sink_authority(bus: str) -> None:
 
 async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_them(bus: str) -> None:
     transport = await join(bus)
-    transport.hold = True
+    transport.is_withholding = True
     held = [Parcel(publish(NOW_MS, TOPIC, bytes([n]))) for n in range(3)]
     late = Parcel(publish(NOW_MS, TOPIC, b"late"))
     transport.submit(held, lambda parcels, error: None if late in sent else transport.submit(sent_once(), ignore))
@@ -200,7 +200,7 @@ async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_the
         sent.append(late)
         return [late]
 
-    transport.release_held()
+    transport.release_withheld()
     assert transport.sent == [parcel.message for parcel in (*held, late)]
 
 

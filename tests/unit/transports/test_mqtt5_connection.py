@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from streamer.transports.mqtt5.connection import Connection
-from streamer.transports.mqtt5.frames import PACKETS_AT_ONCE
+from streamer.transports.mqtt5.frames import PACKETS_PER_ITERATION
 from tests.ports import HOST
 from tests.waiting import until
 
@@ -78,7 +78,7 @@ def test_the_loop_has_a_turn_after_each_large_read(source: Callable[[], int]) ->
 
 @pytest.mark.parametrize(
     "end",
-    [lambda connection: connection.read_on(False), lambda connection: connection.close("")],
+    [lambda connection: connection.set_reading(False), lambda connection: connection.close("")],
     ids=["reading stopped", "closed"],
 )
 def test_what_its_user_has_stopped_does_not_go_on_after_the_turn(
@@ -101,8 +101,8 @@ def test_what_its_user_has_stopped_does_not_go_on_after_the_turn(
 
 def test_reading_that_was_stopped_and_resumed_goes_on_to_the_end(source: Callable[[], int]) -> None:
     def stop_for_a_turn(connection: Connection) -> None:
-        connection.read_on(False)
-        asyncio.get_running_loop().call_soon(connection.read_on, True)
+        connection.set_reading(False)
+        asyncio.get_running_loop().call_soon(connection.set_reading, True)
 
     uvloop.run(Reads(stop_for_a_turn).read_everything(source()))
 
@@ -110,7 +110,7 @@ def test_reading_that_was_stopped_and_resumed_goes_on_to_the_end(source: Callabl
 SMALL = b"\x30\x02\x00\x00"
 """The smallest PUBLISH."""
 
-MANY = 3 * PACKETS_AT_ONCE + 500
+MANY = 3 * PACKETS_PER_ITERATION + 500
 
 
 class Handed:
@@ -145,7 +145,7 @@ def test_of_very_many_packets_some_wait_for_the_next_turns() -> None:
     async def run() -> None:
         async with handed.connected(SMALL * MANY + b"\x30") as (_, peer):
             await until(lambda: sum(handed.numbers) == MANY, "all of them")
-            assert max(handed.numbers) == PACKETS_AT_ONCE
+            assert max(handed.numbers) == PACKETS_PER_ITERATION
             peer.sendall(SMALL[1:] + SMALL)  # reading goes on
             await until(lambda: sum(handed.numbers) == MANY + 2, "what came later")
 
@@ -153,7 +153,7 @@ def test_of_very_many_packets_some_wait_for_the_next_turns() -> None:
 
 
 def test_packets_that_wait_are_not_handed_over_while_reading_is_stopped() -> None:
-    handed = Handed(lambda connection: connection.read_on(False))
+    handed = Handed(lambda connection: connection.set_reading(False))
 
     async def run() -> None:
         async with handed.connected(SMALL * MANY) as (connection, _):
@@ -162,7 +162,7 @@ def test_packets_that_wait_are_not_handed_over_while_reading_is_stopped() -> Non
                 for _ in range(10):
                     await asyncio.sleep(0)
                 assert len(handed.numbers) == times
-                connection.read_on(True)
+                connection.set_reading(True)
         assert sum(handed.numbers) == MANY
 
     uvloop.run(run())
@@ -191,7 +191,7 @@ def test_packets_that_wait_when_we_disconnect_are_not_handed_over() -> None:
             await connection.wait_lost(5)
 
     uvloop.run(run())
-    assert handed.numbers == [PACKETS_AT_ONCE]
+    assert handed.numbers == [PACKETS_PER_ITERATION]
 
 
 class CountingSocket(socket.socket):

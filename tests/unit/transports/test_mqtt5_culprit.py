@@ -12,7 +12,7 @@ def end(
     """One connection that the broker ends, from its beginning. ``confirm``: how many messages it confirms before."""
     search.connected(QUOTA)
     if stands:
-        search.is_held = False
+        search.is_suspended = False
     for _ in range(confirm):
         search.is_fruitful = True
         if search.suspects:
@@ -40,7 +40,7 @@ def test_three_fruitless_connections_in_a_row_make_suspects_of_all_that_is_uncon
         assert not end(search, A, B, waiting=1)
         assert search.suspects == suspects
     assert search.connected(QUOTA) == 1
-    assert search.is_held
+    assert search.is_suspended
 
 
 def test_a_confirmation_makes_a_connection_fruitful() -> None:
@@ -79,7 +79,7 @@ def test_the_message_over_which_two_connections_end_alone_is_the_culprit() -> No
     assert [end(search, B), end(search, B)] == [False, True]
     assert search.confirmed(QUOTA) == QUOTA
     assert search.connected(QUOTA) == QUOTA
-    assert not search.is_held
+    assert not search.is_suspended
 
 
 def test_suspects_that_are_confirmed_are_none_any_more() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamer.transports.mqtt5 import ending as ending_module
-from streamer.transports.mqtt5.ending import Ending, is_kept_by
+from streamer.transports.mqtt5.ending import Ending, is_session_resumed_by
 from streamer.transports.mqtt5.options import Mqtt5Options
 
 
@@ -16,7 +16,7 @@ def options(**given: Any) -> Mqtt5Options:
 
 
 @pytest.mark.parametrize(
-    ("later", "is_kept"),
+    ("later", "is_persistent"),
     [
         ({}, True),
         ({"keep_alive_s": 7, "broker": "mqtt://h:1883"}, True),
@@ -27,14 +27,14 @@ def options(**given: Any) -> Mqtt5Options:
         ({"broker": "mqtt://other", "clean_start": True}, True),  # wherever that is: it has thrown the session away
     ],
 )
-def test_a_session_is_that_of_its_client_id_at_its_broker_and_account(later: dict[str, Any], is_kept: bool) -> None:
-    assert is_kept_by(options(), "gateway", options(**later), has_resumed=False) is is_kept
+def test_a_session_is_that_of_its_client_id_at_its_broker_and_account(later: dict[str, Any], is_persistent: bool) -> None:
+    assert is_session_resumed_by(options(), "gateway", options(**later), has_resumed=False) is is_persistent
 
 
-@pytest.mark.parametrize(("client_id", "is_kept"), [("one", True), ("two", False)])
-def test_a_connection_that_found_a_session_has_it_at_whatever_address(client_id: str, is_kept: bool) -> None:
+@pytest.mark.parametrize(("client_id", "is_persistent"), [("one", True), ("two", False)])
+def test_a_connection_that_found_a_session_has_it_at_whatever_address(client_id: str, is_persistent: bool) -> None:
     later = options(broker="mqtt://other", client_id=client_id)
-    assert is_kept_by(options(), "gateway", later, has_resumed=True) is is_kept
+    assert is_session_resumed_by(options(), "gateway", later, has_resumed=True) is is_persistent
 
 
 class Broker:
@@ -42,7 +42,7 @@ class Broker:
 
     def __init__(self, *at_pings: Callable[["Broker"], None]) -> None:
         self.epoch = 1
-        self.owed: list[bytes] = []
+        self.unacknowledged: list[bytes] = []
         self.acknowledged = 0
         self.has_requests = False
         self.ping_answers = 0
@@ -67,9 +67,9 @@ class Broker:
 
     def bring_slowly(self) -> None:
         """A message comes before the answer, and is acknowledged later."""
-        self.owed.append(b"message")
+        self.unacknowledged.append(b"message")
         self.answer()
-        asyncio.get_running_loop().call_later(0.005, self.owed.clear)
+        asyncio.get_running_loop().call_later(0.005, self.unacknowledged.clear)
 
     def come_anew(self) -> None:
         """The connection is lost; the answer is one of the next connection."""
@@ -105,11 +105,11 @@ async def test_nothing_is_known_if_the_connection_is_lost_or_no_answer_comes(mon
     assert not await take_rest(Broker(lambda broker: None), 0.02, monkeypatch)
 
 
-@pytest.mark.parametrize("what", ["owed", "has_requests"])
+@pytest.mark.parametrize("what", ["unacknowledged", "has_requests"])
 async def test_no_ping_is_sent_before_everything_is_acknowledged_and_unsubscribed(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker()
-    setattr(broker, what, [b"message"] if what == "owed" else True)
+    setattr(broker, what, [b"message"] if what == "unacknowledged" else True)
     assert not await take_rest(broker, 0.02, monkeypatch)
     assert broker.pings == 0

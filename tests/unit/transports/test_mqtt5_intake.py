@@ -68,11 +68,11 @@ def test_messages_stay_in_order_and_the_rest_goes_to_whom_it_concerns() -> None:
     results: list[object] = []
     harness.session.submit((Received(harness.message()),), lambda parcels, error: results.append(error))
     harness.take(harness.publish(b"a", 1), PINGRESP, puback(1), harness.publish(b"b", 2))
-    harness.session.tell_results()
+    harness.session.report_results()
     assert harness.payloads == [b"a", b"b"]
     assert harness.control == [PINGRESP]
     assert results == [None]
-    assert [each.packet_id for each in harness.session.owed] == [1, 2]
+    assert [each.packet_id for each in harness.session.unacknowledged] == [1, 2]
 
 
 def test_a_message_with_qos_0_owes_no_acknowledgement() -> None:
@@ -81,7 +81,7 @@ def test_a_message_with_qos_0_owes_no_acknowledgement() -> None:
     assert isinstance(packet, mqtt5.PublishPacket)
     harness.take(mqtt5.PublishPacket(packet.topic, b"b", user_properties=packet.user_properties).write())
     assert harness.payloads == [b"b"]
-    assert not harness.session.owed
+    assert not harness.session.unacknowledged
 
 
 def test_a_packet_that_is_too_large_is_refused_though_its_header_is_known() -> None:
@@ -92,7 +92,7 @@ def test_a_packet_that_is_too_large_is_refused_though_its_header_is_known() -> N
     harness.take(*map(bytes, frames))
     assert harness.payloads == [b"a", b"b"]
     assert [each.code for each in harness.intake.refused] == [UCode.RESOURCE_EXHAUSTED]
-    assert [each.packet_id for each in harness.session.owed] == [1, 2, 3]
+    assert [each.packet_id for each in harness.session.unacknowledged] == [1, 2, 3]
 
 
 def test_a_packet_that_is_sent_again_says_so_whether_its_header_is_known_or_not() -> None:
@@ -108,7 +108,7 @@ def test_a_packet_that_is_no_message_is_told_and_acknowledged_in_its_turn() -> N
     harness.take(harness.publish(b"a", 1), foreign, harness.publish(b"b", 2))
     assert harness.payloads == [b"a", b"b"]
     assert [each.reason for each in harness.events.malformed] == [Malformed.MARKER]
-    assert [each.packet_id for each in harness.session.owed] == [1, 7, 2]
+    assert [each.packet_id for each in harness.session.unacknowledged] == [1, 7, 2]
 
 
 def test_beyond_the_bound_all_that_follows_is_ignored_until_the_next_connection() -> None:
@@ -178,7 +178,7 @@ def test_beginning_of_a_message_that_is_too_large_is_refused_with_its_attributes
     assert refused.received.message == replace(message, payload=bytes(range(256)) * 16)
     assert (refused.code, refused.payload_bytes) == (UCode.RESOURCE_EXHAUSTED, 102_400)
     assert refused.text.startswith("too large: size: a packet of 102")
-    assert [each.packet_id for each in harness.session.owed] == [1, 2, 3]
+    assert [each.packet_id for each in harness.session.unacknowledged] == [1, 2, 3]
     assert harness.events.malformed == []
 
 
@@ -212,7 +212,7 @@ def test_header_without_an_id_within_its_bound_is_malformed() -> None:
         ).write()
     )
     assert ([each.reason for each in harness.events.malformed], harness.intake.refused) == ([Malformed.HEADER], [])
-    assert [each.packet_id for each in harness.session.owed] == [1]
+    assert [each.packet_id for each in harness.session.unacknowledged] == [1]
 
 
 def test_message_of_another_is_malformed_however_large() -> None:

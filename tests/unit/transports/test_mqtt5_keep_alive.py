@@ -163,14 +163,14 @@ def test_requests_that_were_answered_before_a_check_are_not_waited_for(connectio
 def test_where_the_connection_goes_on_without_an_answer_the_next_request_has_its_time(connection: FakeConnection) -> None:
     session, asked = new_session(), 0
 
-    def ask_again() -> bool:
+    def give_up_unanswered() -> bool:
         nonlocal asked
         asked += 1
         session.request(session.give_up_requests())
         return True
 
     session.connected(False, 10, None)
-    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, ask_again, 0.0)
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, give_up_unanswered, 0.0)
     session.request(["a"])
     listen(keep_alive, connection, 1, 33)
     assert asked == 2

@@ -23,8 +23,8 @@ class Broker:
             self.now_ms += 1
             if self.now_ms % self.every_ms == 0 and self.unacknowledged < self.bound:
                 self.unacknowledged += 1
-                self.pressure.saw(self.unacknowledged)
-            if self.now_ms % 10 == 0 and self.pressure.is_felt(self.unacknowledged, self.now_ms / 1000):
+                self.pressure.note_received(self.unacknowledged)
+            if self.now_ms % 10 == 0 and self.pressure.may_have_stopped(self.unacknowledged, self.now_ms / 1000):
                 return passed_ms
         return None
 
@@ -91,7 +91,7 @@ def test_a_broker_is_at_its_bound_only_once_it_has_stopped_there_and_until_it_se
     assert [pressure.is_at_bound(waiting) for waiting in range(bound + 1)] == [
         waiting > 0 and waiting >= 0.75 * bound for waiting in range(bound + 1)
     ]
-    pressure.saw(bound + 1)
+    pressure.note_received(bound + 1)
     assert not pressure.is_at_bound(bound + 1)
 
 
@@ -105,8 +105,8 @@ def test_a_broker_that_has_stopped_is_noticed_whatever_it_did_before(steps: list
     pressure, bound, now_s = Pressure(AT_MOST), 50, 0.0
     for waiting, passed_ms in steps:
         now_s += passed_ms / 1000
-        pressure.saw(waiting)
-        pressure.is_felt(waiting, now_s)
-    pressure.saw(bound)
-    pressure.is_felt(bound, now_s + 0.01)
-    assert pressure.is_felt(bound, now_s + 0.02)
+        pressure.note_received(waiting)
+        pressure.may_have_stopped(waiting, now_s)
+    pressure.note_received(bound)
+    pressure.may_have_stopped(bound, now_s + 0.01)
+    assert pressure.may_have_stopped(bound, now_s + 0.02)

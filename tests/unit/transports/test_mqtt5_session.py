@@ -71,7 +71,7 @@ class SessionHarness:
     def pubacks(self, *acknowledged: int | tuple[int, int]) -> list[str]:
         for item in acknowledged:
             self.session.on_puback(*((item, 0) if isinstance(item, int) else item))
-        self.session.tell_results()
+        self.session.report_results()
         return self.written()
 
     def written(self) -> list[str]:

@@ -310,14 +310,14 @@ def test_packet_ids_that_are_all_in_use_are_not_searched_for_ever() -> None:
 def unanswered(d: Dialogue) -> bool:
     """An answer has not come, and the connection goes on. True if nothing more has to be waited for."""
     d.asked.clear()
-    assert d.subscribing.may_go_on()
-    return d.subscribing.ask_again()
+    assert d.subscribing.continues_unanswered()
+    return d.subscribing.give_up_unanswered()
 
 
 def test_only_after_a_second_connection_without_an_answer_it_goes_on_without() -> None:
     d = Dialogue(named(1))
     d.connect()
-    assert not d.subscribing.may_go_on()
+    assert not d.subscribing.continues_unanswered()
     d.lose()
     assert not d.connect()
     assert unanswered(d)
@@ -327,13 +327,13 @@ def test_only_after_a_second_connection_without_an_answer_it_goes_on_without() -
     assert d.subscribing.refused == 1
     d.answer()
     assert d.problems == []
-    assert not d.subscribing.may_go_on()  # everything was answered since
+    assert not d.subscribing.continues_unanswered()  # everything was answered since
 
 
 def test_an_answer_that_is_late_counts() -> None:
     d = Dialogue(named(1))
     d.connect()
-    d.subscribing.may_go_on()
+    d.subscribing.continues_unanswered()
     (late,) = d.asked
     assert unanswered(d)
     d.asked.append(late)
@@ -344,7 +344,7 @@ def test_an_answer_that_is_late_counts() -> None:
 def test_one_filter_without_an_answer_holds_up_no_other() -> None:
     d = Dialogue(named(IN_A_PACKET * (AT_ONCE + 1)))
     d.connect()
-    d.subscribing.may_go_on()
+    d.subscribing.continues_unanswered()
     assert not unanswered(d)  # the last packet waits for its turn
     assert len(d.asked) == AT_ONCE
     assert d.answer()  # of that one, which comes before those that are asked for again
@@ -355,7 +355,7 @@ def test_an_unsubscribe_without_an_answer_is_no_problem_and_sent_again() -> None
     d.connect()
     d.answer_all()
     d.subscribing.close(["veh1/0"])
-    d.subscribing.may_go_on()
+    d.subscribing.continues_unanswered()
     assert not unanswered(d)
     assert d.problems == []
     d.answer_all()

@@ -157,7 +157,7 @@ async def test_a_broker_that_stopped_at_its_bound_before_is_told_when_it_is_ther
     harness.read(harness.publish(), harness.publish(), harness.publish(), harness.publish())
     assert harness.events.awaited == 0
     for now_s in (1.0, 2.0):
-        harness.session.pressure.is_felt(4, now_s)  # it has fallen silent with four
+        harness.session.pressure.may_have_stopped(4, now_s)  # it has fallen silent with four
     harness.acknowledge(4)
     harness.traffic.flush()
     harness.read(harness.publish(), harness.publish())
@@ -170,7 +170,7 @@ async def test_a_bound_that_the_broker_goes_beyond_is_none(make: Make) -> None:
     harness = make()
     harness.read(*(harness.publish() for _ in range(4)))
     for now_s in (1.0, 2.0):
-        harness.session.pressure.is_felt(4, now_s)
+        harness.session.pressure.may_have_stopped(4, now_s)
     harness.read(harness.publish())  # the fifth
     assert harness.events.awaited == 0
 
@@ -226,7 +226,7 @@ async def test_a_broker_that_exceeds_the_maximum_is_not_read_until_there_is_room
     harness.acknowledge(1)
     harness.traffic.flush()
     assert harness.socket.is_reading_now  # as many as it may have sent
-    assert not harness.traffic.is_relieved
+    assert not harness.traffic.is_ended_for_excess
 
 
 async def test_confirmations_are_read_even_from_a_broker_that_exceeds_the_maximum(make: Make) -> None:
@@ -257,7 +257,7 @@ async def test_a_connection_that_has_ended_by_itself_was_not_ended_for_room(make
     harness.connection.close("something else")
     harness.acknowledge(8)
     harness.traffic.flush()
-    assert (harness.traffic.is_relieved, harness.connection.reason) == (False, "something else")
+    assert (harness.traffic.is_ended_for_excess, harness.connection.reason) == (False, "something else")
 
 
 async def test_once_half_of_the_maximum_is_free_a_broker_has_to_send_again_what_was_ignored(
@@ -277,13 +277,13 @@ async def test_once_half_of_the_maximum_is_free_a_broker_has_to_send_again_what_
     harness.acknowledge(5)
     harness.traffic.flush()
     assert ids(harness.written(), mqtt5.PubAckPacket) == [1, 2, 3, 4, 5]
-    assert not harness.traffic.is_relieved  # three are left
+    assert not harness.traffic.is_ended_for_excess  # three are left
     harness.acknowledge(1)
     harness.traffic.flush()
     acknowledgement, farewell = harness.written()
     assert acknowledgement.packet_id == 6
     assert farewell.reason_code == mqtt5.DisconnectReasonCode.RECEIVE_MAX_EXCEEDED
-    assert harness.traffic.is_relieved
+    assert harness.traffic.is_ended_for_excess
     assert (harness.socket.has_ended, harness.connection.is_open) == (True, False)
     harness.traffic.flush()
     assert harness.written() == []

@@ -35,7 +35,7 @@ def test_neighbours_with_one_result_are_told_together_and_order_is_kept() -> Non
     for name, result in (("a", None), ("b", None), ("c", BUSY), ("d", None), ("e", UNCONFIRMED), ("f", UNCONFIRMED)):
         runs.add(owner.done, parcel(name), result)
     assert owner.told == []
-    runs.tell()
+    runs.report()
     assert owner.told == [("ab", None), ("c", BUSY), ("d", None), ("ef", UNCONFIRMED)]
 
 
@@ -43,17 +43,17 @@ def test_each_owner_is_told_of_its_own() -> None:
     one, other, runs = Owner(), Owner(), ResultRuns()
     runs.add(one.done, parcel("a"), None)
     runs.add(other.done, parcel("b"), None)
-    runs.tell()
+    runs.report()
     assert (one.told, other.told) == ([("a", None)], [("b", None)])
 
 
 def test_what_is_added_while_results_are_told_waits_for_the_next_call() -> None:
     owner, runs = Owner(), ResultRuns()
     runs.add(lambda parcels, result: runs.add(owner.done, parcels[0], result), parcel("a"), None)
-    runs.tell()
+    runs.report()
     assert owner.told == []
-    runs.tell()
-    runs.tell()
+    runs.report()
+    runs.report()
     assert owner.told == [("a", None)]
 
 

@@ -5,8 +5,8 @@ import threading
 from typing import Any
 
 from streamer.transports.zenoh.callback_subscription import CallbackSubscription
-from streamer.transports.zenoh.strays import Strays
 from streamer.transports.zenoh.subscription import BATCH, Gate
+from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 from streamer.uprotocol.uri import UUri
 from tests.unit.transports.zenoh_deliveries import Deliveries
 from tests.waiting import until
@@ -21,7 +21,7 @@ class Sample(int):
     key_expr = KEY
 
 
-class Stray(Sample):
+class WildcardSample(Sample):
     key_expr = "up/**"
 
 
@@ -47,9 +47,9 @@ class TopicHarness(Deliveries):
         self.session = FakeSession()
         loop = asyncio.get_running_loop()
         self.gate = Gate()
-        self.strays: list[tuple[int, str]] = []
-        strays = Strays(loop, lambda *found: self.strays.append(found))
-        self.subscription = CallbackSubscription(loop, TOPIC, self.take, self.end, self.gate, strays)
+        self.wildcard_samples: list[tuple[int, str]] = []
+        wildcard_samples = WildcardSamples(loop, lambda *found: self.wildcard_samples.append(found))
+        self.subscription = CallbackSubscription(loop, TOPIC, self.take, self.end, self.gate, wildcard_samples)
         self.subscription.declare(self.session, "key", buffer)  # type: ignore[arg-type]
 
 
@@ -135,7 +135,9 @@ async def test_it_ends_once_when_it_was_paused_at_the_end() -> None:
 
 async def test_one_that_was_never_declared_ends_too() -> None:
     loop, ended = asyncio.get_running_loop(), list[object]()
-    subscription = CallbackSubscription(loop, TOPIC, lambda *_: None, ended.append, Gate(), Strays(loop, lambda *_: None))
+    subscription = CallbackSubscription(
+        loop, TOPIC, lambda *_: None, ended.append, Gate(), WildcardSamples(loop, lambda *_: None)
+    )
     subscription.undeclare()
     await until(lambda: ended == [subscription])
 
@@ -143,19 +145,19 @@ async def test_one_that_was_never_declared_ends_too() -> None:
 async def test_samples_on_keys_with_wildcards_cost_the_loop_one_call_for_many() -> None:
     harness = TopicHarness()
     for number in range(500):
-        harness.session.arrive(Stray(number))
+        harness.session.arrive(WildcardSample(number))
         harness.session.sample(number)
     await until(lambda: len(harness.samples) == 500)
     assert harness.samples == list(range(500))
-    assert harness.strays == [(500, "up/**")]
+    assert harness.wildcard_samples == [(500, "up/**")]
 
 
 async def test_samples_on_keys_with_wildcards_are_counted_also_where_nothing_else_is_taken() -> None:
     harness = TopicHarness(buffer=10)
     harness.gate.close()
     for number in range(20):
-        harness.session.arrive(Stray(number))
+        harness.session.arrive(WildcardSample(number))
     harness.subscription.abandon()
-    harness.session.arrive(Stray(20))
-    await until(lambda: sum(number for number, _ in harness.strays) == 21)
+    harness.session.arrive(WildcardSample(20))
+    await until(lambda: sum(number for number, _ in harness.wildcard_samples) == 21)
     assert (harness.samples, harness.subscription.discarded) == ([], 0)

@@ -16,15 +16,15 @@ class PresenceHarness:
 
     def __init__(self, are_there: bool = True) -> None:
         self.flows = Flows()
-        self.flows.nodes(are_there)
+        self.flows.set_nodes_present(are_there)
         self.told: list[Presence] = []
         flow, self.is_new = self.flows.add(FLOW, self.told.append)
         self.first = flow.presence
 
     def tick(self, now_s: float) -> None:
         """What Zenoh has said last is what it says when a grace has ended."""
-        for key in self.flows.over(now_s):
-            self.flows.asked(key, self.flows.by_key[key].matched is True)
+        for key in self.flows.take_ended_graces(now_s):
+            self.flows.poll_answered(key, self.flows.by_key[key].matched is True)
 
     def told_since(self) -> list[Presence]:
         heard, self.told[:] = list(self.told), []
@@ -55,24 +55,24 @@ def test_match_ends_the_grace() -> None:
 def test_what_zenoh_says_after_the_grace_holds_not_what_has_been_heard_of_it() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, False, 10.0)
-    assert d.flows.over(10.0 + GRACE_S) == [FLOW]
+    assert d.flows.take_ended_graces(10.0 + GRACE_S) == [FLOW]
     assert (d.told_since(), d.flows.next_s()) == ([], None)
-    d.flows.asked(FLOW, True)
+    d.flows.poll_answered(FLOW, True)
     assert d.told_since() == [PRESENT]
 
 
 def test_an_answer_after_the_grace_is_void_if_a_node_or_a_match_has_come_since() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, False, 10.0)
-    d.flows.over(11.0)
+    d.flows.take_ended_graces(11.0)
     d.flows.node_came(11.0)
-    d.flows.asked(FLOW, False)
+    d.flows.poll_answered(FLOW, False)
     assert d.told_since() == []
-    d.flows.over(12.0)
+    d.flows.take_ended_graces(12.0)
     d.flows.matched(FLOW, True, 12.0)
-    d.flows.asked(FLOW, False)
+    d.flows.poll_answered(FLOW, False)
     assert d.told_since() == [PRESENT]
-    d.flows.asked("up/veh9/1/0/1/8000/cloud/1/0/1/0", False)
+    d.flows.poll_answered("up/veh9/1/0/1/8000/cloud/1/0/1/0", False)
     assert list(d.flows.by_key) == [FLOW]
 
 
@@ -103,7 +103,7 @@ def test_a_node_that_comes_and_goes_interrupts_no_flow_that_nobody_listened_to_b
 def test_a_flow_is_not_known_because_there_was_no_node() -> None:
     d = PresenceHarness(are_there=False)
     d.flows.matched(FLOW, False, 10.0)
-    d.flows.nodes(True)
+    d.flows.set_nodes_present(True)
     d.flows.node_lost()
     assert d.told_since() == [UNKNOWN, INTERRUPTED, UNKNOWN]
 
@@ -135,11 +135,11 @@ def test_new_node_changes_nothing_for_a_flow_with_a_match() -> None:
 def test_without_any_node_every_flow_is_absent_whatever_zenoh_says() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, True, 10.0)
-    d.flows.nodes(False)
+    d.flows.set_nodes_present(False)
     d.flows.matched(FLOW, False, 10.1)
     d.flows.matched(FLOW, True, 10.2)
     assert d.told_since() == [PRESENT, ABSENT]
-    d.flows.nodes(True)
+    d.flows.set_nodes_present(True)
     assert d.told_since() == [PRESENT]
 
 
@@ -149,7 +149,7 @@ def test_flow_without_any_node_is_absent_until_the_first_node() -> None:
     d.flows.matched(FLOW, False, 10.0)
     d.tick(11.0)
     d.flows.node_came(20.0)
-    d.flows.nodes(True)
+    d.flows.set_nodes_present(True)
     assert d.told_since() == [UNKNOWN]
     d.tick(20.0 + GRACE_S)
     assert d.told_since() == [ABSENT]
@@ -212,9 +212,9 @@ def test_last_node_that_is_back_at_once_has_interrupted_its_flows_too() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, True, 10.0)
     d.flows.node_lost()
-    d.flows.nodes(False)
+    d.flows.set_nodes_present(False)
     d.flows.node_came(10.01)
-    d.flows.nodes(True)
+    d.flows.set_nodes_present(True)
     d.flows.end_recheck(True, 10.1)
     d.flows.matched(FLOW, True, 10.2)
     assert d.told_since() == [PRESENT, UNKNOWN, ABSENT, UNKNOWN, INTERRUPTED, UNKNOWN, PRESENT]
@@ -235,7 +235,7 @@ def test_flow_that_nobody_listens_to_is_not_rechecked() -> None:
 def test_flow_in_doubt_is_unknown_until_zenoh_has_said_something() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, True, 10.0)
-    d.flows.doubt(FLOW)
+    d.flows.invalidate(FLOW)
     d.flows.matched(FLOW, True, 10.1)
     assert d.told_since() == [PRESENT, UNKNOWN, PRESENT]
 
@@ -243,7 +243,7 @@ def test_flow_in_doubt_is_unknown_until_zenoh_has_said_something() -> None:
 def test_flow_in_doubt_whose_listener_is_gone_is_absent_after_the_grace() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, True, 10.0)
-    d.flows.doubt(FLOW)
+    d.flows.invalidate(FLOW)
     d.flows.matched(FLOW, False, 10.1)
     d.tick(10.1 + GRACE_S)
     assert d.told_since() == [PRESENT, UNKNOWN, ABSENT]
@@ -252,8 +252,8 @@ def test_flow_in_doubt_whose_listener_is_gone_is_absent_after_the_grace() -> Non
 def test_doubt_ends_the_grace_and_an_unknown_flow_is_ignored() -> None:
     d = PresenceHarness()
     d.flows.matched(FLOW, False, 10.0)
-    d.flows.doubt(FLOW)
-    d.flows.doubt(FLOW.replace("veh1", "veh2"))
+    d.flows.invalidate(FLOW)
+    d.flows.invalidate(FLOW.replace("veh1", "veh2"))
     assert d.flows.next_s() is None
     d.tick(20.0)
     assert d.told_since() == []

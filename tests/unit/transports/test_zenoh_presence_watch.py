@@ -11,8 +11,8 @@ import zenoh
 
 from streamer.transports.base import Presence
 from streamer.transports.zenoh import presence_watch, watch_budget
-from streamer.transports.zenoh.presence_watch import _AT_ONCE, PresenceWatch
-from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_WATCHES, SHARE
+from streamer.transports.zenoh.presence_watch import _FLOWS_PER_POLL, PresenceWatch
+from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_WATCHES, MAX_WATCHES_PER_AUTHORITY
 from tests.waiting import until
 
 
@@ -94,7 +94,7 @@ def opened(
     watch = PresenceWatch(now_s)
     control: Any = SimpleNamespace(post=post)
     watch.open(asyncio.get_running_loop(), control, session, ({} if sending is None else sending).get)
-    watch.nodes(True)
+    watch.set_nodes_present(True)
     return watch
 
 
@@ -139,7 +139,7 @@ async def test_flood_of_invented_authorities_is_watched_no_more_than_the_burst_o
 async def test_what_is_sent_often_is_asked_about_by_its_own_publisher(
     watch: PresenceWatch, session: CountingSession, sending: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_set_turn", lambda: None)
+    monkeypatch.setattr(watch, "_schedule_poll", lambda: None)
     told: dict[str, list[Presence]] = {topic(number): [] for number in range(3000)}
     senders = CountingSession()
     sending.update({key: _Publisher(senders, key) for key in told})
@@ -155,7 +155,7 @@ async def test_what_is_sent_often_is_asked_about_by_its_own_publisher(
 async def test_flow_without_a_watch_is_asked_about_once_and_its_publisher_is_kept_up_to_a_bound(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_set_turn", lambda: None)
+    monkeypatch.setattr(watch, "_schedule_poll", lambda: None)
     monkeypatch.setattr(presence_watch, "MAX_KEPT", 100)
     told: dict[str, list[Presence]] = {source(number): [] for number in range(3000)}
     for key, presences in told.items():
@@ -179,7 +179,7 @@ async def test_flow_is_watched_through_the_publisher_that_was_kept_for_it(
     await settled(watch)
     watch._polls.ask([to_sink(1)])  # still waits when the watch is made
     monkeypatch.setattr(watch_budget, "MAX_WATCHES", 8)
-    watch._take_turn()
+    watch._poll_unwatched()
     await settled(watch)
     assert (session.watched, session.declared) == ([to_sink(1)], 1)
     watch.remove(to_sink(1), ignore)
@@ -192,15 +192,15 @@ async def test_a_flow_is_polled_once_a_second_at_most(
     count: int, watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
-    monkeypatch.setattr(watch, "_set_turn", lambda: None)
+    monkeypatch.setattr(watch, "_schedule_poll", lambda: None)
     for number in range(count):
         watch.add(to_sink(number), ignore)
     await settled(watch)
     session.asked.clear()
     for _ in range(4):
-        watch._take_turn()
+        watch._poll_unwatched()
         await settled(watch)
-    assert len(session.asked) == len(set(session.asked)) == min(count, 4 * _AT_ONCE)
+    assert len(session.asked) == len(set(session.asked)) == min(count, 4 * _FLOWS_PER_POLL)
     watch.close()
 
 
@@ -215,7 +215,7 @@ async def test_a_flow_that_cannot_be_watched_is_watched_later(
     assert (told, session.watched) == ([], [to_sink(2)])
     session.failing.clear()
     clock[0] += 10.0
-    watch._take_turn()
+    watch._poll_unwatched()
     await until(lambda: told == [Presence.PRESENT], "what it is")
     assert session.watched == [to_sink(2), to_sink(1)]
     assert "zenoh_call_failed" in caplog.text
@@ -230,7 +230,7 @@ async def test_a_publisher_without_a_listener_is_used_for_the_next_try_and_undec
     await until(lambda: to_sink(1) in watch._unwatched, "that it failed")
     session.deaf.clear()
     clock[0] += 10.0
-    watch._take_turn()
+    watch._poll_unwatched()
     assert (session.watched, +session.publishers) == ([to_sink(1)], Counter([to_sink(1)]))
     watch.remove(to_sink(1), ignore)
     assert (session.watched, +session.publishers, watch._kept) == ([], Counter(), {})
@@ -258,7 +258,7 @@ async def test_questions_wait_for_each_other(session: CountingSession) -> None:
         call()
     assert len(session.asked) == len(session.watched) == len(posted) - 1
     posted.pop()()
-    assert len(session.asked) == len(session.watched) + _AT_ONCE
+    assert len(session.asked) == len(session.watched) + _FLOWS_PER_POLL
     watch.close()
 
 
@@ -269,12 +269,12 @@ async def test_flows_are_watched_up_to_the_bounds_as_soon_as_there_is_room(
     def pass_time() -> None:
         for _ in range(100):
             clock[0] += 10.0
-            watch._take_turn()
+            watch._poll_unwatched()
 
     for number in range(600):
         watch.add(flow(number, "veh1"), ignore)
     pass_time()
-    assert len(session.watched) == MAX_WATCHES // SHARE  # the other half is for others
+    assert len(session.watched) == MAX_WATCHES_PER_AUTHORITY  # the other half is for others
     for number in range(600, 1400):
         watch.add(flow(number, f"veh{number % 7}"), ignore)
     pass_time()
@@ -295,7 +295,7 @@ async def test_flow_that_is_forgotten_before_its_turn_leaves_nothing_behind(
         watch.add(to_sink(number), told.append)
         watch.remove(to_sink(number), told.append)
     monkeypatch.setattr(watch_budget, "MAX_WATCHES", 8)
-    watch._take_turn()
+    watch._poll_unwatched()
     await settled(watch)
     assert (told, session.watched, +session.publishers) == ([], [], Counter())
     assert (watch._unwatched, watch._flows.by_key) == ({}, {})
@@ -384,7 +384,7 @@ async def test_node_that_came_is_asked_about_when_its_subscriptions_are_known(
 ) -> None:
     session.unmatched = {to_sink(1)}
     await until(lambda: unwatched[-1:] == [Presence.ABSENT], "that nobody listens")
-    monkeypatch.setattr(watch, "_take_turn", lambda: None)
+    monkeypatch.setattr(watch, "_poll_unwatched", lambda: None)
     asked = len(session.asked)
     unwatched.clear()
     watch.node_came()

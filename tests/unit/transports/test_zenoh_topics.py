@@ -12,7 +12,7 @@ from streamer.transports.errors import Malformed, Unwanted
 from streamer.transports.listeners import Filter, filter_matches
 from streamer.transports.zenoh import topics as module
 from streamer.transports.zenoh.subscription import KeySubscription
-from streamer.transports.zenoh.topics import OWN_AT_MOST, WIDE_AT_MOST, Topics
+from streamer.transports.zenoh.topics import MAX_OWN_SUBSCRIPTIONS, MAX_WIDE_SUBSCRIPTIONS, Topics
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri, everything_at
@@ -29,14 +29,14 @@ def sources(topics: Topics, opened: Iterable[UUri]) -> list[UUri]:
 
 
 def test_a_topic_beyond_those_with_a_subscription_of_their_own_shares_that_of_its_authority() -> None:
-    topics, some = Topics(), topics_of("veh1", OWN_AT_MOST)
+    topics, some = Topics(), topics_of("veh1", MAX_OWN_SUBSCRIPTIONS)
     assert sources(topics, some) == some
-    assert sources(topics, topics_of("veh1", OWN_AT_MOST + 100)[OWN_AT_MOST:]) == [everything_at("veh1")]
+    assert sources(topics, topics_of("veh1", MAX_OWN_SUBSCRIPTIONS + 100)[MAX_OWN_SUBSCRIPTIONS:]) == [everything_at("veh1")]
     assert sources(topics, topics_of("veh2", 5)) == [everything_at("veh2")]
 
 
 def test_many_topics_that_are_known_from_the_start_have_no_subscription_of_their_own() -> None:
-    many, few = topics_of("veh1", OWN_AT_MOST), topics_of("veh2", 5)
+    many, few = topics_of("veh1", MAX_OWN_SUBSCRIPTIONS), topics_of("veh2", 5)
     topics = Topics([*many, *few])
     assert sources(topics, [*many, *few]) == [everything_at("veh1"), *few]
 
@@ -45,7 +45,7 @@ def test_many_topics_that_are_known_from_the_start_have_no_subscription_of_their
 def test_any_number_of_topics_of_any_number_of_authorities_needs_a_bounded_number_of_subscriptions(is_known: bool) -> None:
     many = [topic for n in range(1000) for topic in topics_of(f"veh{n}", 3)]
     opened = sources(Topics(many if is_known else ()), many)
-    assert len(opened) <= OWN_AT_MOST + WIDE_AT_MOST + 1
+    assert len(opened) <= MAX_OWN_SUBSCRIPTIONS + MAX_WIDE_SUBSCRIPTIONS + 1
     assert opened[-1] == everything_at("*")
 
 
@@ -58,11 +58,11 @@ def test_topics_that_come_and_go_declare_a_bounded_number_of_keys() -> None:
             of = topics.open(topic)
             declared.add(of)
             assert topics.close(topic, of)
-    assert len(declared) == OWN_AT_MOST + WIDE_AT_MOST + 1
+    assert len(declared) == MAX_OWN_SUBSCRIPTIONS + MAX_WIDE_SUBSCRIPTIONS + 1
 
 
 def test_a_topic_that_had_a_subscription_of_its_own_gets_it_again() -> None:
-    topics, (first, *others) = Topics(), topics_of("veh1", OWN_AT_MOST + 5)
+    topics, (first, *others) = Topics(), topics_of("veh1", MAX_OWN_SUBSCRIPTIONS + 5)
     assert topics.open(first) == first
     sources(topics, others)
     assert topics.close(first, first)
@@ -71,7 +71,7 @@ def test_a_topic_that_had_a_subscription_of_its_own_gets_it_again() -> None:
 
 def test_a_wide_subscription_ends_with_its_last_topic() -> None:
     topics = Topics()
-    sources(topics, topics_of("veh1", OWN_AT_MOST))
+    sources(topics, topics_of("veh1", MAX_OWN_SUBSCRIPTIONS))
     one, other = topics_of("veh2", 2)
     of = topics.open(one)
     assert topics.open(other) == of
@@ -83,8 +83,8 @@ def test_a_wide_subscription_ends_with_its_last_topic() -> None:
 
 @pytest.fixture
 def few_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OWN_AT_MOST", 1)
-    monkeypatch.setattr(module, "WIDE_AT_MOST", 1)
+    monkeypatch.setattr(module, "MAX_OWN_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(module, "MAX_WIDE_SUBSCRIPTIONS", 1)
 
 
 OWN, ONE, OTHER, NOBODYS = topics_of("veh1", 4)
@@ -296,8 +296,8 @@ def test_when_everything_else_is_left_too_nothing_is_open() -> None:
 
 def test_keys_of_all_that_a_wide_subscription_is_for_are_those_of_the_messages() -> None:
     harness = IntakeHarness()
-    for topic in topics_of("veh1", OWN_AT_MOST + 3):
+    for topic in topics_of("veh1", MAX_OWN_SUBSCRIPTIONS + 3):
         harness.listen((topic, None))
     (wide,) = {each for each in harness.subscriptions if each.topics is not None}
-    last = topics_of("veh1", OWN_AT_MOST + 3)[-3:]
+    last = topics_of("veh1", MAX_OWN_SUBSCRIPTIONS + 3)[-3:]
     assert list(wide.topics or ()) == [key_for(publish(NOW_MS, topic).attributes, "") for topic in last]

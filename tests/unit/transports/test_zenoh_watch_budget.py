@@ -1,6 +1,6 @@
 """Watches are bounded in number and in pace, in all and for each source authority."""
 
-from streamer.transports.zenoh.watch_budget import BURST_PER_AUTHORITY, MAX_WATCHES, SHARE, WatchBudget
+from streamer.transports.zenoh.watch_budget import BURST_PER_AUTHORITY, MAX_WATCHES_PER_AUTHORITY, WatchBudget
 
 
 def flow(number: int, authority: str = "veh1") -> str:
@@ -26,7 +26,8 @@ def test_authority_has_its_share_of_the_bound_however_long_it_waits() -> None:
     budget = WatchBudget()
     numbers = iter(range(10_000))
     assert (
-        sum(budget.make(flow(next(numbers)), 100.0 * turn) for turn in range(20) for _ in range(100)) == MAX_WATCHES // SHARE
+        sum(budget.make(flow(next(numbers)), 100.0 * turn) for turn in range(20) for _ in range(100))
+        == MAX_WATCHES_PER_AUTHORITY
     )
     assert made(budget, "veh2", 3000.0, 1) == 1
 

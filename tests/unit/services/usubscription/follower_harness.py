@@ -64,7 +64,7 @@ class FollowerHarness:
     async def pass_ms(self, ms: int) -> None:
         self.core.said.clear()
         self.clock.advance(ms)
-        await self.follower.turn()
+        await self.follower.run_once()
 
     def asked(self, method: int) -> list[UMessage]:
         return [message for message in self.core.said if message.attributes.sink == SERVICE._replace(resource=method)]
@@ -86,7 +86,7 @@ class FollowerHarness:
         assert self.core.handler is not None
         self.core.handler(message, lambda: done.append(True))
         assert done == [True]
-        await self.follower.turn()
+        await self.follower.run_once()
 
     async def answer(self, question: UMessage, *entries: pb.Subscription, has_more: bool = False) -> None:
         proto = pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more)

@@ -114,7 +114,7 @@ class UsubscriptionHarness:
     async def send(self, message: UMessage) -> UMessage | None:
         """Hand a message over and run one turn. Returns the Response, if there is one."""
         self.take(message)
-        await self.service.turn()
+        await self.service.run_once()
         found = [said for said in self.core.said if said.attributes.reqid == message.id]
         assert len(found) <= 1
         return found[0] if found else None
@@ -167,7 +167,7 @@ class UsubscriptionHarness:
 
     async def pass_ms(self, ms: int) -> None:
         self.clock.advance(ms)
-        await self.service.turn()
+        await self.service.run_once()
 
     # Sent messages
 

@@ -46,7 +46,7 @@ def entry(topic: UUri, subscriber: UUri, state: int = SUBSCRIBED, period_ms: int
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[FollowerHarness]:
     found = FollowerHarness(tmp_path / "state.db")
-    await found.follower.turn()
+    await found.follower.run_once()
     yield found
     found.state.close()
 
@@ -129,7 +129,7 @@ async def test_a_service_that_is_always_slower_than_the_refresh_is_heard(narrow:
     asked: dict[bytes, int] = {}
     for _ in range(9):
         narrow.clock.advance(REFRESH_MS // 2)
-        await narrow.follower.turn()
+        await narrow.follower.run_once()
         for question in [each for each in narrow.asked(v3.FETCH_SUBSCRIPTIONS) if each.id not in asked]:
             if wire.read(question, pb.FetchSubscriptionsRequest).HasField("topic"):
                 asked[question.id] = narrow.clock.ms
@@ -145,7 +145,7 @@ async def test_an_unanswered_query_waits_no_longer_than_its_requests_live(narrow
         narrow.core.said.clear()
         while str(LOCAL) not in narrow.queries():
             narrow.clock.advance(REFRESH_MS)
-            await narrow.follower.turn()
+            await narrow.follower.run_once()
         waits.append(narrow.clock.ms - at_ms)
         at_ms = narrow.clock.ms
     assert waits == [REFRESH_MS, 2 * REFRESH_MS, 4 * REFRESH_MS, TIMEOUT_MS, TIMEOUT_MS]
@@ -264,7 +264,7 @@ async def test_the_last_result_counts_after_a_restart_until_the_service_answers(
     narrow.state.close()
     narrow.open()
     assert narrow.router.interest == {LOCAL: {"dev1": 20}}
-    await narrow.follower.turn()
+    await narrow.follower.run_once()
     await narrow.answer(narrow.queries()[str(LOCAL)])
     assert narrow.router.interest == {}
 

@@ -48,7 +48,7 @@ class Following:
     async def take(self, message: UMessage) -> None:
         assert self.core.handler is not None
         self.core.handler(message, lambda: None)
-        await self.follower.turn()
+        await self.follower.run_once()
 
     async def respond(self, question: UMessage, proto: Message, code: UCode | None = None) -> None:
         payload = proto.SerializeToString()
@@ -58,7 +58,7 @@ class Following:
 @pytest.fixture
 async def following(tmp_path: Path) -> AsyncIterator[Following]:
     following = Following(tmp_path / "state.db")
-    await following.follower.turn()
+    await following.follower.run_once()
     yield following
     following.state.close()
 
@@ -112,7 +112,7 @@ async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_conf
         await following.respond(everything, status_to_proto(UCode.PERMISSION_DENIED, "no"), UCode.PERMISSION_DENIED)
     following.core.said.clear()
     following.clock.advance(60_000)
-    await following.follower.turn()
+    await following.follower.run_once()
     about_topic, everything = following.asked(v4.FETCH_SUBSCRIPTIONS)
     assert uri_from_proto(wire.read(about_topic, pb.FetchSubscriptionsRequest).topic_filter) == LOCAL
     found = [entry(REMOTE, CLOUD, pb.STATUS_SUBSCRIBED)]
@@ -135,7 +135,7 @@ async def test_where_there_was_no_room_for_a_list_what_is_known_stays_and_is_ask
     for _ in range(3):
         following.core.said.clear()
         following.clock.advance(600_000)
-        await following.follower.turn()
+        await following.follower.run_once()
         everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
         assert not wire.read(everything, pb.FetchSubscriptionsRequest).HasField("topic_filter")
         code = UCode.RESOURCE_EXHAUSTED

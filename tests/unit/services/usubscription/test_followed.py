@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.services.usubscription.followed import LEFT_OUT_AT_MOST, Followed, Query, Relation
+from streamer.services.usubscription.followed import MAX_LEFT_OUT, Followed, Query, Relation
 from streamer.services.usubscription.retry import BACKOFF, wait_ms
 from streamer.uprotocol.uri import UUri
 
@@ -96,9 +96,9 @@ def test_what_has_ended_while_a_list_was_read_makes_room_for_what_is_in_it() -> 
 
 def test_no_more_than_a_bound_of_what_is_left_out_are_remembered() -> None:
     known = followed(most=1)
-    for number in range(LEFT_OUT_AT_MOST + 3):
+    for number in range(MAX_LEFT_OUT + 3):
         known.set((SPEED, APP._replace(ue_id=number)), 0)
-    assert (known.count, known.left_out) == (1, LEFT_OUT_AT_MOST)
+    assert (known.count, known.left_out) == (1, MAX_LEFT_OUT)
 
 
 def test_a_list_of_others_has_the_room_of_those_that_have_gone() -> None:

@@ -32,9 +32,9 @@ def entries(outbox: Outbox, count: int, **options: Any) -> list[tuple[int, UMess
     return [(outbox.number(), message) for message in made]
 
 
-def box(at_once: int, at_once_safe: bool = False, **bounds: int) -> tuple[Outbox, FakeLocalTransport]:
+def box(max_unsafe: int, at_once_safe: bool = False, **bounds: int) -> tuple[Outbox, FakeLocalTransport]:
     transport = FakeLocalTransport(at_once_safe)
-    return Outbox(transport, at_once, **bounds), transport  # type: ignore[arg-type]
+    return Outbox(transport, max_unsafe, **bounds), transport  # type: ignore[arg-type]
 
 
 def test_messages_are_sent_in_order_a_portion_at_a_time() -> None:

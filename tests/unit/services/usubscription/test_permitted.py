@@ -35,7 +35,7 @@ async def use(harness: UsubscriptionHarness, access: Access, is_reload: bool) ->
     harness.access = access
     if is_reload:
         harness.service.use(harness.options, access)
-        await harness.service.turn()
+        await harness.service.run_once()
     else:
         await harness.restart()
 

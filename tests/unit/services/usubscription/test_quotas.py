@@ -7,7 +7,7 @@ import pytest
 from streamer.config.services import UsubscriptionConfig
 from streamer.services.access import Access, SubscribeRule
 from streamer.services.usubscription import rows, service, v3
-from streamer.services.usubscription.outbox import AT_ONCE
+from streamer.services.usubscription.outbox import MAX_UNSAFE_MESSAGES
 from streamer.services.usubscription.quotas import Limits
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -125,7 +125,7 @@ async def test_observer_hears_the_last_of_many_changes_that_are_handled_together
         method = v3.SUBSCRIBE if number % 2 == 0 else v3.UNSUBSCRIBE
         harness.take(harness.request(method, proto(topic=uri_to_proto(LOCAL))))
     harness.take(harness.request(v3.SUBSCRIBE, pb.SubscriptionRequest(topic=uri_to_proto(LOCAL)), APP2))
-    await harness.service.turn()
+    await harness.service.run_once()
     assert harness.updates(WATCHER) == [(LOCAL, APP, SUBSCRIBED), (LOCAL, APP2, SUBSCRIBED)]
     assert len(harness.updates(APP)) == 101  # the subscriber itself hears of each
 
@@ -133,7 +133,7 @@ async def test_observer_hears_the_last_of_many_changes_that_are_handled_together
 async def test_what_observers_hear_of_one_turn_is_bounded(
     harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_OBSERVED_AT_ONCE", 6)  # each change is published, too
+    monkeypatch.setattr(service, "_MAX_OBSERVER_UPDATES", 6)  # each change is published, too
     await harness.register(LOCAL)
     apps = [APP._replace(ue_id=0x100 + number) for number in range(10)]
     for app in apps:
@@ -155,8 +155,8 @@ async def test_notifications_for_an_observer_that_is_away_are_bounded(
         app = APP._replace(ue_id=0x100 + number)
         await harness.subscribe(LOCAL, app)
         await harness.unsubscribe(LOCAL, app)
-    assert harness.service.gauges()["unsent"] <= AT_ONCE + 50
-    assert len(rows.outbox(harness.state)) <= AT_ONCE + 60
+    assert harness.service.gauges()["unsent"] <= MAX_UNSAFE_MESSAGES + 50
+    assert len(rows.outbox(harness.state)) <= MAX_UNSAFE_MESSAGES + 60
 
 
 async def test_a_reload_takes_other_limits_and_leaves_what_is_there(harness: UsubscriptionHarness) -> None:

@@ -264,7 +264,7 @@ async def test_a_service_that_has_lost_a_version_is_asked_in_the_other_from_then
 def test_what_was_open_at_a_flush_is_kept_until_it_has_ended_in_every_version() -> None:
     topics = RemoteTopics()
     topics.versions.learn("dev2", 3, 0)
-    topics.versions.doubt("dev2")
+    topics.versions.mark_unsure("dev2")
     topics.changed(topics.open(0, REMOTE, 3_600_000))
     topics.open(0, REMOTE, 3_600_000).subscribe(0, 0)
     [older, newer] = topics.flush(0)

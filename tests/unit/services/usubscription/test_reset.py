@@ -44,7 +44,7 @@ async def test_reset_flushes_everything_on_disk_too(harness: UsubscriptionHarnes
     gauges = harness.service.gauges()
     assert [gauges[name] for name in ("subscriptions", "observers", "topics", "remote_topics")] == [0, 0, 0, 0]
     assert harness.router.interest == {}
-    await harness.service.turn()
+    await harness.service.run_once()
     for table in ("subscriptions", "observers", "remotes", "outbox"):
         assert harness.state.read(f"SELECT * FROM usubscription_{table}", lambda row: row) == []
     await harness.restart()

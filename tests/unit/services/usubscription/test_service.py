@@ -58,7 +58,7 @@ class FailingWrites:
         self.fails = True
         self._write = harness.state.write
         monkeypatch.setattr(harness.state, "write", self.write)
-        monkeypatch.setattr(module, "AGAIN_S", 0)
+        monkeypatch.setattr(module, "RETRY_S", 0)
 
     async def write(self, statements: Sequence[Statement]) -> None:
         if not statements:
@@ -97,7 +97,7 @@ async def test_messages_that_arrive_during_a_transaction_are_written_in_the_next
     failing.fails = False
     for number in range(50):
         harness.take(_subscribe(harness, UUri("dev1", number + 1, 1, 0)))
-    await harness.service.turn()
+    await harness.service.run_once()
     assert len(failing.attempts) == 1
     assert len(harness.done) == 50
     assert len(await harness.subscribers(LOCAL)) == 50
@@ -111,7 +111,7 @@ async def test_a_list_ends_the_turn_and_what_came_after_it_keeps_its_order(harne
     asked = [lists[0], lists[1], _subscribe(harness, APP2), lists[2]]
     for each in asked:
         harness.take(each)
-    await harness.service.turn()
+    await harness.service.run_once()
     assert harness.done == [lists[0].id]
     async with _running(harness):
         await until(lambda: len(harness.done) == len(asked))
@@ -137,7 +137,7 @@ async def test_an_update_that_is_not_safe_is_sent_again_after_a_restart(harness:
     [first] = harness.messages(UMessageType.NOTIFICATION)
     await harness.restart()
     assert harness.core.said == [first, *harness.messages(UMessageType.PUBLISH)]
-    await harness.service.turn()
+    await harness.service.run_once()
     await harness.restart()
     assert harness.core.said == []
 
@@ -276,7 +276,7 @@ async def test_ten_thousand_subscriptions_are_restored(harness: UsubscriptionHar
         subscriber = UUri("dev1", number % 1000 + 1, 1, 0)
         harness.take(_subscribe(harness, subscriber, UUri("dev1", 0xB0, number % 2000 // 1000 + 1, 0x8000 + number // 10)))
         if number % 500 == 499:
-            await harness.service.turn()
+            await harness.service.run_once()
     assert harness.service.gauges()["subscriptions"] == 10_000
     before = [(each.topic, each.subscriber) for each in harness.service._registry.subscriptions]
     await harness.restart()

@@ -65,10 +65,10 @@ async def test_a_subscription_ends_when_its_time_is_exceeded(harness: Usubscript
 
 async def test_a_subscription_ends_if_its_time_was_exceeded_during_a_restart(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS)
-    await harness.service.turn()  # notes that the Update is safe
+    await harness.service.run_once()  # notes that the Update is safe
     harness.clock.ms += HOUR_MS
     await harness.restart()
-    await harness.service.turn()
+    await harness.service.run_once()
     assert await harness.subscribers(LOCAL) == {}
     assert harness.states(APP) == [UNSUBSCRIBED]
 
@@ -79,7 +79,7 @@ async def test_a_subscription_without_expiration_lasts_indefinitely_and_across_r
     await harness.subscribe(LOCAL)
     await harness.pass_ms(100 * 365 * 24 * HOUR_MS)
     await harness.restart()
-    await harness.service.turn()
+    await harness.service.run_once()
     assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
 
 

@@ -77,7 +77,7 @@ async def test_a_left_remote_topic_is_unsubscribed_whatever_its_service_answers(
     await (harness.answered(command) if code is None else harness.failed(command, code))
     assert harness.states(APP) == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
     assert harness.service.gauges()["remote_topics"] == 0
-    await harness.service.turn()  # notes that the Updates are safe
+    await harness.service.run_once()  # notes that the Updates are safe
     await harness.restart()
     await harness.pass_ms(1_000_000)
     assert harness.core.said == []

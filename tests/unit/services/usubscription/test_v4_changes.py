@@ -149,7 +149,7 @@ async def test_reset_deletes_everything_and_tells_all_who_subscribed_or_observe(
     assert harness.updates(APP2) == [(LOCAL, APP, UNSUBSCRIBED)]
     v3_told = [each for each in harness.messages(UMessageType.NOTIFICATION) if each.attributes.source.version == 3]
     assert {each.attributes.sink for each in v3_told} == {APP2, WATCHER}
-    await harness.service.turn()
+    await harness.service.run_once()
     for table in ("subscriptions", "versions", "observers", "remotes", "outbox"):
         assert harness.state.read(f"SELECT * FROM usubscription_{table}", lambda row: row) == []
     await harness.restart()

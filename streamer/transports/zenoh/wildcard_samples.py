@@ -1,8 +1,8 @@
-"""Counts samples on keys with wildcards, which no message has.
+"""Counts samples on keys with wildcards, which are not valid for messages.
 
-Zenoh lets any node put on `up/**`, and gives the sample to every subscription whose key matches: a small put brings as many
-copies as there are topics. So those that come to the many callbacks are counted on Zenoh's threads, and the loop hears of
-many at a time.
+Zenoh lets any node put on `up/**`, and gives the sample to every subscription whose key matches: one small put brings as
+many copies as there are topics. So the samples of callback subscriptions are counted on Zenoh's threads, and one call on the
+loop reports many of them.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import zenoh
 from streamer.transports.zenoh.control import tell_loop
 
 
-class Strays:
-    """Those of one session. ``found`` is called on the loop with their number and one of their keys."""
+class WildcardSamples:
+    """Counts the wildcard samples of one session. ``found`` gets their number and one of their keys, on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, found: Callable[[int, str], None]) -> None:
         self._loop = loop
@@ -26,8 +26,8 @@ class Strays:
 
     # -- threads of Zenoh
 
-    def takes(self, sample: zenoh.Sample) -> bool:
-        """Whether a sample is on a key with wildcards: then it is counted, and not to be delivered."""
+    def count_if_wildcard(self, sample: zenoh.Sample) -> bool:
+        """Count a sample if its key has wildcards. Return whether it has: then the sample must not be delivered."""
         key = str(sample.key_expr)
         if "*" not in key:
             return False

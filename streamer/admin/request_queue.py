@@ -1,7 +1,7 @@
-"""Turns for pages that take work, so that requests of strangers do not pile up.
+"""Queues the requests of expensive pages, so that each page handles one request at a time and few of them wait.
 
-A page works for one request at a time, and a few others wait. One more is refused. A request whose client is gone when its
-turn comes is given up: aiohttp ends no page because its client has closed the connection.
+A request beyond `MAX_WAITING` is refused. A request whose client has closed the connection meanwhile is dropped when it
+reaches the head of the queue: aiohttp does not cancel the handlers of closed connections.
 """
 
 import asyncio
@@ -14,27 +14,30 @@ from aiohttp import web
 from streamer.admin.access import refused
 
 MAX_WAITING = 16
-"""Requests that wait for one page: half of the connections that there may be."""
+"""The most requests that wait for one page: half of the connections that the port accepts."""
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Turns:
-    """The turns of one page, or of pages that must not work at the same time."""
+class RequestQueue:
+    """The queue of one page, or of pages that must not work at the same time."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._waiting = 0
 
     @asynccontextmanager
-    async def of(self, request: web.Request) -> AsyncIterator[None]:
-        """A request's turn. Raises an HTTP error if too many wait, or if the client is gone by then."""
+    async def admit(self, request: web.Request) -> AsyncIterator[None]:
+        """Wait until no other request is handled, then handle this one within the context.
+
+        Raises an HTTP error if too many requests wait, or if the client has gone meanwhile.
+        """
         if self._waiting >= MAX_WAITING:
             text = f"{self._waiting} requests wait for this page already"
             raise refused(text, web.HTTPServiceUnavailable, {"Retry-After": "1"})
         self._waiting += 1
         try:
-            await self._turn.acquire()
+            await self._lock.acquire()
         finally:
             self._waiting -= 1
         try:
@@ -42,21 +45,21 @@ class Turns:
                 raise refused("the client is gone", web.HTTPServiceUnavailable)
             yield
         finally:
-            self._turn.release()
+            self._lock.release()
 
 
-def in_turn(page: Page) -> Page:
-    """A page that works for one request at a time."""
-    turns = Turns()
+def one_at_a_time(page: Page) -> Page:
+    """Wrap a page so that it handles one request at a time."""
+    queue = RequestQueue()
 
     @functools.wraps(page)  # it stays marked as in `streamer.admin.access`
     async def wait_and_work(request: web.Request) -> web.StreamResponse:
-        async with turns.of(request):
+        async with queue.admit(request):
             return await page(request)
 
     return wait_and_work
 
 
 def is_gone(request: web.Request) -> bool:
-    """Whether nobody waits for the answer any more."""
+    """Return whether the client has closed the connection."""
     return request.transport is None or request.transport.is_closing()

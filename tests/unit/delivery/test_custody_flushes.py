@@ -1,4 +1,4 @@
-"""Custody with a journal: what is written at the first flush, what waits for company, and when the next flush is."""
+"""Custody with a journal: what is written at the first flush, what waits for others, and when the next flush is."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery.custody import COMPANY, PATIENCE_S
+from streamer.delivery.custody import LATE_FLUSH_S, LAZY_COMMIT_S
 from streamer.delivery.flush_times import FLUSH_S
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.custody_harness import CustodyHarness, journaled
 from tests.unit.delivery.messages import message
+
+LAZY_FLUSHES = round(LAZY_COMMIT_S / LATE_FLUSH_S)
 
 
 @pytest.fixture
@@ -20,13 +22,13 @@ def harness(tmp_path: Path) -> Iterator[CustodyHarness]:
 
 
 def flush(harness: CustodyHarness) -> bool:
-    """Do the flush that is due next. Whether anything is being written."""
+    """Do the next scheduled flush; return whether a transaction is being written."""
     harness.flush()
     return harness.journal.is_busy
 
 
 def send(harness: CustodyHarness, count: int, is_kept_at_source: bool = True) -> list[MemoryReceived]:
-    """Messages come and leave at once, and nobody confirms them."""
+    """Have messages arrive and be sent at once, to a network that does not confirm."""
     came = []
     for _ in range(count):
         received = MemoryReceived(message()) if is_kept_at_source else None
@@ -57,16 +59,16 @@ def test_a_young_message_is_written_once_it_is_old_enough(harness: CustodyHarnes
     assert harness.in_file("rows") == [young.seq]
 
 
-def test_batches_wait_for_company_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+def test_batches_wait_for_others_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     came = send(harness, 1)
     flushes = 1
     while not flush(harness):
         came += send(harness, 1)
         flushes += 1
-    assert flushes == COMPANY
-    assert harness.clock.monotonic_s() == pytest.approx(started_s + COMPANY * PATIENCE_S)
+    assert flushes == LAZY_FLUSHES
+    assert harness.clock.monotonic_s() == pytest.approx(started_s + LAZY_COMMIT_S)
     harness.commit()
     assert all(each.acknowledged for each in came)
     assert harness.journal.commits == 1
@@ -82,8 +84,8 @@ def test_nothing_is_looked_at_again_once_everything_has_its_outcome(harness: Cus
 
 
 async def test_flushes_that_leave_all_for_later_do_not_wake_the_clock(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
-    turned = asyncio.ensure_future(harness.custody.until_turned(60))
+    harness.custody.has_waiting_source = lambda now_s: False
+    turned = asyncio.ensure_future(harness.custody.until_flushed(60))
     await asyncio.sleep(0)
     harness.settle(harness.accept(message(1)))
     send(harness, 1)
@@ -95,19 +97,19 @@ async def test_flushes_that_leave_all_for_later_do_not_wake_the_clock(harness: C
 
 
 async def test_a_message_that_is_not_delivered_at_once_wakes_the_clock(harness: CustodyHarness) -> None:
-    turned = asyncio.ensure_future(harness.custody.until_turned(60))
+    turned = asyncio.ensure_future(harness.custody.until_flushed(60))
     await asyncio.sleep(0)
     harness.accept(message())
     assert flush(harness)
     assert await asyncio.wait_for(turned, 10)
 
 
-def test_a_batch_is_written_in_the_next_turn_once_its_source_waits(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+def test_a_batch_is_written_in_the_next_cycle_of_the_loop_once_its_source_waits(harness: CustodyHarness) -> None:
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     (received,) = send(harness, 1)
-    harness.custody.hurry()
-    harness.custody.hurry()
+    harness.custody.expedite()
+    harness.custody.expedite()
     assert flush(harness)
     assert harness.clock.monotonic_s() == started_s
     harness.commit()
@@ -115,9 +117,9 @@ def test_a_batch_is_written_in_the_next_turn_once_its_source_waits(harness: Cust
 
 
 def test_a_source_that_waits_already_waits_for_no_flush_once_its_message_is_sent(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
-    harness.custody.hurry()
+    harness.custody.expedite()
     (received,) = send(harness, 1)
     assert flush(harness)
     assert harness.clock.monotonic_s() == started_s
@@ -129,7 +131,7 @@ def test_a_source_that_waits_already_waits_for_no_flush_once_its_message_is_sent
 
 def test_a_batch_of_a_source_that_may_be_waiting_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
     (received,) = send(harness, 1)
-    assert [after_s for after_s, _ in harness.due] == [FLUSH_S, PATIENCE_S]
+    assert [after_s for after_s, _ in harness.due] == [FLUSH_S, LATE_FLUSH_S]
     assert flush(harness)
     harness.commit()
     assert received.acknowledged
@@ -138,11 +140,11 @@ def test_a_batch_of_a_source_that_may_be_waiting_is_written_at_the_next_flush(ha
 def test_a_batch_is_written_when_a_source_may_be_waiting_for_it(harness: CustodyHarness) -> None:
     asked: list[float] = []
 
-    def is_awaited(now_s: float) -> bool:
+    def has_waiting_source(now_s: float) -> bool:
         asked.append(now_s)
         return len(asked) == 3
 
-    harness.custody.is_awaited = is_awaited
+    harness.custody.has_waiting_source = has_waiting_source
     (received,) = send(harness, 1)
     assert [flush(harness) for _ in range(2)] == [False, True]
     harness.commit()
@@ -154,13 +156,13 @@ def test_sources_are_not_asked_about_what_is_only_deleted(harness: CustodyHarnes
     first = harness.accept(message())
     harness.write()
     harness.settle(first)
-    assert [flush(harness) for _ in range(COMPANY)] == [False] * (COMPANY - 1) + [True]
+    assert [flush(harness) for _ in range(LAZY_FLUSHES)] == [False] * (LAZY_FLUSHES - 1) + [True]
     harness.write()
     assert harness.in_file("rows") == []
 
 
-def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+def test_a_batch_that_nobody_else_has_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
+    harness.custody.has_waiting_source = lambda now_s: False
     started_s = harness.clock.monotonic_s()
     send(harness, 1)
     harness.clock.advance(8)
@@ -170,8 +172,8 @@ def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: Custody
     harness.write()
 
 
-def test_a_batch_that_only_we_have_is_written_at_the_next_flush_though_it_left_at_once(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+def test_a_batch_that_nobody_else_has_is_written_at_the_next_flush_though_it_left_at_once(harness: CustodyHarness) -> None:
+    harness.custody.has_waiting_source = lambda now_s: False
     harness.send_unconfirmed(harness.accept(message(), watch=False).lane)
     assert min(after_s for after_s, _ in harness.due) == FLUSH_S
     harness.write()
@@ -198,7 +200,7 @@ def test_deletions_alone_do_not_wait_for_ever(harness: CustodyHarness) -> None:
 
 
 def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
-    harness.custody.patience_s = 0.0
+    harness.custody.late_flush_s = 0.0
     (received,) = send(harness, 1)
     assert [after_s for after_s, _ in harness.due] == [FLUSH_S]
     assert flush(harness)
@@ -206,8 +208,8 @@ def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
     assert received.acknowledged
 
 
-def test_batches_wait_for_company_beside_messages_that_only_we_have(harness: CustodyHarness) -> None:
-    harness.custody.is_awaited = lambda now_s: False
+def test_batches_wait_for_others_beside_messages_that_nobody_else_has(harness: CustodyHarness) -> None:
+    harness.custody.has_waiting_source = lambda now_s: False
     harness.accept(message(1))
     harness.clock.advance(8)
     young = harness.accept(message(2))

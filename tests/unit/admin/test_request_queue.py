@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from streamer.admin import history, letters, metrics, openapi, status
-from streamer.admin.turns import MAX_WAITING
+from streamer.admin.request_queue import MAX_WAITING
 from tests.unit.admin.daemon import DaemonHarness, running
 from tests.waiting import until
 

@@ -1,6 +1,6 @@
-"""How a dead letter is described: to people by the command line, and to programs by the administration API.
+"""Describes dead letters as JSON objects, for the command line and the administration API.
 
-Access tokens are never shown.
+They never contain access tokens.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms, format_id
 
 PREVIEW_BYTES = 4096
-"""The most of a payload that is told."""
+"""The most bytes of a payload that are shown."""
 
 
-def facts(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
-    """A letter without its message."""
+def summary_json(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
+    """Describe a letter without its message."""
     return {
         "number": letter.number,
         "id": format_id(letter.id),
@@ -39,8 +39,8 @@ def facts(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
     }
 
 
-def content(message: UMessage) -> dict[str, Any]:
-    """The message of a letter."""
+def content_json(message: UMessage) -> dict[str, Any]:
+    """Describe the message of a letter."""
     attributes = message.attributes
     deadline_ms = message.deadline_ms
     return {
@@ -60,7 +60,7 @@ def content(message: UMessage) -> dict[str, Any]:
 
 
 def payload(data: bytes, most_bytes: int = PREVIEW_BYTES) -> dict[str, Any]:
-    """The beginning of a payload: as text if it is text, otherwise in hexadecimal."""
+    """Describe the beginning of a payload: as text if it is UTF-8, otherwise in hexadecimal."""
     head = data[:most_bytes]
     left_out_bytes = len(data) - len(head)
     text = head.decode(errors="ignore")
