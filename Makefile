@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-compiled test-console test-iceberg test-packages wheels deb lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-compiled test-console test-iceberg test-packages wheels deb lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -152,6 +152,10 @@ bench-tests: $(VENV)/.dev
 
 bench-spark: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.spark $(ARGS)
+
+# What a night costs beside the number of gateways.
+bench-fleet: $(VENV)/.dev
+	$(BIN)/python -m tests.bench.fleet $(ARGS)
 
 # Peers and brokers that others have written, in other languages. What cannot be built here is skipped, with the reason; the
 # first build takes a quarter of an hour. The summary at the end says what ran.

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.records import empty
 from spark_jobs.schema import PARTITIONED_EVENT
 from spark_jobs.storage import Storage
 
@@ -18,14 +17,14 @@ _FILES = "events-" + "-".join("?" * length for length in (8, 4, 4, 4, 12)) + ".p
 """Those of version 1: later ones are named events-….v2.parquet."""
 
 
-def read(spark: SparkSession, traces: str, dates: Iterable[dt.date]) -> DataFrame:
-    """The events of these dates, as `schema.PARTITIONED_EVENT`; no rows for a date without a folder."""
+def read(spark: SparkSession, traces: str, dates: Iterable[dt.date]) -> DataFrame | None:
+    """The events of these dates, as `schema.PARTITIONED_EVENT`; None if none of the dates has a folder."""
     storage = Storage(spark)
     root = f"{traces}/{FOLDER}"
     present = set(storage.names(f"{root}/date=*"))
     folders = [f"{root}/date={date}" for date in sorted(set(dates)) if f"date={date}" in present]
     if not folders:
-        return empty(spark, PARTITIONED_EVENT)
+        return None
     reader = spark.read.schema(PARTITIONED_EVENT).option("basePath", root).option("pathGlobFilter", _FILES)
     kept = reader.option("ignoreCorruptFiles", "true").option("ignoreMissingFiles", "true").parquet(*folders)
     return kept.select(*PARTITIONED_EVENT.names)

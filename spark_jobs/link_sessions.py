@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 
 from spark_jobs import events, job
 from spark_jobs.batch import Batch, around, seen_from
+from spark_jobs.session import small_frame
 from spark_jobs.tables import LINK_SESSIONS
 
 EVENT_DAYS = 14
@@ -103,6 +104,8 @@ def _piled_up(ended: DataFrame, records: DataFrame) -> DataFrame:
 
 def compute(batch: Batch) -> tuple[DataFrame, ...]:
     told = events.read(batch.spark, batch.input, around(batch.dates, -EVENT_DAYS, 0))
+    if told is None:
+        return (small_frame(batch.spark, [], LINK_SESSIONS.ddl),)
     return (transform(seen_from(told, batch.dates, -EVENT_DAYS, 0), batch.records(REACH_BEFORE)),)
 
 

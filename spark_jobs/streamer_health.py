@@ -27,7 +27,6 @@ from spark_jobs.batch import Batch, around, days
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import LeftOut
 from spark_jobs.session import small_frame
-from spark_jobs.storage import Storage
 from spark_jobs.tables import COMPLETENESS, STREAMER_HEALTH
 
 REACH_BEFORE = 2
@@ -348,9 +347,7 @@ def _date(us: int) -> dt.date:
 
 def compute(batch: Batch) -> tuple[DataFrame, ...]:
     records = batch.records(REACH_BEFORE, REACH_AFTER)
-    told = None
-    if Storage(batch.spark).exists(f"{batch.input}/{events.FOLDER}"):
-        told = events.read(batch.spark, batch.input, around(batch.dates, -REACH_BEFORE, REACH_AFTER))
+    told = events.read(batch.spark, batch.input, around(batch.dates, -REACH_BEFORE, REACH_AFTER))
     return transform(records, batch.sightings, batch.dates, batch.left_out, told)
 
 

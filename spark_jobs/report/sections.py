@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_jobs.report.numbers import entity, uuid_text
-from spark_jobs.report.reading import FEW, FLEET_ROWS, HOURLY_ROUTES, REASONS, ROUTES, TOTAL, Collected, Rows
+from spark_jobs.report.reading import CLOCK_MS, FEW, FLEET_ROWS, HOURLY_ROUTES, REASONS, ROUTES, TOTAL, Collected, Rows
 from spark_jobs.schema import FAILURES, OUTCOMES
 from spark_jobs.tables import FINDINGS, STATUSES
 
@@ -255,7 +255,8 @@ def health(rows: Collected) -> Figures:
     sums, rest = rows["health_totals"][0], more(rows["health"])
     lines = [row | {"hours": hours.get(row["streamer"])} for row in kept(rows["health"])]
     if is_fleet(rows):
-        faulty = [row for row in lines if row["files_left_out"] or row["records_missing"] or row["restarts"]]
+        faults = ("files_left_out", "records_missing", "restarts")
+        faulty = [row for row in lines if any(row[each] for each in faults) or abs(row["clock_skew_ms"] or 0) >= CLOCK_MS]
         lines, rest = faulty, 0 if len(faulty) < len(lines) else rest
     return {
         "totals": {name: value or 0 for name, value in sums.items()},

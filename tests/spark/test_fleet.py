@@ -11,32 +11,23 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import clocks, cohorts, delivery_audit, fan_out, job, link_sessions, wide
+from spark_jobs import clocks, cohorts, delivery_audit, fan_out, job, link_sessions, streamer_health, wide
 from spark_jobs.batch import Batch
 from spark_jobs.generate import Fleet, generate_fleet
 from spark_jobs.generate.__main__ import main
 from spark_jobs.generate.fleet import LATENCY_US, NEW, OLD
-from spark_jobs.tables import COHORTS, DELIVERY_AUDIT_DETAIL, FAN_OUT, FAN_OUT_MISSING, LINK_SESSIONS
+from spark_jobs.tables import COHORTS, COMPLETENESS, DELIVERY_AUDIT_DETAIL, FAN_OUT, FAN_OUT_MISSING, LINK_SESSIONS
 from tests.spark.sightings import audited, msg_id, seen
 from tests.spark.traces import DATE, Record, at, frame
 
 SMALL = Fleet(DATE, 24, lost=4, rejected=3, broadcasts=6, partial=3, offline=3)
 LARGE = (
+    Fleet(DATE, 3, each_way=60, offline=1),
     Fleet(DATE, 300, broadcasts=10, partial=5, offline=30),
-    Fleet(DATE, 2000),
-    Fleet(DATE, 800, broadcasts=10, partial=5),
+    Fleet(DATE, 2000, broadcasts=10, partial=5, offline=200),
 )
 
-JOBS = (delivery_audit.JOB, fan_out.JOB, cohorts.JOB, link_sessions.JOB)
-
-
-def run(spark: SparkSession, folder: Path, fleet: Fleet, *jobs: job.Job) -> tuple[dict[str, Any], Batch]:
-    """Generate a fleet's day and compute tables. The caller releases the batch."""
-    truth = generate_fleet(fleet, folder / "traces")
-    batch = Batch(spark, str(folder / "traces"), str(folder / "tables"), (fleet.date,), reach=(2, 1))
-    for each in jobs:
-        list(job.run(each, batch))
-    return truth, batch
+JOBS = (delivery_audit.JOB, fan_out.JOB, cohorts.JOB, link_sessions.JOB, streamer_health.JOB)
 
 
 def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
@@ -100,27 +91,38 @@ def check_links(folder: Path, truth: dict[str, Any], fleet: Fleet) -> None:
     assert sum(each["piled_up"] for each in found.values()) >= 1
 
 
+def check_completeness(folder: Path, truth: dict[str, Any]) -> None:
+    """No gateway lacks a record that it has written."""
+    rows = rows_of(folder, COMPLETENESS.name)
+    assert {row["streamer"] for row in rows} == truth["skew_us"].keys()
+    assert sum(row["seen"] for row in rows) == sum(row["expected"] for row in rows) == truth["records"]
+
+
+def check_all(spark: SparkSession, folder: Path, fleet: Fleet) -> None:
+    """Generate a fleet's day, compute its tables, and compare them with the truth."""
+    truth = generate_fleet(fleet, folder / "traces")
+    batch = Batch(spark, str(folder / "traces"), str(folder / "tables"), (fleet.date,), reach=(2, 1))
+    try:
+        for each in JOBS:
+            list(job.run(each, batch))
+        check_findings(folder, truth)
+        check_clocks(batch, truth)
+        check_broadcasts(folder, truth, fleet)
+        check_cohorts(folder, truth)
+        check_links(folder, truth, fleet)
+        check_completeness(folder, truth)
+    finally:
+        batch.release()
+
+
 def test_what_is_found_in_a_fleet_is_what_was_planted(spark: SparkSession, tmp_path: Path) -> None:
-    truth, batch = run(spark, tmp_path, SMALL, *JOBS)
-    check_findings(tmp_path, truth)
-    check_clocks(batch, truth)
-    check_broadcasts(tmp_path, truth, SMALL)
-    check_cohorts(tmp_path, truth)
-    check_links(tmp_path, truth, SMALL)
-    batch.release()
+    check_all(spark, tmp_path, SMALL)
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("fleet", LARGE, ids=lambda fleet: str(fleet.gateways))
 def test_so_it_is_in_a_large_one(spark: SparkSession, tmp_path: Path, fleet: Fleet) -> None:
-    truth, batch = run(spark, tmp_path, fleet, *JOBS)
-    check_findings(tmp_path, truth)
-    check_clocks(batch, truth)
-    check_broadcasts(tmp_path, truth, fleet)
-    check_cohorts(tmp_path, truth)
-    if fleet.offline:
-        check_links(tmp_path, truth, fleet)
-    batch.release()
+    check_all(spark, tmp_path, fleet)
 
 
 def test_clocks_are_data_and_not_part_of_the_plan(spark: SparkSession) -> None:

@@ -131,7 +131,16 @@ def test_a_fleet_without_a_fault_says_so_and_has_no_section_about_nothing(tmp_pa
     assert verdict(found) == ("good", "nothing lost, nothing unusual found")
     assert found["worst"]["states"] == {"undelivered": 0, "objectives": 0, "traces": 0, "well": 13, "silent": 0}
     assert not shown(found).keys() & {"silent", "cohorts", "links"}
-    assert "Every streamer with records is well." in Page(render(found)).text
+    page = Page(render(found))
+    assert "Every streamer with records is well." in page.text
+    assert "No record of any streamer is missing, none has started again, and no clock is off." in page.text
+
+
+def test_a_clock_that_is_off_is_in_the_health_of_the_traces_also_without_another_fault(tmp_path: Path) -> None:
+    make_fleet(tmp_path, 12, replace(NONE, skew_ms={4: 3_600_000.0}), days=1)
+    found = of(tmp_path)
+    assert [row["streamer"] for row in found["health"]["rows"]] == [vehicle(4)]
+    assert "Clocks that are a second or more from the one they were compared with: gateway.v0004" in Page(render(found)).text
 
 
 def test_a_few_streamers_are_told_one_by_one_and_a_silent_one_is_named(tmp_path: Path) -> None:
