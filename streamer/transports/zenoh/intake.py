@@ -170,7 +170,7 @@ class Intake:
         if is_quiet:
             subscription = CallbackSubscription(*arguments, self._wildcard_samples)
         else:
-            subscription = FifoSubscription(*arguments, self._control.post)
+            subscription = FifoSubscription(*arguments)
             if is_for_topics:
                 self._with_thread.add(subscription)
         self._opened += 1
