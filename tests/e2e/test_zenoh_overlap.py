@@ -29,7 +29,8 @@ async def test_what_a_subscription_brings_comes_once_while_a_younger_one_is_clos
     flows = 1 if closed.resource == 0x8000 else FLOWS
     topics = [ENTITY._replace(resource=0x8000 + number) for number in range(flows)]
     async with running(listen=[endpoint]) as transport:
-        inbox, other = RecordingListener(), RecordingListener()
+        inbox, other, control = RecordingListener(), RecordingListener(), transport._control
+        assert control is not None
         await transport.register_listener(kept, None, inbox)
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key_for(publish(now_ms(), topics[0]).attributes, ""))
@@ -43,7 +44,7 @@ async def test_what_a_subscription_brings_comes_once_while_a_younger_one_is_clos
             while not sending.done():
                 await transport.register_listener(closed, None, other)
                 await transport.unregister_listener(closed, None, other)
-                await transport._intake._control.ask(lambda: None)  # until it is closed
+                await control.ask(lambda: None)  # until it is closed
             await sending
             await until(lambda: inbox.messages and inbox.messages[-1] == messages[-1], "the last message", 30)
     assert inbox.messages == messages  # none is lost, and none comes as a copy from the one that closes
