@@ -122,6 +122,17 @@ def receipts_of(key_file: Path, *streamers: str) -> dict[str, Any]:
     return {"key_file": str(key_file), "streamers": list(streamers)}
 
 
+def opened(transport: ZenohTransport) -> Any:
+    """Return everything that uses the session, which is open."""
+    assert transport._opened is not None
+    return transport._opened
+
+
+def expects_receipts(transport: ZenohTransport) -> bool:
+    """Whether messages wait for the receipts of another streamer."""
+    return transport._opened is not None and transport._opened.ledger.is_needed
+
+
 async def until_up(transport: ZenohTransport) -> None:
     await until(lambda: transport.state is LinkState.UP, "state UP")
 

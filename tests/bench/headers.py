@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from streamer.transports.memory import MemoryReceived
-from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.decoder import PublishDecoder
+from streamer.transports.mqtt5.publish import read
 from streamer.transports.mqtt5.wire import Encoder, encode, topic_for
 from streamer.transports.zenoh.wire import SampleDecoder, encode_attachment, key_for
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPriority
@@ -40,7 +40,7 @@ def from_mqtt(messages: list[UMessage]) -> Callable[[], list[UMessage]]:
     topic = topic_for(messages[0].attributes, "off-vehicle", GATEWAY)
     packets = [encode(message, topic, 7) for message in messages]
     decoder = PublishDecoder("off-vehicle", GATEWAY, 1024)
-    return lambda: [decoder.decode(frames.read(packet)) for packet in packets]
+    return lambda: [decoder.decode(read(packet, 8192)) for packet in packets]
 
 
 def from_zenoh(messages: list[UMessage]) -> Callable[[], list[UMessage]]:

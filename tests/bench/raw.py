@@ -50,7 +50,7 @@ class Down(asyncio.Protocol):
             if not isinstance(packet, mqtt5.PublishPacket):
                 continue
             assert packet.packet_id is not None
-            message = self.decoder.decode(packet)
+            message = self.decoder.decode(packet)  # type: ignore[arg-type]  # the codec's packet has the same fields
             key = self.keys.get(message.attributes)
             if key is None:
                 key = self.session.declare_keyexpr(zenoh_wire.key_for(message.attributes, "gateway"))

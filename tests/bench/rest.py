@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.bench.forms import NAMES, say
 from tests.bench.run import Crossing, Streamer
 
-_SETTLES_S = 25.0  # after the start, until it rests: Zenoh subscriptions do after 20 s at most
+_SETTLES_S = 5.0  # after the start
 
 
 class Rest(NamedTuple):

@@ -22,7 +22,9 @@ from tests.zenoh_peers import (
     OWN,
     Outcomes,
     Parcel,
+    expects_receipts,
     free_endpoint,
+    opened,
     parcels,
     raw_peer,
     receipts_of,
@@ -100,7 +102,7 @@ FORGED: dict[str, Callable[[Streamer], str]] = {
 async def test_token_without_the_key_holds_no_message_back(forged: Callable[[Streamer], str], key_file: Path) -> None:
     events, outcomes = EventLog(), Outcomes()
     async with sender_and_liar(events, key_file) as (sender, liar):
-        token = forged(sender._receipts._own)
+        token = forged(opened(sender).receipts._own)
         liar.claim(token)
         if token.startswith("ustreamer/2"):
             await until_noticed(sender, events, 1)
@@ -108,14 +110,14 @@ async def test_token_without_the_key_holds_no_message_back(forged: Callable[[Str
         sender.submit(sent, outcomes.done)
         await until(lambda: len(outcomes.reported) == 20, "every result")
         assert outcomes.reported == [(parcel, UNCONFIRMED) for parcel in sent]
-        assert not sender._receipts.ledger.is_needed
+        assert not expects_receipts(sender)
 
 
 async def test_streamer_that_the_configuration_does_not_name_is_not_believed_although_it_has_the_key(key_file: Path) -> None:
     events, outcomes = EventLog(), Outcomes()
     async with sender_and_liar(events, key_file, named="another") as (sender, liar):
         key = ReceiptKey(KEY)
-        liar.claim(key.serves(Streamer(FAR, "0" * 32), sender._receipts._own, "cloud"))
+        liar.claim(key.serves(Streamer(FAR, "0" * 32), opened(sender).receipts._own, "cloud"))
         liar.claim(key.hello(Streamer(FAR, "0" * 32)))
         await until(lambda: len(events.malformed) >= 1, "it is counted")
         sent = parcels(3)
@@ -139,7 +141,7 @@ async def crosses(sender: ZenohTransport, receiver: ZenohTransport, liar: Liar) 
     """Have a message confirmed by its receipt, and the liar record it."""
     outcomes, sent = Outcomes(), parcels(1)
     await receiver.register_listener(ANYTHING, everything_at("cloud"), RecordingListener())
-    await until(lambda: sender._receipts.ledger.is_needed, "the token")
+    await until(lambda: expects_receipts(sender), "the token")
     sender.submit(sent, outcomes.done)
     await until(lambda: outcomes.reported == [(sent[0], None)] and liar.receipts, "the receipt")
     return sent
@@ -150,7 +152,7 @@ async def test_receipts_that_are_forged_or_repeated_confirm_nothing(key_file: Pa
     with recording_router(endpoint) as liar:
         async with sender_at(endpoint, key_file, events) as sender, cloud_streamer(endpoint, key_file) as receiver:
             await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
-            await until(lambda: sender._receipts.ledger.is_needed, "the token")
+            await until(lambda: expects_receipts(sender), "the token")
             first, second = parcels(1), parcels(1)
             sender.submit(first, outcomes.done)
             await until(lambda: len(inbox.received) == 1, "the message")
@@ -158,7 +160,7 @@ async def test_receipts_that_are_forged_or_repeated_confirm_nothing(key_file: Pa
             await until(lambda: len(outcomes.reported) == 1 and liar.receipts, "the receipt")
             sender.submit(second, outcomes.done)
             await until(lambda: len(inbox.received) == 2, "the second message")
-            own, far = sender._receipts._own, receiver._receipts._own
+            own, far = opened(sender).receipts._own, opened(receiver).receipts._own
             uuid = second[0].message.id
             key, payload = liar.receipts[0]
             forgeries = [
@@ -185,7 +187,8 @@ async def test_what_was_recorded_before_the_sender_restarted_confirms_nothing_to
         async with sender_at(endpoint, key_file) as sender, cloud_streamer(endpoint, key_file) as receiver:
             sent = await crosses(sender, receiver, liar)
         async with sender_at(endpoint, key_file, events) as sender:
-            own = sender._receipts._own
+            await until_up(sender)
+            own = opened(sender).receipts._own
             await until(lambda: any(own.path in token for token in liar.tokens), "it expects receipts")
             for token in set(liar.tokens):
                 liar.claim(token)
@@ -205,12 +208,12 @@ async def test_what_was_recorded_before_the_other_streamer_went_confirms_nothing
         async with sender_at(endpoint, key_file, events, uncertain_s=0.2) as sender:
             async with cloud_streamer(endpoint, key_file) as receiver:
                 sent = await crosses(sender, receiver, liar)
-            await until(lambda: not sender._receipts.ledger.is_needed, "it is gone")
+            await until(lambda: not expects_receipts(sender), "it is gone")
             for token in set(liar.tokens):
                 liar.claim(token)
-            await until(lambda: sender._receipts.ledger.is_needed, "its token is back")
+            await until(lambda: expects_receipts(sender), "its token is back")
             sender.submit(sent, outcomes.done)
-            await until(lambda: len(sender._receipts.ledger) == 1, "the message waits")
+            await until(lambda: len(opened(sender).receipts.ledger) == 1, "the message waits")
             liar.session.put(*liar.receipts[0])
             await until_noticed(sender, events, 1)
             await until(lambda: outcomes.reported == [(sent[0], UNCONFIRMED)], "the result")

@@ -11,7 +11,7 @@ from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri
 from tests.listeners import RecordingListener
 from tests.waiting import until
-from tests.zenoh_peers import ANYTHING, free_endpoint, now_ms, put, raw_peer, running, until_matched
+from tests.zenoh_peers import ANYTHING, free_endpoint, now_ms, opened, put, raw_peer, running, until_matched
 
 CHUNK = 2000
 CHUNKS_AT_MOST = 200  # only then it is certain that keys will never be declared
@@ -34,7 +34,7 @@ class Sender:
 
     @property
     def declared(self) -> set[str]:
-        frequent = self.transport._intake._frequent
+        frequent = opened(self.transport).intake._frequent
         assert frequent is not None
         return set(map(str, frequent._declared))
 

@@ -36,6 +36,7 @@ from tests.zenoh_peers import (
     free_endpoint,
     now_ms,
     open_peer,
+    opened,
     put,
     raw_peer,
     running,
@@ -65,7 +66,7 @@ async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         one, two = open_peer(connect=[endpoint]), open_peer(connect=[endpoint])
         with one, two:
-            await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 2, "two nodes")
+            await until(lambda: transport._opened is not None and len(transport._opened.nodes.present) == 2, "two nodes")
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         assert events.states == [LinkState.ALONE, LinkState.UP, LinkState.ALONE]
         assert events.reconnects == 0
@@ -77,26 +78,25 @@ async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_
 
 async def test_what_waits_to_be_put_when_one_of_two_nodes_is_lost_is_lost_too() -> None:
     """It may be back before the put that waits, and would get that ahead of those that were put before."""
-    endpoint, outcomes, reached, opened = free_endpoint(), Outcomes(), threading.Event(), threading.Event()
+    endpoint, outcomes, reached, released = free_endpoint(), Outcomes(), threading.Event(), threading.Event()
     taken: list[UMessage] = []
 
     def blocked(message: UMessage) -> None:
         reached.set()
-        opened.wait(10)
+        released.wait(10)
         taken.append(message)
 
     async with running(listen=[endpoint]) as transport:
         with raw_peer(connect=[endpoint]):
             with raw_peer(connect=[endpoint]):
-                await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 2, "two nodes")
-                assert transport._sender is not None
-                transport._sender._put = blocked
+                await until(lambda: transport._opened is not None and len(transport._opened.nodes.present) == 2, "two nodes")
+                opened(transport).sender._put = blocked
                 sent = [Parcel(publish(now_ms(), TOPIC, bytes(100_000))) for _ in range(3)]  # too large for the loop
                 transport.submit(sent[:2], outcomes.done)
                 transport.submit(sent[2:], outcomes.done)
                 await until(reached.is_set, "the blocked put")
-            await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 1, "the loss")
-            opened.set()
+            await until(lambda: transport._opened is not None and len(transport._opened.nodes.present) == 1, "the loss")
+            released.set()
             await until(lambda: len(outcomes.reported) == 3, "every outcome")
             assert transport.state is LinkState.UP
     assert [type(error) for _, error in outcomes.reported] == [MayHaveArrivedError, LinkLostError, LinkLostError]
@@ -176,7 +176,7 @@ async def test_why_the_session_does_not_open_is_a_problem_of_the_endpoint(option
 async def test_a_session_that_cannot_be_used_is_a_problem_of_the_endpoint(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(nodes: Nodes, session: zenoh.Session) -> None:
+    def refuse(nodes: Nodes) -> None:
         raise zenoh.ZError("no events")
 
     monkeypatch.setattr(Nodes, "watch", refuse)

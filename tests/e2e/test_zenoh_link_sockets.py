@@ -24,9 +24,11 @@ KEY = "up/test"
 async def _watched(**settings: Any) -> AsyncIterator[tuple[zenoh.Session, LinkSockets]]:
     """A session and its sockets. As in the transport the control thread closes it: it may just be asking for the links."""
     session = open_peer(**settings)
-    sockets, control = LinkSockets(asyncio.get_running_loop(), 15.0), ControlThread(asyncio.get_running_loop(), "test")
+    loop = asyncio.get_running_loop()
+    control = ControlThread(loop, "test")
+    sockets = LinkSockets(loop, control, session, 15.0)
     try:
-        await control.ask(lambda: sockets.watch(session, control))
+        await control.ask(sockets.watch)
         yield session, sockets
     finally:
         sockets.close()

@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from streamer.transports.zenoh.control import ControlThread
+from streamer.transports.zenoh.presence import Flows
 from streamer.transports.zenoh.presence_watch import MAX_KEPT, PresenceWatch
 from streamer.transports.zenoh.sender import Publishers
 from streamer.transports.zenoh.wire import key_for
@@ -41,15 +43,15 @@ async def test_nothing_is_lost_of_a_flow_that_gets_its_publisher_while_it_is_ask
         subscriber = RawSubscriber(receiver)
         await until_matched(session, "up/veh1/1/0/1/8000/{}/{}/{}/{}/{}")
         control = ControlThread(asyncio.get_running_loop(), "vehicle")
-        watch = PresenceWatch()
-        watch.open(asyncio.get_running_loop(), control, session, lambda key: None)  # as if none were known
-        publishers = Publishers(session, "gateway", watch.undeclaring)
+        loop, undeclaring = asyncio.get_running_loop(), threading.Lock()
+        watch = PresenceWatch(loop, control, session, lambda key: None, undeclaring, Flows())  # as if none were known
+        publishers = Publishers(session, "gateway", undeclaring)
         others = [key_for(message(FLOWS + number).attributes, "gateway") for number in range(MAX_KEPT)]
-        await control.ask(lambda: watch._ask_blocking(session, others))  # from now on no publisher is kept
+        await control.ask(lambda: watch._ask_blocking(others))  # from now on no publisher is kept
         sent: Counter[int] = Counter()
         for flow in range(FLOWS):
             key = key_for(message(flow).attributes, "gateway")
-            asking = control.ask(lambda key=key: watch._ask_blocking(session, [key] * ASKED))  # type: ignore[misc]
+            asking = control.ask(lambda key=key: watch._ask_blocking([key] * ASKED))  # type: ignore[misc]
             while not asking.done() or sent[flow] < 5:  # the fourth has a publisher
                 assert publishers.put(message(flow)) is None
                 sent[flow] += 1

@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from streamer.transports.base import UNCONFIRMED
+from streamer.transports.base import UNCONFIRMED, Presence
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport
+from streamer.transports.zenoh.wire import key_for
+from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
 from tests.waiting import until
@@ -16,13 +18,19 @@ from tests.zenoh_peers import (
     ENTITY,
     FAR,
     OWN,
+    TOPIC,
     Outcomes,
     PeerProcess,
+    expects_receipts,
     free_endpoint,
+    now_ms,
+    opened,
     parcels,
+    put,
     raw_peer,
     receipts_of,
     running,
+    until_matched,
     until_up,
 )
 
@@ -45,7 +53,7 @@ async def two_streamers(
         await receiver.register_listener(ANYTHING, everything_at("veh2"), inbox)
         await until_up(sender)
         await until_up(receiver)
-        await until(lambda: sender._receipts.ledger.is_needed, "the token")
+        await until(lambda: expects_receipts(sender), "the token")
         yield sender, receiver
 
 
@@ -75,7 +83,7 @@ async def test_many_messages_are_confirmed_in_order(key_file: Path) -> None:
         await until(lambda: len(outcomes.reported) == 5000, "every outcome")
         assert outcomes.reported == [(parcel, None) for parcel in sent]
         assert inbox.messages == [parcel.message for parcel in sent]
-        assert len(sender._receipts.ledger) == 0
+        assert len(opened(sender).receipts.ledger) == 0
 
 
 async def test_streamer_that_goes_before_it_has_acknowledged_confirms_nothing(key_file: Path) -> None:
@@ -104,7 +112,7 @@ async def test_message_without_receipt_is_unconfirmed_after_three_times_the_unce
         await until(lambda: len(inbox.received) == 3, "the messages")
         for received in inbox.received:
             received.release()
-        await until(lambda: not sender._receipts.ledger._silent, "a receipt, although too late")
+        await until(lambda: not opened(sender).receipts.ledger._silent, "a receipt, although too late")
         sender.submit(after[1:], late.done)
         await until(lambda: len(inbox.received) == 4, "the last message")
         inbox.received[-1].release()
@@ -115,7 +123,7 @@ async def test_what_a_streamer_serves_changes_without_a_new_session(key_file: Pa
     inbox, outcomes = RecordingListener(), Outcomes()
     async with two_streamers(inbox, key_file) as (sender, receiver):
         receiver.set_served(["veh2"])
-        ledger = sender._receipts.ledger
+        ledger = opened(sender).receipts.ledger
         await until(lambda: set(ledger._streamers) == {"veh2"}, "the other token")
         here, elsewhere = parcels(1), parcels(1, ELSEWHERE)
         sender.submit(here, outcomes.done)
@@ -138,10 +146,10 @@ async def test_streamer_whose_link_comes_back_confirms_again(key_file: Path) -> 
         await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
         for number in (1, 2):
             async with PeerProcess.running(mode="router", listen=[endpoint]):
-                await until(lambda: sender._receipts.ledger.is_needed, "the token")
+                await until(lambda: expects_receipts(sender), "the token")
                 sender.submit(parcels(1), outcomes.done)
                 await until(lambda: len(outcomes.reported) >= number, "the result")  # noqa: B023  # awaited in here
-            await until(lambda: not sender._receipts.ledger.is_needed, "it is gone")
+            await until(lambda: not expects_receipts(sender), "it is gone")
         assert [error for _, error in outcomes.reported] == [None, None]
 
 
@@ -157,3 +165,28 @@ async def test_without_a_key_there_are_no_tokens_and_nothing_waits() -> None:
                 sender.submit(sent, outcomes.done)
                 await until(lambda: outcomes.reported == [(sent[0], UNCONFIRMED)], "the result")
             assert list(peer.liveliness().get("ustreamer/**")) == []
+
+
+async def test_what_is_said_before_the_session_is_open_holds_once_it_is(key_file: Path) -> None:
+    endpoint, inbox, told = free_endpoint(), RecordingListener(), list[Presence]()
+    message = publish(now_ms(), TOPIC)
+    async with running(listen=[endpoint], receipts=receipts_of(key_file, FAR)) as transport:
+        transport.set_served(["veh7"])
+        transport.pause_receiving()
+        assert transport.watch_flow(TOPIC, None, told.append) is Presence.ABSENT
+        assert transport.watch_flow(TOPIC._replace(resource=0x8001), None, told.append) is Presence.ABSENT
+        transport.forget_flow(TOPIC._replace(resource=0x8001), None, told.append)
+        await transport.register_listener(TOPIC, None, inbox)
+        assert transport._opened is None
+        assert set(transport.figures().values()) == {0}
+        with raw_peer(connect=[endpoint]) as peer:
+            subscriber = peer.declare_subscriber("up/**")
+            await until(lambda: told[-1:] == [Presence.PRESENT], "the listener")
+            assert opened(transport).receipts.serves == {"veh7"}
+            await until_matched(peer, key_for(message.attributes, ""))
+            put(peer, message)
+            await until(lambda: opened(transport).intake._gate._waiting, "the message")
+            assert inbox.messages == []
+            transport.resume_receiving()
+            await until(lambda: inbox.messages == [message], "the message")
+            del subscriber

@@ -34,7 +34,7 @@ async def test_each_message_of_many_topics_comes_once_and_no_other(is_known: boo
             await until(lambda: transport._session is not None, "the session")
         for topic in topics:
             await transport.register_listener(topic, None, inbox)
-        await until(lambda: transport._sender is not None, "everything open")
+        await until(lambda: transport._opened is not None, "everything open")
         assert transport._control is not None
         await transport._control.ask(lambda: None)
         with raw_peer(connect=[endpoint]) as peer:
@@ -90,19 +90,19 @@ async def test_a_topic_comes_once_and_in_order_while_many_others_come_and_go() -
 async def test_figures_count_what_zenoh_has_and_has_had() -> None:
     async with running(listen=[free_endpoint()]) as transport:
         inbox = RecordingListener()
-        await until(lambda: transport._sender is not None, "everything open")
+        await until(lambda: transport._opened is not None, "everything open")
         topics = topics_of("veh1", MANY)
         for topic in topics:
             await transport.register_listener(topic, None, inbox)
         there = {"subscriptions": MAX_OWN_SUBSCRIPTIONS + 1, "wide_subscriptions": 1, "keys": MAX_OWN_SUBSCRIPTIONS + 1}
-        assert transport._intake.figures() == there
+        assert transport.figures() == there
         for topic in topics:
             await transport.unregister_listener(topic, None, inbox)
         gone = {"subscriptions": 0, "wide_subscriptions": 0, "keys": MAX_OWN_SUBSCRIPTIONS + 1}
-        await until(lambda: transport._intake.figures() == gone, "the end of all")
+        await until(lambda: transport.figures() == gone, "the end of all")
         for number in range(MANY):  # ever new ones
             await transport.register_listener(topics[0]._replace(version=3, resource=0x9000 + number), None, inbox)
-        assert transport._intake.figures() == {
+        assert transport.figures() == {
             "subscriptions": 1,
             "wide_subscriptions": 1,
             "keys": MAX_OWN_SUBSCRIPTIONS + 1,

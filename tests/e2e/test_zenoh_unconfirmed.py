@@ -28,6 +28,7 @@ from tests.zenoh_peers import (
     free_endpoint,
     has_link,
     now_ms,
+    opened,
     raw_peer,
     running,
     until_up,
@@ -122,7 +123,7 @@ async def test_flows_are_in_doubt_when_a_node_is_lost_until_it_is_known_who_stil
         await topic.until(Presence.PRESENT)
         del flow.reaches[:-1], topic.reaches[:-1]  # it may have taken long to find the subscriber
         async with PeerProcess.running(connect=transport.options.listen) as other:
-            await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 2, "both nodes")
+            await until(lambda: transport._opened is not None and len(transport._opened.nodes.present) == 2, "both nodes")
             other.signal(signal.SIGKILL)
             await until(lambda: Presence.UNKNOWN in flow.reaches, "doubt")
             await flow.until(Presence.PRESENT)
@@ -266,8 +267,7 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
     events, outcomes = EventLog(), Outcomes()
     async with transport_and_peer(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
-        assert transport._nodes is not None
-        nodes = transport._nodes
+        nodes = opened(transport).nodes
         (endpoint,) = transport.options.listen
         async with PeerProcess.running(connect=[endpoint]) as other:
             await other.subscribe(EVERYTHING)

@@ -9,10 +9,9 @@ topic's.
 from sys import getsizeof
 from typing import TypeVar
 
-from mqtt5 import PublishPacket
-
 from streamer.transports.authorities import completed
 from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
+from streamer.transports.mqtt5.publish import Publish
 from streamer.transports.mqtt5.wire import (
     COMMSTATUS,
     ID,
@@ -68,7 +67,7 @@ class PublishDecoder:
         self._flows: Cache[Arrived, Attributes] = Cache(_bytes_of)
         self._interned: Interned[Attributes] = Interned()
 
-    def decode(self, packet: PublishPacket) -> UMessage:
+    def decode(self, packet: Publish) -> UMessage:
         """Return the message in a PUBLISH packet. Raises `MalformedPacketError`; the rules per type are not checked here.
 
         Messages of one flow share their `Attributes`. An empty payload without a payload format is no payload.
@@ -156,7 +155,7 @@ def _identity(properties: tuple[Property, ...], name: str) -> str | None:
     return found[0] if found else None
 
 
-def empty_payload(packet: PublishPacket) -> bytes | None:
+def empty_payload(packet: Publish) -> bytes | None:
     """Return what an empty payload field means in a packet: b"" if the packet has a payload format, else None."""
     has_format = packet.content_type is not None or any(key == PAYLOAD_FORMAT for key, _ in packet.user_properties)
     return b"" if has_format else None

@@ -1,4 +1,4 @@
-"""Cuts the byte stream of an MQTT connection into packets, and reads two kinds of packets without the codec. Pure.
+"""Cuts the byte stream of an MQTT connection into packets, and reads all of them except PUBLISH (`publish`). Pure.
 
 The codec gets one complete packet at a time, so that it cannot take a wrong length inside a packet for an incomplete packet.
 """
@@ -46,15 +46,12 @@ _FIXED_PROPERTIES: Final = (
 _BINARY_PROPERTIES: Final = (0x09, 0x16)
 """Correlation data and authentication data. All other properties except numbers are text."""
 
-_SUBSCRIPTION_ID: Final = 0x0B
-_USER_PROPERTY: Final = 0x26
-_TOKEN = b"\x26\x00\x0210"
-"""The beginning of the user property with a token."""
-
+SUBSCRIPTION_ID: Final = 0x0B
+USER_PROPERTY: Final = 0x26
 PACKETS_PER_ITERATION: Final = 1000
 """Returned by one `feed`. A large read can have a hundred times as many packets, which would block the loop for a second."""
 
-_NOT_TEXT = "text that is not UTF-8"
+NOT_TEXT = "text that is not UTF-8"
 
 _CONTROL_BYTES = 16 * 1024
 """The longest packet other than PUBLISH. No packet needs that much; it leaves room for the reason texts of brokers."""
@@ -111,7 +108,7 @@ class FrameReader:
                 self._needed = 2
                 break
             if not _TO_A_CLIENT[data[position]]:
-                return frames, _malformed(f"a packet that begins with 0x{data[position]:02X}")
+                return frames, malformed(f"a packet that begins with 0x{data[position]:02X}")
             length = data[position + 1]
             size = length + 2
             if length > 0x7F:  # more than one byte of length: the variable byte integer of MQTT 5, 1.5.5
@@ -125,7 +122,7 @@ class FrameReader:
                         break
                 else:
                     if used == 4:
-                        return frames, _malformed("a packet length of more than four bytes")
+                        return frames, malformed("a packet length of more than four bytes")
                     self._needed = rest + 1
                     break
                 size = length + used + 1
@@ -175,137 +172,65 @@ class FrameReader:
         return used
 
 
-def check_header(frame: bytes, max_bytes: int) -> None:
-    """Raise `MalformedPacketError` for a PUBLISH with more than ``max_bytes`` of properties, before they are decoded.
-
-    Decoding makes an object of every few bytes: a packet of 16 MiB would block the event loop for more than a second.
-    """
-    if len(frame) <= max_bytes:
-        return
-    try:
-        start = _body_of(frame)
-        position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
-        size, _ = variable_int(frame, position)
-    except IndexError:
-        return  # the packet is incomplete: `read` reports that
-    if size > max_bytes:
-        raise MalformedPacketError(Malformed.HEADER, f"{size} bytes of properties, more than max_header_bytes {max_bytes}")
-
-
 def read(frame: bytes) -> Any:
-    """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
+    """Decode one complete packet other than PUBLISH; its type follows from the first byte. Raises `MalformedPacketError`."""
     try:
         _check_text(frame)
         packet, _ = _decode(memoryview(frame))
     except UnicodeDecodeError:
-        raise MalformedPacketError(Malformed.PACKET, _NOT_TEXT) from None
+        raise MalformedPacketError(Malformed.PACKET, NOT_TEXT) from None
     except (ValueError, IndexError) as exc:
-        if (size := _announced_bytes(frame)) > len(frame):
-            raise MalformedPacketError(Malformed.SIZE, f"a packet of {size} bytes, more than max_packet_bytes") from None
         raise MalformedPacketError(Malformed.PACKET, str(exc)) from None
-    except BaseException as exc:
-        # Text that is not UTF-8 makes the codec panic. The panic is not an Exception and has no public name.
-        if type(exc).__name__ != "PanicException":
-            raise
-        raise MalformedPacketError(Malformed.PACKET, _NOT_TEXT) from None
     return packet
 
 
 def _check_text(frame: bytes) -> None:
     """Raise UnicodeDecodeError for text that is not UTF-8, and IndexError for a property beyond the end of the properties.
 
-    The codec panics over such text, and writes ten lines to stderr for each of the packets, which anybody can send. It reads
-    a property to its end, even beyond the end of the properties, so bytes behind them would be text, too.
+    The codec would panic over such text. It reads a property to its end, even beyond the end of the properties, so bytes
+    behind them would be text, too.
     """
-    kind = frame[0] & KIND
-    at = _body_of(frame)
-    if kind == PUBLISH:
-        topic_at = at + 2
-        at = topic_at + int.from_bytes(frame[at:topic_at], "big")
-        topic = frame[topic_at:at]
-        if not topic.isascii():
-            topic.decode()
-        if frame[0] & QOS:
-            at += 2
-    elif kind in _BEFORE_PROPERTIES:
-        at += _BEFORE_PROPERTIES[kind]
-        if at >= len(frame):  # the properties can be left out
-            return
-    else:
+    at = body_of(frame) + _BEFORE_PROPERTIES.get(frame[0] & KIND, len(frame))
+    if at >= len(frame):  # a packet without properties, or one that leaves them out
         return
     size, used = variable_int(frame, at)
     at += used
     end = min(at + size, len(frame))
-    is_plain = frame[at:end].isascii()  # nearly always
     while at < end:
-        after = _after_property(frame, at)
+        after = after_property(frame, at)
         if after > end:
             raise IndexError(f"a property that ends {after - end} bytes after the properties")
-        if not is_plain:
-            _check_property(frame, at, after)
+        _check_property(frame, at, after)
         at = after
 
 
 def _check_property(frame: bytes, at: int, after: int) -> None:
     kind = frame[at]
-    if kind == _USER_PROPERTY:
-        value = _after_text(frame, at + 1)
+    if kind == USER_PROPERTY:
+        value = after_text(frame, at + 1)
         frame[at + 3 : value].decode()
         frame[value + 2 : after].decode()
-    elif kind != _SUBSCRIPTION_ID and kind not in _FIXED_PROPERTIES and kind not in _BINARY_PROPERTIES:
+    elif kind != SUBSCRIPTION_ID and kind not in _FIXED_PROPERTIES and kind not in _BINARY_PROPERTIES:
         frame[at + 3 : after].decode()
 
 
-def cut(frame: bytes, max_header_bytes: int, max_payload_bytes: int) -> tuple[bytes, int, bool]:
-    """Cut a PUBLISH that is too large down to a complete packet with the properties that fit and part of the payload.
-
-    Return it with the length of the whole payload, and whether all properties are in it. The token is always left out: it is
-    the longest property, and secret. Raises IndexError if the frame ends too early.
-    """
-    start = _body_of(frame)
-    position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
-    size, used = variable_int(frame, position)
-    first = position + used
-    payload = first + size
-    end = min(payload, first + max_header_bytes, len(frame))
-    properties = bytearray()
-    at = first
-    while at < end:
-        after = _after_property(frame, at)
-        if after > end:
-            break
-        if frame[at : at + len(_TOKEN)] != _TOKEN:
-            properties += frame[at:after]
-        at = after
-    body = frame[start:position] + as_variable_int(len(properties)) + properties
-    body += frame[payload : payload + max_payload_bytes]
-    packet = frame[:1] + as_variable_int(len(body)) + body
-    return packet, _announced_bytes(frame) - payload, at == payload
-
-
-def _after_property(frame: bytes, position: int) -> int:
+def after_property(frame: bytes, position: int) -> int:
     """Return where a property ends. An unknown property is taken for text: the codec refuses it."""
     kind = frame[position]
     position += 1
-    if kind == _USER_PROPERTY:  # most of them
-        position = _after_text(frame, position)
+    if kind == USER_PROPERTY:  # most of them
+        position = after_text(frame, position)
     elif kind in _FIXED_PROPERTIES:
         return position + _FIXED_PROPERTIES[kind]
-    elif kind == _SUBSCRIPTION_ID:
+    elif kind == SUBSCRIPTION_ID:
         return position + variable_int(frame, position)[1]
-    return _after_text(frame, position)
+    return after_text(frame, position)
 
 
-def _after_text(frame: bytes, position: int) -> int:
+def after_text(frame: bytes, position: int) -> int:
     """Return where a text, or binary data, ends; behind the frame if the frame ends within the length field."""
     end = position + 2
     return end if end > len(frame) else end + (frame[position] << 8 | frame[position + 1])
-
-
-def _announced_bytes(frame: bytes) -> int:
-    """Return the length of a packet according to its header."""
-    length, used = variable_int(frame, 1)
-    return 1 + used + length
 
 
 def variable_int(frame: bytes, start: int) -> tuple[int, int]:
@@ -333,7 +258,7 @@ def as_variable_int(value: int) -> bytes:
     return bytes(digits)
 
 
-def _body_of(frame: bytes) -> int:
+def body_of(frame: bytes) -> int:
     """Return the offset behind a packet's fixed header."""
     start = 2
     while frame[start - 1] > 0x7F:
@@ -341,24 +266,13 @@ def _body_of(frame: bytes) -> int:
     return start
 
 
-def publish_packet_id(frame: bytes) -> int:
-    """Return the packet id of a PUBLISH that the codec cannot read (QoS above 0). Raises `ProtocolError`."""
-    start = _body_of(frame)
-    topic_bytes = int.from_bytes(frame[start : start + 2], "big")
-    position = start + 2 + topic_bytes
-    packet_id = int.from_bytes(frame[position : position + 2], "big")
-    if position + 2 > len(frame) or packet_id == 0:
-        raise _malformed("a PUBLISH without packet id")
-    return packet_id
-
-
 def puback(frame: bytes) -> tuple[int, int]:
     """Return packet id and reason code of a PUBACK; the codec refuses unknown reasons. Raises `ProtocolError`."""
     if len(frame) == 4 and frame[1] == 2:  # nearly always
         return frame[2] << 8 | frame[3], 0
-    start = _body_of(frame)
+    start = body_of(frame)
     if len(frame) < start + 2:
-        raise _malformed(f"a PUBACK of {len(frame)} bytes without packet id")
+        raise malformed(f"a PUBACK of {len(frame)} bytes without packet id")
     return frame[start] << 8 | frame[start + 1], frame[start + 2] if len(frame) > start + 2 else 0
 
 
@@ -368,5 +282,5 @@ def named(reason: IntEnum) -> str:
     return f"{name} (0x{int(reason):02X})"
 
 
-def _malformed(detail: str) -> ProtocolError:
+def malformed(detail: str) -> ProtocolError:
     return ProtocolError(mqtt5.DisconnectReasonCode.MALFORMED_PACKET, detail)

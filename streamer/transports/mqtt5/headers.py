@@ -1,26 +1,25 @@
 """Recognises a PUBLISH whose header differs from an earlier one only in packet id and message id. Pure.
 
-Most messages of a flow are like that. Then the results of codec and `decoder` for the earlier packet hold for the later one,
-which is not decoded. The header is topic, packet id and properties. All of its bytes except the two ids are compared, also
-the lengths of its parts, so no packet can be taken for one with another header.
+Most messages of a flow are like that. Then what `publish` and `decoder` made of the earlier packet holds for the later
+one, which is not decoded. The header is topic, packet id and properties. All of its bytes except the two ids are
+compared, also the lengths of its parts, so no packet can be taken for one with another header.
 """
 
 from typing import Final
 
-from mqtt5 import PublishPacket
-
 from streamer.transports.mqtt5.decoder import empty_payload
-from streamer.transports.mqtt5.frames import AT_LEAST_ONCE, QOS, variable_int
+from streamer.transports.mqtt5.frames import AT_LEAST_ONCE, QOS
+from streamer.transports.mqtt5.publish import Publish, parts
 from streamer.transports.mqtt5.wire import ID_PROPERTY, ID_TEXT_BYTES
 from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import UuidError, parse_id
 
 _LEAST_BYTES: Final = 2 + 4 + len(ID_PROPERTY) + ID_TEXT_BYTES
-"""A shorter packet, or rest behind a topic, has no id. In a longer one, the four bytes of a length can be read."""
+"""A shorter packet has no id."""
 
 _MOST_BYTES: Final = 8192
-"""Longer properties are left to the codec, which refuses most of them."""
+"""Headers with longer properties are not remembered."""
 
 
 class _Known:
@@ -57,7 +56,7 @@ class KnownHeaders:
             return None
         return UMessage(uuid, known.attributes, frame[end:] or known.empty), packet_id
 
-    def learn(self, frame: bytes, packet: PublishPacket, message: UMessage) -> None:
+    def learn(self, frame: bytes, packet: Publish, message: UMessage) -> None:
         """Remember the header of a decoded packet, unless the message has carried attributes.
 
         A packet in which another text looks like the id is not remembered either: the id might be taken from there.
@@ -87,16 +86,11 @@ def _header(frame: bytes) -> _Header:
     size = len(frame)
     if size < _LEAST_BYTES or frame[0] & QOS != AT_LEAST_ONCE:
         return _NO_HEADER
-    length, used = variable_int(frame, 1)
-    start = 1 + used
-    if start + length != size or (used > 1 and not frame[used]):  # a cut packet, or a wrong length
+    try:
+        complete, start, topic_end, first, end = parts(frame)
+    except (IndexError, ValueError):
         return _NO_HEADER
-    topic_end = start + 2 + (frame[start] << 8 | frame[start + 1])
-    if topic_end + _LEAST_BYTES > size:
-        return _NO_HEADER
-    length, used = variable_int(frame, topic_end + 2)
-    end = topic_end + 2 + used + length
-    if end > size or length > _MOST_BYTES:
+    if complete != size or end > size or end - first > _MOST_BYTES:
         return _NO_HEADER
     head = frame[start:end]
     packet_id_at = topic_end - start

@@ -16,7 +16,7 @@ from mqtt5 import DisconnectReasonCode
 
 from streamer.transports.errors import TOO_LARGE, Malformed, MalformedPacketError, Unwanted
 from streamer.transports.events import TransportEvents
-from streamer.transports.mqtt5 import frames
+from streamer.transports.mqtt5 import frames, publish
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.frames import DUPLICATE, KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
 from streamer.transports.mqtt5.headers import KnownHeaders
@@ -87,16 +87,15 @@ class PacketIntake:
                     into.append(session.receive(known[0], first & DUPLICATE != 0, known[1]))
                     continue
                 try:
-                    frames.check_header(frame, max_header_bytes)
-                    packet = frames.read(frame)
+                    packet = publish.read(frame, max_header_bytes)
                     message = decoder.decode(packet)
                 except MalformedPacketError as exc:
                     self._skip(frame, exc)
                     continue
-                packet_id: int | None = packet.packet_id
+                packet_id = packet.packet_id
                 if packet_id:
                     headers.learn(frame, packet, message)
-                    into.append(session.receive(message, packet.duplicate, packet_id))
+                    into.append(session.receive(message, first & DUPLICATE != 0, packet_id))
                 elif packet_id is None:
                     into.append(Received(message))
                 else:
@@ -126,22 +125,21 @@ class PacketIntake:
             return
         self._events.packet_malformed(error)
         if frame[0] & QOS:
-            self._session.skip(frames.publish_packet_id(frame))
+            self._session.skip(publish.packet_id(frame))
 
     def _refuse(self, frame: bytes, error: MalformedPacketError) -> bool:
         """Add the readable part of a packet that is too large to ``refused``. Return whether enough can be read."""
         try:
-            part, payload_bytes, has_all = frames.cut(frame, self._max_header_bytes, KNOWN_PAYLOAD_BYTES)
+            packet, payload_bytes, has_all = publish.read_part(frame, self._max_header_bytes, KNOWN_PAYLOAD_BYTES)
             if self._proves_identity and not has_all:  # the identity property of the broker may be missing
                 return False
-            packet = frames.read(part)
             message = self._decoder.decode(packet)
-        except (MalformedPacketError, IndexError):
+        except (ValueError, IndexError):
             return False
         if packet.packet_id is None:
             received = Received(message)
         elif packet.packet_id:
-            received = self._session.receive(message, packet.duplicate, packet.packet_id)
+            received = self._session.receive(message, frame[0] & DUPLICATE != 0, packet.packet_id)
         else:
             return False
         self.refused.append(Refused(received, UCode.RESOURCE_EXHAUSTED, f"too large: {error}", payload_bytes))

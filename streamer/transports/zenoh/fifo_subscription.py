@@ -10,19 +10,12 @@ instead. The load decides which thread takes samples from the FIFO:
 So a single message wakes the watcher once, and a busy loop is not interrupted. Only one of the two takes samples at any
 time, which keeps their order.
 
-recv() wakes up ten times a second to check for signals. So after `_IDLE_S` without a sample the watcher *rests*: the control
-thread declares a *bell*, which is a second subscription with a callback, then a fresh FIFO, and undeclares the old FIFO,
-which ends recv(). The next sample rings the bell. Then the bell is undeclared, and the watcher waits at the fresh FIFO.
-There is always a subscription with this key, so other nodes notice nothing. A sample goes to the old FIFO, or to the bell
-and the fresh FIFO. A sample in between goes to all of them and so arrives twice, as any message may.
+recv() wakes up ten times a second to check for signals, which takes 0.03 to 0.06 % of a core for each filter.
 """
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import zenoh
 
@@ -36,30 +29,13 @@ _FEW = 16
 _MUCH = 4 * BATCH
 """Samples that the loop fetches at a time. Fetches are large because each one from a full FIFO may wake a Zenoh thread."""
 
-_IDLE_S = 10.0
-"""Seconds without a sample after which the watcher rests."""
-
 
 class FifoSubscription(KeySubscription):
     """A subscription with a FIFO, and a watcher thread."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        of: Filter,
-        take: Take,
-        ended: Ended,
-        gate: Gate,
-        post: Callable[[Callable[[], None]], None],
-    ) -> None:
-        """``post`` queues a call on the control thread; any thread may call it."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
         super().__init__(loop, of, take, ended, gate)
-        self._post = post
         self._handler: zenoh.Handler[zenoh.Sample] | None = None
-        self._fresh: zenoh.Handler[zenoh.Sample] | None = None  # the watcher's next FIFO, once the current one has ended
-        self._bell: zenoh.Subscriber[Any] | None = None  # used by the control thread
-        self._rung = threading.Event()
-        self._has_come = False  # whether samples have come since the last check
         self._waiting: deque[zenoh.Sample] = deque()  # samples from the watcher for the loop
         self._is_drain_scheduled = False
         self._token_is_here = False
@@ -69,71 +45,18 @@ class FifoSubscription(KeySubscription):
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
         """Declare the subscription with the given key, and start the watcher."""
-        self._declare_fifo = partial(
-            session.declare_subscriber, key, zenoh.handlers.FifoChannel(buffer), allowed_origin=zenoh.Locality.REMOTE
+        subscriber = self._subscriber = session.declare_subscriber(
+            key, zenoh.handlers.FifoChannel(buffer), allowed_origin=zenoh.Locality.REMOTE
         )
-        bell = zenoh.handlers.Callback(self._ring, indirect=False)
-        self._declare_bell = partial(session.declare_subscriber, key, bell, allowed_origin=zenoh.Locality.REMOTE)
-        subscriber = self._subscriber = self._declare_fifo()
         self._handler = subscriber.handler
         threading.Thread(target=self._watch, args=(subscriber.handler,), name="zenoh-recv", daemon=True).start()
-        tell_loop(self._loop, self._look_later)
-
-    def undeclare(self) -> None:
-        self._silence()
-        super().undeclare()
-        self._subscriber = None
-        self._rung.set()
 
     def _never_declared(self) -> None:
         tell_loop(self._loop, self._ended, self)
 
-    def _rest(self) -> None:
-        """Have the watcher leave recv() and wait for the bell."""
-        old = self._subscriber
-        if old is None or self._bell is not None or self._fresh is not None:  # undeclared, or at rest already
-            return
-        self._rung.clear()
-        try:
-            self._bell = self._declare_bell()
-            self._subscriber = fresh = self._declare_fifo()
-        except zenoh.ZError:
-            self._silence()
-            raise
-        self._fresh = fresh.handler
-        old.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
-
-    def _silence(self) -> None:
-        """Undeclare the bell, if it is declared."""
-        bell, self._bell = self._bell, None
-        if bell is not None:
-            bell.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
-
-    # -- threads of Zenoh
-
-    def _ring(self, _: zenoh.Sample) -> None:
-        if not self._rung.is_set():
-            self._rung.set()
-            self._post(self._silence)
-
     # -- watcher thread
 
     def _watch(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
-        while True:
-            self._take_all(handler)
-            fresh = self._fresh
-            if fresh is None:
-                break
-            self._handler = handler = fresh
-            self._fresh = None
-            self._rung.wait()
-        if not self._abandoned:
-            self._hand_over(with_token=True)  # `_ended` follows the last sample, which may wait for the gate
-        if self._abandoned:
-            self.discarded += len(self._waiting)
-        tell_loop(self._loop, self._ended, self)
-
-    def _take_all(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
         """Hand over samples to the loop until the FIFO has ended."""
         waiting, recv, try_recv = self._waiting, handler.recv, handler.try_recv
         while True:
@@ -145,12 +68,17 @@ class FifoSubscription(KeySubscription):
                     sample = try_recv() if len(samples) < _FEW else None
             except zenoh.ZError:  # the FIFO was undeclared or the session closed, and the FIFO is empty
                 if not samples:
-                    return
+                    break
             if self._abandoned:
                 self.discarded += len(samples)
                 continue
             waiting.extend(samples)
             self._hand_over(with_token=len(waiting) >= _FEW)
+        if not self._abandoned:
+            self._hand_over(with_token=True)  # `_ended` follows the last sample, which may wait for the gate
+        if self._abandoned:
+            self.discarded += len(waiting)
+        tell_loop(self._loop, self._ended, self)
 
     def _hand_over(self, with_token: bool) -> None:
         """Schedule `_drain` on the loop, unless that is done already. With the token, wait for its return."""
@@ -166,20 +94,7 @@ class FifoSubscription(KeySubscription):
 
     # -- loop
 
-    def _look_later(self) -> None:
-        self._has_come = False
-        self._loop.call_later(_IDLE_S, self._look)
-
-    def _look(self) -> None:
-        """Post `_rest` if no sample has come since the last check, and none waits. Schedule the next check."""
-        if self.closing or self._abandoned:
-            return
-        if not (self._has_come or self._waiting or self._token_is_here):
-            self._post(self._rest)
-        self._look_later()
-
     def _drain(self) -> None:
-        self._has_come = True
         if self._abandoned:
             return
         if not self._gate.is_open:
@@ -224,4 +139,3 @@ class FifoSubscription(KeySubscription):
         """Have the watcher discard and count all further samples, so that no thread of Zenoh waits for room."""
         self._abandoned = True
         self._token_returned.set()
-        self._rung.set()

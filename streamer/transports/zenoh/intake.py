@@ -9,9 +9,10 @@ Runs on the event loop, and declares on the control thread.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import zenoh
 
@@ -37,6 +38,8 @@ logger = logging.getLogger("ustreamer.zenoh")
 _QUIET_S = 0.05
 _CATCH_UP_S = 1.0
 
+NO_SUBSCRIPTIONS: Final = {"subscriptions": 0, "wide_subscriptions": 0, "keys": 0}
+
 MAX_THREADS = 32
 """The most topics with a thread, and the most wide subscriptions with one. A thread takes 10 KiB, and half as much time per
 message as a callback.
@@ -44,30 +47,43 @@ message as a callback.
 
 
 class Intake:
-    """Opens and closes the subscriptions of one session, each with room for ``buffer`` samples, and delivers messages."""
+    """Opens and closes the subscriptions of one session, each with room for ``buffer`` samples, and delivers messages.
+
+    ``filters`` are subscribed to at once.
+    """
 
     def __init__(
-        self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int, decoder: SampleDecoder
+        self,
+        loop: asyncio.AbstractEventLoop,
+        control: ControlThread,
+        session: zenoh.Session,
+        context: TransportContext,
+        registry: ListenerRegistry,
+        receipts: Receipts,
+        gate: Gate,
+        buffer: int,
+        decoder: SampleDecoder,
+        filters: Collection[Filter],
     ) -> None:
+        self._loop = loop
+        self._control = control
+        self._session = session
         self._context = context
         self._registry = registry
         self._receipts = receipts
         self._buffer = buffer
         self._decoder = decoder
         self._message_of = decoder.message_of
-        self._loop: asyncio.AbstractEventLoop
-        self._control: ControlThread
-        self._wildcard_samples: WildcardSamples
-        self._session: zenoh.Session | None = None
-        self._keys: OpenKeys  # set with the session; used on the control thread
-        self._frequent: FrequentKeys | None = None  # used until the session is closed, also for samples in transit
-        self._gate = Gate()
-        self._is_ending = False
+        self._wildcard_samples = WildcardSamples(loop, self._count_wildcard_samples)
+        self._keys = OpenKeys(session)  # used on the control thread
+        self._frequent = FrequentKeys(session, control)  # used until the session is closed, also for samples in transit
+        self._gate = gate
+        self._is_closed = False
         self._batches = 0
         self._opened = 0
         self._subscription_count = 0  # subscriptions in Zenoh
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
-        self._topics: Topics  # set with the session
+        self._topics = Topics(of[0] for of in filters if is_topic(of))
         self._wide: dict[UUri, KeySubscription] = {}  # wide subscriptions by source filter
         self._keys_declared: set[str] = set()  # of this session
         self._closed_topics: set[UUri] = set()  # closed topics that are still delivered, see `_close_topic`
@@ -75,19 +91,6 @@ class Intake:
         self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
         self._canonical: BySource[Attributes, KeySubscription | None] = BySource()
-
-    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
-        """Subscribe to every filter that has a listener, once the session is open."""
-        self._loop = loop
-        self._wildcard_samples = WildcardSamples(loop, self._count_wildcard_samples)
-        self._control = control
-        if self._is_ending:
-            return
-        self._session = session
-        self._keys = OpenKeys(session)
-        self._frequent = FrequentKeys(session, control)
-        filters = self._registry.filters()
-        self._topics = Topics(of[0] for of in filters if is_topic(of))
         for source, sink in filters:
             self.open_filter(source, sink)
 
@@ -96,12 +99,8 @@ class Intake:
 
         Messages that a sender has put wait in the buffers of subscriptions and of the link. Zenoh drops those that come
         from the link after their subscription has ended. So this waits until no message has come for `_QUIET_S`, for
-        `_CATCH_UP_S` at most.
+        `_CATCH_UP_S` at most. The gate must be open.
         """
-        self._is_ending = True
-        self.resume()
-        if self._session is None:
-            return
         deadline_s = self._loop.time() + _CATCH_UP_S
         so_far = -1
         while so_far != self._batches and self._loop.time() < deadline_s:
@@ -111,7 +110,7 @@ class Intake:
 
     async def close(self) -> None:
         """Undeclare all subscriptions, and wait until all messages that have arrived are delivered."""
-        self._session = None
+        self._is_closed = True
         for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
         if not self._gate.is_open:  # the router has no room for the messages that have arrived
@@ -126,9 +125,8 @@ class Intake:
             subscription.abandon()
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Subscribe to a filter, unless that was done already or there is no session."""
-        session = self._session
-        if session is None:
+        """Subscribe to a filter, unless that was done already or the intake is closed."""
+        if self._is_closed:
             return
         if (source, sink) in self._subscriptions:
             if source in self._closed_topics:
@@ -137,20 +135,20 @@ class Intake:
             return
         parts: tuple[KeySubscription, ...]
         if is_topic((source, sink)):
-            parts = (self._open_topic(session, source),)
+            parts = (self._open_topic(source),)
         else:
-            parts = tuple(self._declare(session, part) for part in narrowed(source, sink))
+            parts = tuple(self._declare(part) for part in narrowed(source, sink))
         self._subscriptions.add((source, sink), parts)
         forget(self._canonical, (source, sink))
 
-    def _open_topic(self, session: zenoh.Session, topic: UUri) -> KeySubscription:
+    def _open_topic(self, topic: UUri) -> KeySubscription:
         """Return the subscription that brings a topic; declare it if necessary."""
         of = self._topics.open(topic)
         if of == topic:
-            return self._declare(session, (topic, None))
+            return self._declare((topic, None))
         wide = self._wide.get(of)
         if wide is None:
-            wide = self._wide[of] = self._declare(session, (of, None), is_wide=True)
+            wide = self._wide[of] = self._declare((of, None), is_wide=True)
             wide.topics = {}
         self._opened += 1
         assert wide.topics is not None
@@ -160,7 +158,7 @@ class Intake:
     def _key(self, topic: UUri) -> str:
         return key_filter(topic, None, self._context.authority)
 
-    def _declare(self, session: zenoh.Session, part: Filter, is_wide: bool = False) -> KeySubscription:
+    def _declare(self, part: Filter, is_wide: bool = False) -> KeySubscription:
         is_for_topics = is_wide or is_topic(part)
         threads = 2 * MAX_THREADS if is_wide else MAX_THREADS
         is_one_of_many = is_for_topics and len(self._with_thread) >= threads
@@ -170,18 +168,18 @@ class Intake:
         if is_quiet:
             subscription = CallbackSubscription(*arguments, self._wildcard_samples)
         else:
-            subscription = FifoSubscription(*arguments, self._control.post)
+            subscription = FifoSubscription(*arguments)
             if is_for_topics:
                 self._with_thread.add(subscription)
         self._opened += 1
         subscription.opened = self._opened
-        keys, key = self._keys, key_filter(*part, self._context.authority)
+        key = key_filter(*part, self._context.authority)
         self._keys_declared.add(key)
         self._subscription_count += 1
 
         def declare_blocking() -> None:
-            keys.opening(key)
-            subscription.declare(session, key, self._buffer)
+            self._keys.opening(key)
+            subscription.declare(self._session, key, self._buffer)
 
         self._control.post(declare_blocking)
         return subscription
@@ -201,7 +199,7 @@ class Intake:
         for subscription in parts:
             subscription.closing = True
             self._closing.add(subscription)
-            self._control.post(partial(self._undeclare_blocking, subscription, self._keys))
+            self._control.post(partial(self._undeclare_blocking, subscription))
         for topic in [topic for topic in self._closed_topics if not self._has_another_filter(topic)]:
             self._forget_topic(topic)
 
@@ -240,10 +238,10 @@ class Intake:
         assert subscription.topics is not None
         del subscription.topics[self._key(topic)]
 
-    def _undeclare_blocking(self, subscription: KeySubscription, keys: OpenKeys) -> None:
+    def _undeclare_blocking(self, subscription: KeySubscription) -> None:
         """Undeclare a subscription. For the control thread."""
         try:
-            keys.closing(key_filter(*subscription.filter, self._context.authority))
+            self._keys.closing(key_filter(*subscription.filter, self._context.authority))
         finally:
             subscription.undeclare()
 
@@ -255,22 +253,12 @@ class Intake:
             "keys": len(self._keys_declared),
         }
 
-    def pause(self) -> None:
-        """Take no samples from any subscription until `resume`. Without effect during `end`, which has to deliver them."""
-        if not self._is_ending:
-            self._gate.close()
-
-    def resume(self) -> None:
-        """Take samples again after `pause`."""
-        self._gate.open()
-
     def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch of samples. Drop copies: messages whose canonical subscription is another one."""
         self._batches += 1
         events = self._context.events
         events.packets_received(len(samples))
-        if self._frequent is not None:
-            self._frequent.look(samples)
+        self._frequent.look(samples)
         if subscription.topics is not None:
             samples = self._on_open_topics(samples, subscription.topics)
         copies = 0

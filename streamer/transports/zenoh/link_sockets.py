@@ -110,10 +110,17 @@ class LinkSockets:
     """The connections of one session. Call `watch` on the control thread, and everything else on the event loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, forget_s: float, now_s: Callable[[], float] = time.monotonic
+        self,
+        loop: asyncio.AbstractEventLoop,
+        control: ControlThread,
+        session: zenoh.Session,
+        forget_s: float,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """``forget_s``: how long a closed link counts as evidence, if its node stays."""
         self._loop = loop
+        self._control = control
+        self._session = session
         self._forget_s = forget_s
         self._now_s = now_s
         self._open: tuple[LinkSocket, ...] = ()
@@ -174,8 +181,9 @@ class LinkSockets:
     def _all(self) -> list[LinkSocket]:
         return [*self._open, *(closed for _, closed in self._closed)]
 
-    def watch(self, session: zenoh.Session, control: ControlThread) -> None:
+    def watch(self) -> None:
         """Watch the session's links, beginning with those that are open already."""
+        session = self._session
 
         def look() -> None:
             events = self._events
@@ -187,7 +195,7 @@ class LinkSockets:
             if event.kind == zenoh.SampleKind.PUT:
                 self._unused.append((self._events + 1, self._now_s() - _EARLIER_S))
             self._events += 1
-            control.post(look)
+            self._control.post(look)
 
         self._listener = session.info.declare_link_events_listener(on_event, history=False)
         look()

@@ -46,6 +46,7 @@ class Nodes:
         self,
         loop: asyncio.AbstractEventLoop,
         control: ControlThread,
+        session: zenoh.Session,
         name: str,
         changed: Callable[[bool], None],
         settled: Callable[[], None],
@@ -55,19 +56,20 @@ class Nodes:
         self.present: set[Node] = set()
         self._loop = loop
         self._control = control
+        self._session = session
         self._name = name
         self._changed = changed
         self._settled = settled
         self._lost_now = lost_now
         self._heard = heard
         self._events: zenoh.TransportEventsListener[None] | None = None
-        self._session: zenoh.Session | None = None
+        self._is_closed = False
         self._survey: asyncio.TimerHandle | None = None
         self._settling: dict[Node, asyncio.TimerHandle] = {}
 
     def close(self) -> None:
         """Stop calling the callbacks."""
-        self._session = None
+        self._is_closed = True
         for timer in self._settling.values():
             timer.cancel()
         self._settling.clear()
@@ -76,9 +78,8 @@ class Nodes:
 
     # -- control thread
 
-    def watch(self, session: zenoh.Session) -> None:
+    def watch(self) -> None:
         """Watch every transport to another node, beginning with those that are open already."""
-        self._session = session
 
         def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of its own
             is_there = event.kind == zenoh.SampleKind.PUT
@@ -87,23 +88,22 @@ class Nodes:
             node = (str(event.transport.zid), event.transport.is_multicast)
             tell_loop(self._loop, self._on_event, is_there, node)
 
-        self._events = session.info.declare_transport_events_listener(on_event, history=True)
+        self._events = self._session.info.declare_transport_events_listener(on_event, history=True)
 
     def _survey_blocking(self) -> None:
-        if (session := self._session) is not None and not session.is_closed():
-            tell_loop(self._loop, self._surveyed, linked(session))
+        if not self._is_closed and not self._session.is_closed():
+            tell_loop(self._loop, self._surveyed, linked(self._session))
 
     # -- where puts are made
 
     def find_broken(self) -> bool:
         """Look for broken links after a slow put, for `_FIND_S` at most. Return whether a node is left."""
-        session = self._session
-        if session is None or session.is_closed():
+        if self._is_closed or self._session.is_closed():
             return False
         deadline_s = time.monotonic() + _FIND_S
         while True:
             present = tuple(self.present)
-            there = linked(session)
+            there = linked(self._session)
             broken = [node for node in present if not node[1] and node[0] not in there]
             if broken:
                 for node in broken:
@@ -119,7 +119,7 @@ class Nodes:
         is_news = (node in self.present) is not is_there
         self._set(node, is_there)
         self._heard(is_there, is_news, node[0])
-        if self._survey is None and self._session is not None:
+        if self._survey is None and not self._is_closed:
             self._survey = self._loop.call_later(GRACE_S, self._take_survey)
 
     def _take_survey(self) -> None:
@@ -134,7 +134,7 @@ class Nodes:
             self._set((zid, False), True)
 
     def _set(self, node: Node, is_there: bool) -> None:
-        if self._session is None or (node in self.present) is is_there:
+        if self._is_closed or (node in self.present) is is_there:
             return
         if is_there:
             self.present.add(node)

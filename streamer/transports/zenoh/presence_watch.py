@@ -16,7 +16,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import islice
 from math import ceil
 
@@ -48,18 +47,20 @@ _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
 class _StatusPolls:
     """Polls the matching status of keys on the control thread, `_FLOWS_PER_POLL` at a time, and reports the answers."""
 
-    def __init__(self, answered: Callable[[Answers], None]) -> None:
-        self._answered = answered
-        self._keys: dict[str, None] = {}
-        self._is_asking = self._is_open = False
-
-    def open(
-        self, loop: asyncio.AbstractEventLoop, control: ControlThread, blocking: Callable[[list[str]], Answers]
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        control: ControlThread,
+        blocking: Callable[[list[str]], Answers],
+        answered: Callable[[Answers], None],
     ) -> None:
-        """Begin to poll. ``blocking`` is called on the control thread, and returns the answers for some keys."""
+        """``blocking`` is called on the control thread, and returns the answers for some keys."""
         self._loop = loop
         self._control = control
         self._blocking = blocking
+        self._answered = answered
+        self._keys: dict[str, None] = {}
+        self._is_asking = False
         self._is_open = True
 
     def close(self) -> None:
@@ -96,48 +97,50 @@ class _StatusPolls:
 
 
 class PresenceWatch:
-    """Watches and polls the flows of one session. ``now_s`` is a monotonic clock, for budgets."""
+    """Watches and polls the flows of one session, beginning with those that are in ``flows``.
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    ``sending`` returns the publisher with which messages are put on a key, or None. It is called on the control thread.
+    ``undeclaring`` is locked while a publisher is undeclared: if another publisher with the same key were declared
+    meanwhile, Zenoh would take back the number of the key, and the first messages would be lost. ``now_s`` is a monotonic
+    clock, for budgets.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        control: ControlThread,
+        session: zenoh.Session,
+        sending: Find,
+        undeclaring: threading.Lock,
+        flows: Flows,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._loop = loop
+        self._control = control
+        self._session = session
+        self._sending = sending
+        self._undeclaring = undeclaring
+        self._flows = flows
         self._now_s = now_s
-        self._loop: asyncio.AbstractEventLoop
-        self._control: ControlThread
-        self._session: zenoh.Session | None = None
-        self._sending: Find
-        self._flows = Flows()
+        self._is_closed = False
         self._declared: dict[str, _Declared] = {}  # of watched flows; used on the control thread
         self._kept: dict[str, zenoh.Publisher] = {}  # of other flows; used on the control thread
-        self.undeclaring = threading.Lock()
-        """Locked while a publisher is undeclared. If another publisher with the same key were declared meanwhile, Zenoh
-        would take back the number of the key, and the first messages would be lost."""
         self._budget = WatchBudget()
         self._without_status: set[str] = set()  # watched flows whose first status has not come yet
         self._unwatched: dict[str, None] = {}  # the flow to poll next comes first
-        self._polls = _StatusPolls(self._answered)
-        self._ends_of_grace = _StatusPolls(self._answered_after_grace)
+        self._polls = _StatusPolls(loop, control, self._ask_blocking, self._answered)
+        self._ends_of_grace = _StatusPolls(loop, control, self._ask_blocking, self._answered_after_grace)
         self._next_poll: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unverified: set[str] = set()
         self._recheck: asyncio.TimerHandle | None = None
         self._has_come = False
-
-    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session, sending: Find) -> None:
-        """Begin to watch or poll the flows that were added before the session was open.
-
-        ``sending`` returns the publisher with which messages are put on a key, or None. It is called on the control thread.
-        """
-        self._sending = sending
-        self._loop = loop
-        self._control = control
-        self._session = session
-        for polls in (self._polls, self._ends_of_grace):
-            polls.open(loop, control, partial(self._ask_blocking, session))
-        for key in self._flows.by_key:
-            self._follow(session, key)
+        for key in flows.by_key:
+            self._follow(key)
 
     def close(self) -> None:
         """Stop reporting."""
-        self._session = None
+        self._is_closed = True
         for polls in (self._polls, self._ends_of_grace):
             polls.close()
         for timer in (self._recheck, self._timer, self._next_poll):
@@ -147,8 +150,8 @@ class PresenceWatch:
     def add(self, key: str, on_presence: OnPresence) -> Presence:
         """Return the presence of a flow, identified by its key, and report later changes to ``on_presence``."""
         flow, is_new = self._flows.add(key, on_presence)
-        if is_new and self._session is not None:
-            self._follow(self._session, key)
+        if is_new and not self._is_closed:
+            self._follow(key)
         return flow.presence
 
     def remove(self, key: str, on_presence: OnPresence) -> None:
@@ -160,49 +163,45 @@ class PresenceWatch:
         self._ends_of_grace.forget(key)
         self._without_status.discard(key)
         self._budget.forget(key)
-        if self._session is not None:
+        if not self._is_closed:
             self._control.post(lambda: self._undeclare_blocking(key))
 
-    def _follow(self, session: zenoh.Session, key: str) -> None:
-        if not self._watch(session, key):
+    def _follow(self, key: str) -> None:
+        if not self._watch(key):
             self._unwatched[key] = None
             self._polls.ask([key])
             self._schedule_poll()
 
-    def _watch(self, session: zenoh.Session, key: str) -> bool:
+    def _watch(self, key: str) -> bool:
         """Watch a flow, if the budget allows it. Return whether it does."""
         if not self._budget.make(key, self._now_s()):
             return False
         self._without_status.add(key)
-        self._control.post(lambda: self._declare_blocking(session, key))
+        self._control.post(lambda: self._declare_blocking(key))
         return True
 
     def _watch_failed(self, key: str) -> None:
         """Poll a flow that could not be watched."""
-        if key in self._flows.by_key and self._session is not None:
+        if key in self._flows.by_key and not self._is_closed:
             self._budget.forget(key)
             self._without_status.discard(key)
             self._unwatched[key] = None
             self._schedule_poll()
 
-    def set_nodes_present(self, are_there: bool) -> None:
-        """Set whether there is any other node."""
-        self._flows.set_nodes_present(are_there)
-
     # -- flows without a watch
 
     def _schedule_poll(self) -> None:
-        if self._unwatched and self._next_poll is None and self._session is not None:
+        if self._unwatched and self._next_poll is None and not self._is_closed:
             self._next_poll = self._loop.call_later(1 / _POLLS_PER_S, self._poll_unwatched)
 
     def _poll_unwatched(self) -> None:
         """Watch the next flows as far as the budget allows, and poll the others."""
         self._next_poll = None
-        if self._session is None:
+        if self._is_closed:
             return
         for key in list(islice(self._unwatched, min(_FLOWS_PER_POLL, ceil(len(self._unwatched) / _POLLS_PER_S)))):
             del self._unwatched[key]
-            if not self._watch(self._session, key):
+            if not self._watch(key):
                 self._unwatched[key] = None
                 self._polls.ask([key])
         self._schedule_poll()
@@ -222,7 +221,7 @@ class PresenceWatch:
 
     def node_lost(self) -> None:
         """Recheck all flows, because a node was lost. `_end_recheck` follows after `RECHECK_S`."""
-        if self._session is not None:
+        if not self._is_closed:
             self._flows.node_lost()
             for key in self._unwatched_but(False):
                 self._flows.invalidate(key)
@@ -239,7 +238,7 @@ class PresenceWatch:
     def node_came(self) -> None:
         """Wait for the subscriptions of a node that came."""
         self._has_come = True
-        if self._session is not None:
+        if not self._is_closed:
             self._flows.node_came(self._loop.time())
             for key in self._unwatched_but(True):
                 self._flows.invalidate(key)
@@ -247,7 +246,7 @@ class PresenceWatch:
 
     def node_settled(self) -> None:
         """Poll flows without a match: the subscriptions of a node that came are known."""
-        if self._session is not None:
+        if not self._is_closed:
             self._polls.ask(self._unwatched_but(True))
 
     # -- matches
@@ -261,7 +260,7 @@ class PresenceWatch:
 
     def _matched(self, key: str, is_matched: bool) -> None:
         """Record what a listener reported. Threads of Zenoh may call it in any order, so the status is verified later."""
-        if self._session is None:
+        if self._is_closed:
             return
         self._without_status.discard(key)
         self._flows.matched(key, is_matched, self._loop.time())
@@ -272,7 +271,7 @@ class PresenceWatch:
 
     def _verify(self) -> None:
         keys, self._unverified = self._unverified, set()
-        if self._session is not None:
+        if not self._is_closed:
             self._control.post(lambda: self._verify_blocking(keys))
 
     def _verified(self, key: str, is_matched: bool) -> None:
@@ -281,7 +280,7 @@ class PresenceWatch:
             self._matched(key, is_matched)
 
     def _set_timer(self) -> None:
-        if self._timer is None and self._session is not None and (when_s := self._flows.next_s()) is not None:
+        if self._timer is None and not self._is_closed and (when_s := self._flows.next_s()) is not None:
             self._timer = self._loop.call_at(when_s, self._tick)
 
     def _tick(self) -> None:
@@ -295,13 +294,13 @@ class PresenceWatch:
 
     # -- control thread
 
-    def _declare_blocking(self, session: zenoh.Session, key: str) -> None:
+    def _declare_blocking(self, key: str) -> None:
         if key in self._declared:
             return
         # Zenoh would start a thread for a plain function.
         callback = zenoh.handlers.Callback(self._listener(key), indirect=False)
         try:
-            publisher = self._kept[key] = self._kept.get(key) or _publisher(session, key)
+            publisher = self._kept[key] = self._kept.get(key) or _publisher(self._session, key)
             self._declared[key] = (publisher, publisher.declare_matching_listener(callback))
             del self._kept[key]
         except zenoh.ZError as exc:
@@ -323,24 +322,24 @@ class PresenceWatch:
             publisher, listener = declared
             listener.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
         if publisher is not None:
-            with self.undeclaring:
+            with self._undeclaring:
                 _undeclare(publisher)
 
-    def _ask_blocking(self, session: zenoh.Session, keys: list[str]) -> Answers:
+    def _ask_blocking(self, keys: list[str]) -> Answers:
         answers: Answers = dict.fromkeys(keys)
         for key in keys:
             try:
                 known = self._declared[key][0] if key in self._declared else self._kept.get(key) or self._sending(key)
                 if known is None and len(self._kept) < MAX_KEPT:
-                    known = self._kept[key] = _publisher(session, key)
-                answers[key] = is_matching(known) if known else self._is_matching_now(session, key)
+                    known = self._kept[key] = _publisher(self._session, key)
+                answers[key] = is_matching(known) if known else self._is_matching_now(key)
             except zenoh.ZError as exc:
                 logger.warning("zenoh_call_failed error=%s", exc)
         return answers
 
-    def _is_matching_now(self, session: zenoh.Session, key: str) -> bool:
-        with self.undeclaring:
-            publisher = _publisher(session, key)
+    def _is_matching_now(self, key: str) -> bool:
+        with self._undeclaring:
+            publisher = _publisher(self._session, key)
             try:
                 return is_matching(publisher)
             finally:

@@ -57,11 +57,15 @@ class Receipts:
     """Gives receipts for received messages, and records the receipts of sent ones.
 
     ``streamers`` are the trusted authorities; ``refused`` is called with the number of refused tokens and receipts. No
-    receipt is given or expected before `open`.
+    receipt is given or expected before `announce`.
     """
 
     def __init__(
         self,
+        loop: asyncio.AbstractEventLoop,
+        control: ControlThread,
+        session: zenoh.Session,
+        key: ReceiptKey,
         name: str,
         authority: str,
         serves: Sequence[str],
@@ -69,6 +73,10 @@ class Receipts:
         patience_s: float,
         refused: Callable[[int], None],
     ) -> None:
+        self._loop = loop
+        self._control = control
+        self._session = session
+        self._key = key
         self.serves = frozenset(serves) if streamers else frozenset()
         self.ledger = ReceiptLedger(patience_s)
         self._name = name
@@ -77,10 +85,7 @@ class Receipts:
         self._refusals = 0
         self._refusals_lock = threading.Lock()
         self._own = Streamer(authority, secrets.token_hex(16))
-        self._key: ReceiptKey
-        self._loop: asyncio.AbstractEventLoop
-        self._control: ControlThread
-        self._session: zenoh.Session | None = None
+        self._is_closed = False
         self._declared: list[object] = []  # referenced here because Zenoh undeclares unreferenced objects
         self._hellos: object = None  # the subscriber, for the same reason
         self._receivers: dict[Streamer, Tokens] = {}  # oldest first
@@ -91,13 +96,9 @@ class Receipts:
         self._sending = False
         self._ticker: asyncio.TimerHandle | None = None
 
-    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session, key: ReceiptKey) -> None:
+    def announce(self) -> None:
         """Announce this streamer, and watch for others. Call this once our subscriptions are declared."""
-        self._loop = loop
-        self._control = control
-        self._session = session
-        self._key = key
-        control.post(lambda: self._declare_blocking(session))
+        self._control.post(self._declare_blocking)
 
     def lose_all(self) -> None:
         """Report all messages that wait for a receipt as lost with the link."""
@@ -105,26 +106,25 @@ class Receipts:
 
     def close(self) -> None:
         """Send the remaining receipts, then stop."""
-        if self._session is not None:
-            while self._ids:
-                self._flush()
-        self._session = None
+        while self._ids:
+            self._flush()
+        self._is_closed = True
         if self._ticker is not None:
             self._ticker.cancel()
 
     def serve(self, authorities: Sequence[str]) -> None:
         """Give receipts for messages to these authorities from now on, and to no others."""
         self.serves = frozenset(authorities) if self._streamers else frozenset()
-        if (session := self._session) is not None:
-            self._control.post(lambda: self._hear_blocking(session))
+        if self._streamers and not self._is_closed:
+            self._control.post(self._hear_blocking)
             for receiver, tokens in self._receivers.items():
-                self._control.post(partial(self._serve_blocking, session, receiver, self.serves, tokens))
+                self._control.post(partial(self._serve_blocking, receiver, self.serves, tokens))
 
     # -- receiving
 
     def acknowledge(self, uuid: bytes) -> None:
         """Give a receipt for an acknowledged message to every streamer that expects one."""
-        if not self._receivers or not self.serves or self._session is None:
+        if not self._receivers or not self.serves or self._is_closed:
             return
         if len(self._ids) >= _MAX_IDS:  # the receivers do not read; the senders time out
             return
@@ -134,24 +134,24 @@ class Receipts:
             self._loop.call_later(_FLUSH_S, self._flush)
 
     def _flush(self) -> None:
-        if self._session is None or not self._ids:
+        if self._is_closed or not self._ids:
             self._sending = False
             return
         ids, self._ids = b"".join(self._ids[:MOST_IDS]), self._ids[MOST_IDS:]
         self._counter += 1
         receivers = tuple(self._receivers)
-        self._control.post(partial(self._put_blocking, self._session, receivers, self._counter, ids))
+        self._control.post(partial(self._put_blocking, receivers, self._counter, ids))
 
     def _flushed(self) -> None:
         """Schedule the next receipts, if there are any, after the last ones were put."""
-        if self._ids and self._session is not None:
+        if self._ids and not self._is_closed:
             self._loop.call_later(_FLUSH_S, self._flush)
         else:
             self._sending = False
 
     def _receiver(self, is_there: bool, receiver: Streamer) -> None:
         """Handle that a streamer expects receipts from now on, or no longer does."""
-        if (session := self._session) is None:
+        if self._is_closed:
             return
         if not is_there:
             self._drop_receiver(receiver)
@@ -159,30 +159,30 @@ class Receipts:
             for oldest in _beyond(_MAX_SESSIONS - 1, self._receivers, receiver.authority):
                 self._drop_receiver(oldest)
             tokens = self._receivers[receiver] = {}
-            self._control.post(partial(self._serve_blocking, session, receiver, self.serves, tokens))
+            self._control.post(partial(self._serve_blocking, receiver, self.serves, tokens))
 
     def _drop_receiver(self, receiver: Streamer) -> None:
-        session, tokens = self._session, self._receivers.pop(receiver, None)
-        if session is not None and tokens is not None:
-            self._control.post(partial(self._serve_blocking, session, receiver, frozenset(), tokens))
+        tokens = self._receivers.pop(receiver, None)
+        if tokens is not None and not self._is_closed:
+            self._control.post(partial(self._serve_blocking, receiver, frozenset(), tokens))
 
     # -- sending
 
     def put(self, done: Done, parcels: Sequence[Parcel], result: SendResult) -> None:
         """Pass the sender's result for parcels of which some are receipted to the ledger."""
         self.ledger.put(parcels, result, done, self._loop.time())
-        if self._ticker is None and len(self.ledger) and self._session is not None:
+        if self._ticker is None and len(self.ledger) and not self._is_closed:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
         self._ticker = None
         self.ledger.tick(self._loop.time())
-        if len(self.ledger) and self._session is not None:
+        if len(self.ledger) and not self._is_closed:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
 
     def _giver(self, is_there: bool, giver: Streamer, authority: str) -> None:
         """Handle that a streamer gives receipts for messages to an authority from now on, or no longer does."""
-        if self._session is None:
+        if self._is_closed:
             return
         if is_there:
             for oldest in _beyond(_MAX_SESSIONS, {**self._givers, giver: ()}, giver.authority):
@@ -209,7 +209,7 @@ class Receipts:
         logger.info(text, self._name, giver.authority, authority, extra={"state": state})
 
     def _arrived(self, giver: Streamer, counter: int, ids: bytes) -> None:
-        if self._session is None:
+        if self._is_closed:
             return
         if giver not in self._givers:  # its link was lost
             return
@@ -226,8 +226,9 @@ class Receipts:
 
     # -- control thread
 
-    def _declare_blocking(self, session: zenoh.Session) -> None:
+    def _declare_blocking(self) -> None:
         """Declare our subscriptions and tokens. The subscription to receipts comes before the token that requests them."""
+        session = self._session
         liveliness, own = session.liveliness(), self._own
         receipts = f"{RECEIPTS}/*/*/{own.path}"
         self._declared += [
@@ -235,26 +236,24 @@ class Receipts:
             liveliness.declare_subscriber(f"{SERVES}/*/*/{own.path}/*/*", self._on_serves, history=True),
             liveliness.declare_token(self._key.hello(own)),
         ]
-        self._hear_blocking(session)
+        self._hear_blocking()
 
-    def _hear_blocking(self, session: zenoh.Session) -> None:
+    def _hear_blocking(self) -> None:
         """Subscribe to the tokens of streamers that expect receipts, unless we serve no authority."""
         if self.serves and self._hellos is None:
-            self._hellos = session.liveliness().declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True)
+            self._hellos = self._session.liveliness().declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True)
 
-    def _serve_blocking(
-        self, session: zenoh.Session, receiver: Streamer, authorities: frozenset[str], tokens: Tokens
-    ) -> None:
+    def _serve_blocking(self, receiver: Streamer, authorities: frozenset[str], tokens: Tokens) -> None:
         """Declare and undeclare ``tokens`` so that they promise a streamer receipts for exactly these authorities."""
         for authority in tokens.keys() - authorities:
             tokens.pop(authority).undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
         for authority in sorted(authorities.difference(tokens)):  # minus the keys is a set, which the compiled form refuses
-            tokens[authority] = session.liveliness().declare_token(self._key.serves(self._own, receiver, authority))
+            tokens[authority] = self._session.liveliness().declare_token(self._key.serves(self._own, receiver, authority))
 
-    def _put_blocking(self, session: zenoh.Session, receivers: Sequence[Streamer], counter: int, ids: bytes) -> None:
+    def _put_blocking(self, receivers: Sequence[Streamer], counter: int, ids: bytes) -> None:
         try:
             for receiver in receivers:
-                session.put(*self._key.receipt(self._own, receiver, counter, ids), **_HOW)
+                self._session.put(*self._key.receipt(self._own, receiver, counter, ids), **_HOW)
         finally:
             tell_loop(self._loop, self._flushed)
 

@@ -15,8 +15,11 @@ import asyncio
 import logging
 import math
 import random
+import secrets
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import zenoh
 
@@ -27,7 +30,8 @@ from streamer.transports.errors import LinkLostError, Malformed, MalformedPacket
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.probe import Probe
 from streamer.transports.zenoh.control import ControlThread
-from streamer.transports.zenoh.intake import Intake
+from streamer.transports.zenoh.intake import NO_SUBSCRIPTIONS, Intake
+from streamer.transports.zenoh.ledger import ReceiptLedger
 from streamer.transports.zenoh.link_sockets import LinkSockets
 from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import (
@@ -37,12 +41,13 @@ from streamer.transports.zenoh.options import (
     wait_before_close_s,
     without_settings,
 )
-from streamer.transports.zenoh.presence import GRACE_S, OnPresence
+from streamer.transports.zenoh.presence import GRACE_S, Flows, OnPresence
 from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.probe import probes
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.sender import Publishers, Sender
+from streamer.transports.zenoh.subscription import Gate
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
@@ -54,6 +59,18 @@ _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s if a receiver does not read
 _PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
 _SLOW = 0.9  # of `wait_before_close`, because clocks differ
 _SLOW_MIN_S = 0.02  # any put may take this long
+
+
+class _Opened(NamedTuple):
+    """Everything that uses one open session."""
+
+    sockets: LinkSockets
+    sender: Sender
+    receipts: Receipts
+    ledger: ReceiptLedger
+    nodes: Nodes
+    intake: Intake
+    presence: PresenceWatch
 
 
 class ZenohTransport(ListeningTransport):
@@ -71,37 +88,26 @@ class ZenohTransport(ListeningTransport):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control: ControlThread | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._session: zenoh.Session | None = None
-        self._sender: Sender | None = None
-        self._nodes: Nodes | None = None
-        self._sockets: LinkSockets | None = None
-        self._presence_watch = PresenceWatch()
-        self._receipts = Receipts(
-            context.name,
-            context.authority,
-            context.serves,
-            () if options.receipts is None else options.receipts.streamers,
-            _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S),
-            self._receipts_refused,
-        )
-        self._ledger = self._receipts.ledger
+        self._session: zenoh.Session | None = None  # set on the control thread
+        self._opened: _Opened | None = None
+        self._flows = Flows()
+        self._gate = Gate()
         self._session_config: zenoh.Config
-        self._receipt_key: ReceiptKey | None = None
+        self._receipt_key = ReceiptKey(secrets.token_bytes(32))  # without receipts it proves nothing to anybody
         self._files = Files()
         self._was_up = False
+        self._is_leaving = False
         self._stopped = False
         self._problem = "Zenoh is opening the session"
-        decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes)
-        self._intake = Intake(context, self.registry, self._receipts, options.receive_buffer, decoder)
 
     @property
     def unconfirmed_s(self) -> float:
         return self.options.uncertain_s
 
     def arrived_until_s(self, now_s: float) -> float:
-        if self._sockets is None or not self.options.link_evidence:
+        if self._opened is None or not self.options.link_evidence:
             return -math.inf
-        return self._sockets.arrived_until_s(now_s)
+        return self._opened.sockets.arrived_until_s(now_s)
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -117,12 +123,12 @@ class ZenohTransport(ListeningTransport):
 
     def figures(self) -> Mapping[str, float]:
         """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
-        return self._intake.figures()
+        return NO_SUBSCRIPTIONS if self._opened is None else self._opened.intake.figures()
 
     @property
     def is_stalled(self) -> bool:
         """Whether messages wait because a put is blocked."""
-        return self._sender is not None and self._sender.is_behind
+        return self._opened is not None and self._opened.sender.is_behind
 
     # -- life
 
@@ -135,7 +141,8 @@ class ZenohTransport(ListeningTransport):
 
     def set_served(self, authorities: Sequence[str]) -> None:
         super().set_served(authorities)
-        self._receipts.serve(authorities)
+        if self._opened is not None:
+            self._opened.receipts.serve(authorities)
 
     async def start(self) -> None:
         """Begin to open the session, and repeat that until it succeeds. Raises `ConfigurationError` as `prepare` does."""
@@ -149,20 +156,19 @@ class ZenohTransport(ListeningTransport):
     async def _open(self, config: zenoh.Config) -> None:
         """Open the session and everything on it. The top of a task: any error becomes a problem of the endpoint."""
         try:
-            await self._open_session(config)
-            await self._follow(config)
+            await self._use(await self._open_session(config), config)
         except Exception as exc:
             self._problem = f"the session cannot be used: {type(exc).__name__}; the log says more"
             state = (f"session {self.context.name}", "unusable")
             logger.exception("zenoh_session_failed endpoint=%s", self.context.name, extra={"state": state})
 
-    async def _open_session(self, config: zenoh.Config) -> None:
+    async def _open_session(self, config: zenoh.Config) -> zenoh.Session:
         """Open the session, and repeat that until it succeeds."""
         assert self._control is not None
         failures = 0
         while True:
             try:
-                await self._control.ask(lambda: self._open_blocking(config))
+                session = await self._control.ask(lambda: self._open_blocking(config))
                 break
             except zenoh.ZError as exc:
                 failures += 1
@@ -179,55 +185,86 @@ class ZenohTransport(ListeningTransport):
                 )
                 await asyncio.sleep(retry_s)
         self._problem = ""
+        return session
 
-    async def _follow(self, config: zenoh.Config) -> None:
+    async def _use(self, session: zenoh.Session, config: zenoh.Config) -> None:
         """Begin to send and receive through the session, and to track other nodes."""
-        session, control = self._session, self._control
-        assert session is not None
+        loop, control, context, options = self._loop, self._control, self.context, self.options
         assert control is not None
-        assert self._loop is not None
+        assert loop is not None
         state = (f"session {self.context.name}", "open")
         text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
         logger.info(text, self.context.name, session.zid(), self._mode, extra={"state": state})
-        sockets = self._sockets = LinkSockets(self._loop, self.options.uncertain_s)
-        publishers = Publishers(session, self.context.authority, self._presence_watch.undeclaring)
-        self._sender = Sender(
-            self._loop,
+        sockets = LinkSockets(loop, control, session, options.uncertain_s)
+        undeclaring = threading.Lock()
+        publishers = Publishers(session, context.authority, undeclaring)
+        sender = Sender(
+            loop,
             publishers.put,
-            self.context.name,
-            success=UNCONFIRMED if self.options.uncertain_s else None,
+            context.name,
+            success=UNCONFIRMED if options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
             was_slow=self._was_slow,
             has_room=sockets.has_room,
-            now_ms=self.context.now_ms,
+            now_ms=context.now_ms,
         )
-        self._nodes = nodes = Nodes(
-            self._loop,
+        receipts = Receipts(
+            loop,
             control,
-            self.context.name,
+            session,
+            self._receipt_key,
+            context.name,
+            context.authority,
+            context.serves,
+            () if options.receipts is None else options.receipts.streamers,
+            _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S),
+            self._receipts_refused,
+        )
+        nodes = Nodes(
+            loop,
+            control,
+            session,
+            context.name,
             self._node_changed,
             self._node_settled,
-            lost_now=self._sender.break_off,
+            lost_now=sender.break_off,
             heard=self._node_heard,
         )
-        self._intake.open(self._loop, control, session)
+        intake = Intake(
+            loop,
+            control,
+            session,
+            context,
+            self.registry,
+            receipts,
+            self._gate,
+            options.receive_buffer,
+            SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes),
+            () if self._is_leaving else self.registry.filters(),
+        )
+        presence = PresenceWatch(loop, control, session, publishers.declared.get, undeclaring, self._flows)
+        self._opened = _Opened(sockets, sender, receipts, receipts.ledger, nodes, intake, presence)
         # All this after the subscriptions: the link must not be reported as up before we listen.
-        await control.ask(lambda: nodes.watch(session))
-        await control.ask(lambda: sockets.watch(session, control))
-        self._presence_watch.open(self._loop, control, session, publishers.declared.get)
-        if self._receipt_key is not None:
-            self._receipts.open(self._loop, control, session, self._receipt_key)
+        await control.ask(nodes.watch)
+        await control.ask(sockets.watch)
+        if options.receipts is not None:
+            receipts.announce()
         self._update_link()
 
-    def _open_blocking(self, config: zenoh.Config) -> None:
+    def _open_blocking(self, config: zenoh.Config) -> zenoh.Session:
         """Open the session on the control thread. It is stored even if nobody waits any more, so that it gets closed."""
         self._session = zenoh.open(config)
+        return self._session
 
     async def stop_receiving(self) -> None:
         """Unsubscribe, and deliver the messages that have arrived. Takes a few seconds at most."""
+        self._is_leaving = True
+        self._gate.open()
+        if self._opened is None:
+            return
         try:
             async with asyncio.timeout(_CLOSE_S):
-                await self._intake.end()
+                await self._opened.intake.end()
         except TimeoutError:
             logger.warning("zenoh_unsubscribe_timeout endpoint=%s after_s=%.0f", self.context.name, _CLOSE_S)
 
@@ -240,26 +277,28 @@ class ZenohTransport(ListeningTransport):
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
-        if self._nodes is not None:
-            self._nodes.close()
-        self._presence_watch.close()
-        if self._sockets is not None:
-            self._sockets.close()
+        opened = self._opened
+        if opened is not None:
+            opened.nodes.close()
+            opened.presence.close()
+            opened.sockets.close()
         self.set_state(LinkState.DOWN, "stopped")
-        if self._sender is not None:
-            self._sender.stop()
-        self._receipts.lose_all()
+        if opened is not None:
+            opened.sender.stop()
+            opened.receipts.lose_all()
         try:
             async with asyncio.timeout(_CLOSE_S):
-                await self._intake.close()
-                self._receipts.close()
+                if opened is not None:
+                    await opened.intake.close()
+                    opened.receipts.close()
                 await self._control.ask(self._close_blocking)
         except TimeoutError:
             logger.warning("zenoh_close_timeout endpoint=%s after_s=%.0f", self.context.name, _CLOSE_S)
         except zenoh.ZError as exc:
             logger.warning("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
         finally:
-            self._intake.abandon()  # waiting samples would block Zenoh's own close
+            if opened is not None:
+                opened.intake.abandon()  # waiting samples would block Zenoh's own close
             self._control.post(self._close_quietly)
             self._control.end()
 
@@ -287,56 +326,57 @@ class ZenohTransport(ListeningTransport):
 
     def _node_changed(self, is_there: bool) -> None:
         """Handle that another node has come, or was lost."""
-        if self._stopped or self._sender is None or self._nodes is None:
+        opened = self._opened
+        if self._stopped or opened is None:
             return
-        if not is_there:
-            self._sender.report_through()  # these may be lost, so the router has to know them before `node_changed`
-            self._sender.break_off()  # later parcels must not overtake them if the node is back
         if is_there:
-            self._presence_watch.node_came()
+            opened.presence.node_came()
         else:
-            self._presence_watch.node_lost()
-        if not self._nodes.present:
-            self._receipts.lose_all()
-        self._presence_watch.set_nodes_present(bool(self._nodes.present))
+            opened.sender.report_through()  # these may be lost, so the router has to know them before `node_changed`
+            opened.sender.break_off()  # later parcels must not overtake them if the node is back
+            opened.presence.node_lost()
+        if not opened.nodes.present:
+            opened.receipts.lose_all()
+        self._flows.set_nodes_present(bool(opened.nodes.present))
         self._update_link()
-        if not is_there and self.options.uncertain_s:
-            self.context.events.node_changed(False)
-        if not is_there and self._sockets is not None:
+        if not is_there:
+            if self.options.uncertain_s:
+                self.context.events.node_changed(False)
             # Until Zenoh has noticed the loss, too, messages that only that node receives are lost.
-            self._sockets.suspend_evidence(self.options.uncertain_s)
+            opened.sockets.suspend_evidence(self.options.uncertain_s)
 
     def _node_heard(self, is_there: bool, is_news: bool, zid: str) -> None:
         """Handle Zenoh's own event about a node. Only with its DELETE does Zenoh stop counting the node as a receiver."""
         self._update_link()
-        if not is_there and self._sockets is not None:
-            self._sockets.forget_lost(zid)
+        if not is_there and self._opened is not None:
+            self._opened.sockets.forget_lost(zid)
             if is_news:
-                self._sockets.suspend_evidence(GRACE_S)
+                self._opened.sockets.suspend_evidence(GRACE_S)
 
     def _node_settled(self) -> None:
-        self._presence_watch.node_settled()
+        if self._opened is not None:
+            self._opened.presence.node_settled()
         if self.options.uncertain_s:
             self.context.events.node_changed(True)
 
     def _was_slow(self) -> None:
         """Look for broken links after a put that took as long as Zenoh waits for a receiver. Runs where puts are made."""
-        assert self._nodes is not None
-        assert self._sender is not None
-        if not self._nodes.find_broken():
-            self._sender.break_off()
+        assert self._opened is not None
+        if not self._opened.nodes.find_broken():
+            self._opened.sender.break_off()
 
     def _update_link(self) -> None:
         """Set the link's state. Without other nodes a client is down, and a peer is alone."""
-        if self._stopped or self._sender is None or self._nodes is None:
+        opened = self._opened
+        if self._stopped or opened is None:
             return
         without_nodes = LinkState.DOWN if self._mode == "client" else LinkState.ALONE
-        state = LinkState.UP if self._nodes.present else without_nodes
+        state = LinkState.UP if opened.nodes.present else without_nodes
         came_up = state is LinkState.UP and self.state is not LinkState.UP
         if state is LinkState.UP:
-            self._sender.resume()
+            opened.sender.resume()
         else:
-            self._sender.break_off()
+            opened.sender.break_off()
         self.set_state(state, "" if state is LinkState.UP else "no other node")
         if came_up:
             if self._was_up:
@@ -348,10 +388,14 @@ class ZenohTransport(ListeningTransport):
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> Presence:
         if not self.options.uncertain_s:
             return Presence.PRESENT
-        return self._presence_watch.add(self._flow_key(source, sink), on_presence)
+        key = self._flow_key(source, sink)
+        if self._opened is None:
+            return self._flows.add(key, on_presence)[0].presence
+        return self._opened.presence.add(key, on_presence)
 
     def forget_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> None:
-        self._presence_watch.remove(self._flow_key(source, sink), on_presence)
+        flows = self._flows if self._opened is None else self._opened.presence
+        flows.remove(self._flow_key(source, sink), on_presence)
 
     def _flow_key(self, source: UUri, sink: UUri | None) -> str:
         """Return the key on which a flow's messages are put. Only the sink of a Publish may have a wildcard."""
@@ -361,10 +405,12 @@ class ZenohTransport(ListeningTransport):
     # -- receiving
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        self._intake.open_filter(source, sink)  # without effect before the session is open, which opens all filters
+        if self._opened is not None and not self._is_leaving:  # once the session is open, all filters are opened
+            self._opened.intake.open_filter(source, sink)
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        self._intake.close_filter(source, sink)
+        if self._opened is not None:
+            self._opened.intake.close_filter(source, sink)
 
     def pause_receiving(self) -> None:
         """Take no samples from Zenoh: each subscription buffers `receive_buffer` of them, then senders are blocked.
@@ -372,20 +418,21 @@ class ZenohTransport(ListeningTransport):
         Only for moments. With Zenoh's defaults, a sender that is blocked for 5 s (`wait_before_close`, 1 s in another
         streamer), or hears nothing for 10 s (`lease`), closes the link, and its messages of that time are lost.
         """
-        self._intake.pause()
+        if not self._is_leaving:  # the messages that have arrived are delivered then
+            self._gate.close()
 
     def resume_receiving(self) -> None:
-        self._intake.resume()
+        self._gate.open()
 
     # -- sending
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        sender = self._sender
-        if sender is None or self._stopped:
+        opened = self._opened
+        if opened is None or self._stopped:
             done(parcels, LinkLostError())
-        elif self.state is not _UP and sender.is_empty:
+        elif self.state is not _UP and opened.sender.is_empty:
             done(parcels, LinkLostError("no other Zenoh node is there"))
-        elif self._ledger.is_needed and self._ledger.expect(parcels, done):
-            sender.submit(parcels, partial(self._receipts.put, done))
+        elif opened.ledger.is_needed and opened.ledger.expect(parcels, done):
+            opened.sender.submit(parcels, partial(opened.receipts.put, done))
         else:  # behind earlier parcels even without a link, because results keep their order
-            sender.submit(parcels, done)
+            opened.sender.submit(parcels, done)

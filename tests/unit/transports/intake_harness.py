@@ -10,7 +10,7 @@ from streamer.transports.base import ListenerOptions, TransportContext
 from streamer.transports.listeners import Filter, ListenerRegistry
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.receipts import Receipts
-from streamer.transports.zenoh.subscription import KeySubscription
+from streamer.transports.zenoh.subscription import Gate, KeySubscription
 from streamer.transports.zenoh.wire import SampleDecoder, encode_attachment, key_for
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.uri import UUri, everything_at
@@ -29,7 +29,8 @@ ASK = request(NOW_MS, APP, METHOD, 1000)
 
 def no_receipts() -> Receipts:
     """Receipts that are off."""
-    return Receipts("vehicle", "gateway.veh1", (), (), 1.0, lambda number: None)
+    nothing: Any = object()
+    return Receipts(nothing, nothing, nothing, nothing, "vehicle", "gateway.veh1", (), (), 1.0, lambda number: None)
 
 
 class FakeControl:
@@ -46,11 +47,13 @@ class IntakeHarness:
         self.events = EventLog()
         self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000), self.events)
         context = TransportContext("vehicle", "gateway.veh1", events=self.events)
-        self.intake = Intake(context, self.registry, no_receipts(), 10, SampleDecoder("gateway.veh1", 8192, 1024))
         self.listener = RecordingListener()
         nothing: Any = object()
         control: Any = FakeControl()
-        self.intake.open(nothing, control, nothing)
+        decoder = SampleDecoder("gateway.veh1", 8192, 1024)
+        self.intake = Intake(
+            nothing, control, nothing, context, self.registry, no_receipts(), Gate(), 10, decoder, filters=()
+        )
 
     def listen(self, of: Filter) -> None:
         self.registry.add(*of, self.listener)

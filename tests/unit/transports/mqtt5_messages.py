@@ -3,7 +3,7 @@
 import mqtt5
 from hypothesis import strategies as st
 
-from streamer.transports.mqtt5 import frames
+from streamer.transports.mqtt5.publish import Publish, read
 from streamer.uprotocol.message import Attributes, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -43,5 +43,12 @@ ATTRIBUTES = st.builds(
 
 
 def through_codec(data: bytes) -> mqtt5.PublishPacket:
-    packet: mqtt5.PublishPacket = frames.read(data)
+    """Return what the codec, which does not read for the daemon, reads."""
+    packet, _ = mqtt5.read(memoryview(data))
+    assert isinstance(packet, mqtt5.PublishPacket)
     return packet
+
+
+def arriving(data: bytes) -> Publish:
+    """Return a PUBLISH as the intake reads it."""
+    return read(data, max_header_bytes=1 << 24)

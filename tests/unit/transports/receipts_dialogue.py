@@ -110,13 +110,15 @@ class Dialogue:
     def __init__(self, serves: Sequence[str] = ("veh1",), streamers: Sequence[str] = (FAR, OTHER)) -> None:
         self.refused: list[int] = []
         self.loop, self.session = FakeLoop(), FakeSession()
-        self.receipts = Receipts("vehicle", "gateway", serves, streamers, PATIENCE_S, self.refused.append)
-        self.own = self.receipts._own
         self.said: list[tuple[str, str]] = []
         loop: Any = self.loop
         control: Any = FakeControl()
         session: Any = self.session
-        self.receipts.open(loop, control, session, KEY)
+        self.receipts = Receipts(
+            loop, control, session, KEY, "vehicle", "gateway", serves, streamers, PATIENCE_S, self.refused.append
+        )
+        self.own = self.receipts._own
+        self.receipts.announce()
 
     def sample(self, begin: str, key: str, kind: zenoh.SampleKind = PUT, payload: bytes = b"") -> None:
         if begin in self.session.listeners:

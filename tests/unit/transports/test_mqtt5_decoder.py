@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import wire
 from streamer.transports.mqtt5.decoder import Arrived, PublishDecoder
+from streamer.transports.mqtt5.publish import Publish
 from streamer.uprotocol import cache
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id, new_id
 from tests.unit.transports.counting_cache import CountingCache
-from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, TOPIC, through_codec
+from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, TOPIC, arriving
 
 OWN = "gateway"
 IN_VEHICLE = wire.topic_for(PUBLISH, "in-vehicle", OWN)
@@ -26,17 +27,21 @@ def decoder(structure: wire.Structure = "in-vehicle", identity_property: str | N
     return PublishDecoder(structure, OWN, max_token_bytes=1024, identity_property=identity_property)
 
 
-def decode(packet: mqtt5.PublishPacket) -> UMessage:
+def decode(packet: Publish) -> UMessage:
     return decoder().decode(packet)
+
+
+def published(topic: str, payload: bytes, **fields: Any) -> Publish:
+    return arriving(mqtt5.PublishPacket(topic, payload, **fields).write())
 
 
 def packet(
     properties: list[tuple[str, str]] | None = None, payload: bytes = b"x", topic: str = IN_VEHICLE, **fields: Any
-) -> mqtt5.PublishPacket:
+) -> Publish:
     changes = dict(properties or [])
     usual = {"uP": "1", "1": format_id(ID), "2": "up-pub.v1", "3": str(TOPIC)}
     merged = {key: value for key, value in (usual | changes).items() if value != "-"}
-    return mqtt5.PublishPacket(topic, payload, user_properties=list(merged.items()), **fields)
+    return published(topic, payload, user_properties=list(merged.items()), **fields)
 
 
 @given(ATTRIBUTES, st.binary(max_size=300).filter(bool), st.integers(0, 2**48 - 1))
@@ -49,15 +54,15 @@ def test_every_attribute_arrives_as_it_was_sent(attributes: Attributes, payload:
         message, attributes=replace(attributes, token=attributes.token or None, traceparent=attributes.traceparent or None)
     )
     for _ in range(2):  # learned, then remembered
-        assert reader.decode(through_codec(wire.encode(message, topic, 7))) == expected
+        assert reader.decode(arriving(wire.encode(message, topic, 7))) == expected
 
 
 @given(st.permutations(list(range(8))))
 def test_order_of_properties_does_not_matter(order: list[int]) -> None:
     topic = wire.topic_for(REQUEST, "in-vehicle", OWN)
-    sent = through_codec(wire.encode(UMessage(ID, REQUEST, b"x"), topic, 7))
+    sent = arriving(wire.encode(UMessage(ID, REQUEST, b"x"), topic, 7))
     properties = sent.user_properties
-    shuffled = mqtt5.PublishPacket(
+    shuffled = published(
         topic, b"x", user_properties=[properties[index] for index in order] + properties[8:], message_expiry_interval=2
     )
     assert decode(shuffled) == UMessage(ID, REQUEST, b"x")
@@ -105,7 +110,7 @@ def test_numbers_have_32_bits(key: str) -> None:
 def test_first_of_equal_keys_wins() -> None:
     both = packet()
     doubled = [*both.user_properties, ("3", "//other/1/1/8000"), ("1", "nonsense"), ("uP", "2")]
-    assert decode(mqtt5.PublishPacket(IN_VEHICLE, b"x", user_properties=doubled)) == UMessage(ID, PUBLISH, b"x")
+    assert decode(published(IN_VEHICLE, b"x", user_properties=doubled)) == UMessage(ID, PUBLISH, b"x")
 
 
 def test_empty_payload_is_none_unless_a_content_type_says_that_it_is_one() -> None:
@@ -145,7 +150,7 @@ def test_empty_payload_is_none_unless_a_content_type_says_that_it_is_one() -> No
         (packet(content_type="application/json"), Malformed.CODE),
     ],
 )
-def test_malformed_packet_is_refused_with_its_reason(bad: mqtt5.PublishPacket, reason: Malformed) -> None:
+def test_malformed_packet_is_refused_with_its_reason(bad: Publish, reason: Malformed) -> None:
     with pytest.raises(MalformedPacketError) as caught:
         decode(bad)
     assert caught.value.reason is reason
@@ -163,7 +168,7 @@ ENTITY = "//veh1/403BA/3/0"
 METHOD = "//cloud/CD/4/B"
 
 
-def request(source: str = ENTITY, sink: str = METHOD, **fields: Any) -> mqtt5.PublishPacket:
+def request(source: str = ENTITY, sink: str = METHOD, **fields: Any) -> Publish:
     return packet([("2", "up-req.v1"), ("3", source), ("4", sink), ("5", "CS4"), ("6", "1000")], **fields)
 
 
@@ -184,7 +189,7 @@ AGREEING = {
 
 
 @pytest.mark.parametrize(("structure", "honest"), AGREEING.values(), ids=AGREEING)
-def test_message_on_its_own_topic_is_read(structure: wire.Structure, honest: mqtt5.PublishPacket) -> None:
+def test_message_on_its_own_topic_is_read(structure: wire.Structure, honest: Publish) -> None:
     assert decoder(structure).decode(honest).id == ID
 
 
@@ -205,7 +210,7 @@ LOCAL = {
 
 @pytest.mark.parametrize(("structure", "local", "source", "sink"), LOCAL.values(), ids=LOCAL)
 def test_address_without_authority_gets_that_of_the_topic(
-    structure: wire.Structure, local: mqtt5.PublishPacket, source: str, sink: str | None
+    structure: wire.Structure, local: Publish, source: str, sink: str | None
 ) -> None:
     attributes = decoder(structure).decode(local).attributes
     assert (attributes.source, attributes.sink) == (UUri.parse(source), None if sink is None else UUri.parse(sink))
@@ -250,7 +255,7 @@ DISAGREEING = {
 
 
 @pytest.mark.parametrize(("structure", "hostile"), DISAGREEING.values(), ids=DISAGREEING)
-def test_message_on_the_topic_of_another_is_malformed(structure: wire.Structure, hostile: mqtt5.PublishPacket) -> None:
+def test_message_on_the_topic_of_another_is_malformed(structure: wire.Structure, hostile: Publish) -> None:
     with pytest.raises(MalformedPacketError) as caught:
         decoder(structure).decode(hostile)
     assert caught.value.reason is Malformed.ADDRESS
@@ -339,7 +344,7 @@ def test_property_means_nothing_unless_it_is_configured() -> None:
 
 def test_second_identity_is_malformed() -> None:
     both = packet([("user", "admin")])
-    doubled = mqtt5.PublishPacket(IN_VEHICLE, b"x", user_properties=[*both.user_properties, ("user", "mallory")])
+    doubled = published(IN_VEHICLE, b"x", user_properties=[*both.user_properties, ("user", "mallory")])
     for _ in range(2):
         with pytest.raises(MalformedPacketError) as caught:
             decoder(identity_property="user").decode(doubled)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
-from streamer.transports.mqtt5 import frames
+from streamer.transports.mqtt5 import frames, publish
 from streamer.transports.mqtt5.headers import KnownHeaders
 
 QOS_1 = mqtt5.QoS.AT_LEAST_ONCE
@@ -66,9 +66,9 @@ def test_too_large_publish_is_skipped_however_the_stream_is_split(cuts: list[int
     assert not reader.is_skipping
     stub = found.pop(3)
     assert b"".join(found) == STREAM.replace(LARGE, b"")
-    assert frames.publish_packet_id(stub) == 3
+    assert publish.packet_id(stub) == 3
     with pytest.raises(MalformedPacketError) as caught:
-        frames.read(stub)
+        publish.read(stub, 8192)
     assert caught.value.reason is Malformed.SIZE
 
 
@@ -85,7 +85,7 @@ def test_publish_of_the_largest_size_that_there_is_takes_little_memory() -> None
     finally:
         tracemalloc.stop()
     stub, ping = found
-    assert frames.publish_packet_id(stub) == 5
+    assert publish.packet_id(stub) == 5
     assert bytes(ping) == b"\xd0\x00"
     assert most < 3 << 20  # the piece with which it ends, and a copy of it
 
@@ -93,7 +93,7 @@ def test_publish_of_the_largest_size_that_there_is_takes_little_memory() -> None
 def test_too_large_publish_without_room_for_a_packet_id_ends_the_connection() -> None:
     (stub,), _ = frames.FrameReader(1000).feed(b"\x32\xe9\x07\xff\xff" + bytes(999))
     with pytest.raises(frames.ProtocolError):
-        frames.publish_packet_id(stub)
+        publish.packet_id(stub)
 
 
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"\x00\xff", b"\x10\xff", b"\x82\x10", b"\xc0\x00"])
@@ -110,58 +110,6 @@ def test_length_of_more_than_four_bytes_is_malformed() -> None:
     assert error.reason == mqtt5.DisconnectReasonCode.MALFORMED_PACKET
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"\x32\x08\x00\x02\xff\xfe\x00\x05\x00a",  # a topic that is no UTF-8
-        b"\x32\x06\x00\x02ab\x00\x05",  # no property length
-        b"\x32\x0a\x00\x02ab\x00\x05\x7f\x26ab",  # properties longer than the packet
-    ],
-)
-def test_unreadable_publish_is_malformed_and_gives_its_packet_id(frame: bytes) -> None:
-    with pytest.raises(MalformedPacketError) as caught:
-        frames.read(frame)
-    assert caught.value.reason is Malformed.PACKET
-    assert frames.publish_packet_id(frame) == 5
-
-
-_NOT_UTF8 = (b"\xff", b"\xc3", b"\xed\xa0\x80")
-
-
-@pytest.mark.parametrize("text", _NOT_UTF8)
-@pytest.mark.parametrize("first", [0x30, 0x32])
-@pytest.mark.parametrize("place", ["topic", "content type", "response topic", "key", "value"])
-def test_text_that_is_not_utf8_is_refused_without_a_word_from_the_codec(
-    text: bytes, first: int, place: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    size = len(text).to_bytes(2, "big")
-    properties = {
-        "content type": b"\x03" + size + text,
-        "response topic": b"\x08" + size + text,
-        "key": b"\x26" + size + text + b"\x00\x01v",
-        "value": b"\x26\x00\x01k" + size + text,
-    }.get(place, b"")
-    before = b"\x02\xff\xff\xff\x00\x09\x00\x02\xff\xfe" + b"\x26\x00\x01k\x00\x02\xc3\xa4"  # numbers, bytes and text
-    topic = size + text if place == "topic" else b"\x00\x02\xc3\xa4"
-    packet_id = b"\x00\x05" if first & frames.QOS else b""
-    body = topic + packet_id + bytes([len(before) + len(properties)]) + before + properties + b"\xff"
-    with pytest.raises(MalformedPacketError, match="text that is not UTF-8"):
-        frames.read(bytes([first, len(body)]) + body)
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize("qos", [mqtt5.QoS.AT_MOST_ONCE, QOS_1])
-def test_property_that_ends_in_the_payload_is_refused_without_a_word_from_the_codec(
-    qos: mqtt5.QoS, capfd: pytest.CaptureFixture[str]
-) -> None:
-    packet_id = None if qos == mqtt5.QoS.AT_MOST_ONCE else 5
-    frame = mqtt5.PublishPacket("a", b"\xf4" * 9, qos=qos, packet_id=packet_id, user_properties=[("uP", "")]).write()
-    overrun = frame.replace(b"uP\x00\x00", b"uP\x00\x04")
-    with pytest.raises(MalformedPacketError, match="a property that ends 4 bytes after the properties"):
-        frames.read(overrun)
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.parametrize("property_id", [0x12, 0x15, 0x1A, 0x1C, 0x1F])
 @pytest.mark.parametrize("before", [b"\x20\x00\x00", b"\x90\x00\x05", b"\xb0\x00\x05", b"\xe0\x8b", b"\xf0\x18"])
 def test_text_of_a_control_packet_is_refused_without_a_word_from_the_codec(
@@ -175,10 +123,6 @@ def test_text_of_a_control_packet_is_refused_without_a_word_from_the_codec(
 
 ANY: dict[str, Any] = {"reason_str": "\u00e4", "user_properties": [("k", "\u00e4\u20ac"), ("key", "value")]}
 EVERY_KIND: list[Any] = [
-    mqtt5.PublishPacket(
-        "a/\u00e4", b"\xff", qos=QOS_1, packet_id=9, content_type="\u00e4", response_topic="r", correlation_data=b"\xff",
-        message_expiry_interval=0xFFFF, subscription_ids=[300], user_properties=ANY["user_properties"],
-    ),
     mqtt5.ConnAckPacket(
         assigned_client_id="\u00e4", server_reference="r", authentication_data=b"\xff", server_keep_alive=9, **ANY
     ),
@@ -217,12 +161,6 @@ def test_reading_raises_nothing_but_malformed(rest: bytes, first: int) -> None:
         frames.read(bytes((first, len(rest))) + rest)
 
 
-@pytest.mark.parametrize("frame", [b"\x32\x04\x00\xffab", b"\x32\x04\x00\x02ab", b"\x32\x06\x00\x02ab\x00\x00"])
-def test_publish_without_packet_id_ends_the_connection(frame: bytes) -> None:
-    with pytest.raises(frames.ProtocolError):
-        frames.publish_packet_id(frame)
-
-
 @pytest.mark.parametrize(
     ("frame", "expected"),
     [
@@ -256,66 +194,12 @@ def test_what_is_read_without_the_codec_may_be_as_short_as_it_likes(body: bytes,
     (frame,), error = frames.FrameReader(1024).feed(bytes((first,)) + in_bytes(len(body), length_bytes) + body)
     assert error is None
     with suppress(frames.ProtocolError):
-        (frames.puback if first == frames.PUBACK else frames.publish_packet_id)(frame)
+        (frames.puback if first == frames.PUBACK else publish.packet_id)(frame)
     with suppress(MalformedPacketError):
-        frames.check_header(frame, 1)
-    with suppress(IndexError):
-        frames.cut(frame, 8, 8)
+        publish.read(frame, 1)
+    with suppress(ValueError, IndexError):
+        publish.read_part(frame, 8, 8)
     assert KnownHeaders().read(frame) is None
-
-
-def with_properties(count: int, qos: mqtt5.QoS = QOS_1) -> bytes:
-    pairs = [("k", "v")] * count  # 7 bytes each
-    packet_id = 9 if qos == QOS_1 else None
-    return mqtt5.PublishPacket("a/b", b"x" * 9000, qos=qos, packet_id=packet_id, user_properties=pairs).write()
-
-
-@pytest.mark.parametrize("qos", [QOS_1, mqtt5.QoS.AT_MOST_ONCE])
-def test_properties_are_measured_before_they_are_decoded(qos: mqtt5.QoS) -> None:
-    frames.check_header(with_properties(146, qos), 1024)
-    with pytest.raises(MalformedPacketError) as caught:
-        frames.check_header(with_properties(147, qos), 1024)
-    assert caught.value.reason is Malformed.HEADER
-
-
-def test_property_bomb_is_refused_and_can_be_acknowledged() -> None:
-    bomb = with_properties(2_000_000)
-    with pytest.raises(MalformedPacketError):
-        frames.check_header(bomb, 8192)
-    assert frames.publish_packet_id(bomb) == 9
-
-
-@given(st.binary(max_size=40), st.integers(0x30, 0x33))
-def test_measuring_raises_nothing_but_malformed(rest: bytes, first: int) -> None:
-    with suppress(MalformedPacketError):
-        frames.check_header(bytes((first, len(rest))) + rest, 8)
-
-
-WITH_TOKEN = mqtt5.PublishPacket(
-    "a/b",
-    b"payload",
-    qos=QOS_1,
-    packet_id=3,
-    correlation_data=b"c" * 16,
-    user_properties=[("uP", "1"), ("10", "t" * 200), ("2", "up-pub.v1"), ("10", "t"), ("x", "y" * 50)],
-).write()
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, len(WITH_TOKEN) - 1), st.integers(0, 255)), max_size=4),
-    st.integers(2, len(WITH_TOKEN)),
-    st.integers(0, 400),
-)
-def test_what_is_cut_is_bounded_and_has_no_token_however_the_packet_is_damaged(
-    damage: list[tuple[int, int]], end: int, max_header_bytes: int
-) -> None:
-    frame = bytearray(WITH_TOKEN)
-    for position, value in damage:
-        frame[position] = value
-    with suppress(IndexError, MalformedPacketError):
-        part, _, _ = frames.cut(bytes(frame[:end]), max_header_bytes, 4)
-        assert len(part) <= end + 10
-        assert "10" not in dict(frames.read(part).user_properties)
 
 
 @pytest.mark.parametrize("first", [0x20, 0x40, 0x90, 0xB0, 0xE0])

@@ -1,4 +1,4 @@
-"""Known headers: what is read without the codec is what codec and decoder would have read."""
+"""Known headers: what is read by a known header is what reader and decoder would have read."""
 
 import tracemalloc
 from dataclasses import replace
@@ -16,7 +16,7 @@ from streamer.transports.mqtt5.headers import KnownHeaders
 from streamer.uprotocol import cache
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST
+from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, arriving
 
 OTHER_ID = new_id(1_790_000_000_001)
 TOKEN = "a-token-that-is-somebody-s"
@@ -33,7 +33,7 @@ class Reader:
 
     def decode(self, frame: bytes) -> UMessage:
         """The message by codec and decoder. Its header is known from then on."""
-        packet = frames.read(frame)
+        packet = arriving(frame)
         message = self.decoder.decode(packet)
         self.headers.learn(frame, packet, message)
         return message
@@ -97,7 +97,7 @@ def test_whatever_came_before_a_packet_is_read_as_codec_and_decoder_do(
             data[at : at + len(change)] = change
         later = bytes(data)
         try:
-            packet = frames.read(later)
+            packet = arriving(later)
             expected = reader.decoder.decode(packet)
         except MalformedPacketError:
             assert reader.read(later) is None
@@ -148,7 +148,7 @@ def test_packet_with_any_other_difference_is_not_known(other: bytes) -> None:
 def test_text_that_looks_like_the_id_is_not_taken_for_it(shown: bytes) -> None:
     reader = Reader()
     decoy = ("x", wire.ID_PROPERTY.decode() + format_id(shown))
-    usual = frames.read(foreign()).user_properties
+    usual = arriving(foreign()).user_properties
     qos = mqtt5.QoS.AT_LEAST_ONCE
     packet = mqtt5.PublishPacket("veh1/cloud", b"x", qos=qos, packet_id=1, user_properties=[decoy, *usual]).write()
     assert reader.decode(packet).id == ID
@@ -218,7 +218,7 @@ def test_the_beginning_of_a_packet_is_no_message() -> None:
 
 def test_qos_0_is_left_to_the_codec() -> None:
     reader = Reader()
-    packet = frames.read(foreign())
+    packet = arriving(foreign())
     without = mqtt5.PublishPacket(packet.topic, b"x", user_properties=packet.user_properties).write()
     reader.decode(foreign())
     reader.decode(without)

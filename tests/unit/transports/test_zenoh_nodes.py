@@ -34,13 +34,14 @@ async def test_a_loss_is_told_at_once_and_each_event_is_followed_by_a_turn_of_th
     nodes = Nodes(
         asyncio.get_running_loop(),
         SimpleNamespace(),  # type: ignore[arg-type]  # no survey comes to its turn
+        session,
         "vehicle",
         lambda is_there: told.append("came" if is_there else "lost"),
         lambda: None,
         lost_now=lambda: told.append("lost now"),
         heard=lambda is_there, is_news, zid: told.append("heard"),
     )
-    nodes.watch(session)
+    nodes.watch()
     session.info.tell(zenoh.SampleKind.PUT)
     session.info.tell(zenoh.SampleKind.DELETE)
     session.info.tell(zenoh.SampleKind.DELETE)  # Zenoh says it twice

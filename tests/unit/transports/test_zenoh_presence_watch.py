@@ -1,6 +1,7 @@
 """How much is declared for flows, counted on a session that only counts."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import zenoh
 
 from streamer.transports.base import Presence
 from streamer.transports.zenoh import presence_watch, watch_budget
+from streamer.transports.zenoh.presence import Flows
 from streamer.transports.zenoh.presence_watch import _FLOWS_PER_POLL, PresenceWatch
 from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_WATCHES, MAX_WATCHES_PER_AUTHORITY
 from tests.waiting import until
@@ -91,11 +93,11 @@ def opened(
     session: Any, post: Callable[[Callable[[], None]], None], now_s: Callable[[], float] = lambda: 100.0, sending: Any = None
 ) -> PresenceWatch:
     """A watch of a session with another node, whose control thread is ``post``."""
-    watch = PresenceWatch(now_s)
+    flows = Flows()
+    flows.set_nodes_present(True)
     control: Any = SimpleNamespace(post=post)
-    watch.open(asyncio.get_running_loop(), control, session, ({} if sending is None else sending).get)
-    watch.set_nodes_present(True)
-    return watch
+    find = ({} if sending is None else sending).get
+    return PresenceWatch(asyncio.get_running_loop(), control, session, find, threading.Lock(), flows, now_s)
 
 
 @pytest.fixture

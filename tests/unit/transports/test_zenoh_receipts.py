@@ -7,7 +7,7 @@ import pytest
 
 from streamer.transports.zenoh import receipts as receipts_module
 from streamer.transports.zenoh.receipt_proofs import HELLO, MOST_IDS, RECEIPTS, SERVES
-from streamer.transports.zenoh.receipts import _MAX_COUNTERS, _MAX_IDS, _MAX_SESSIONS, Receipted, Receipts
+from streamer.transports.zenoh.receipts import _MAX_COUNTERS, _MAX_IDS, _MAX_SESSIONS, Receipted
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
 from tests.unit.transports.receipts_dialogue import (
@@ -62,13 +62,6 @@ def test_a_streamer_is_told_when_others_are_served() -> None:
     assert kept[0] in dialogue.session.tokens
     assert dialogue.session.declared.count(f"token {SERVES}") == 3
     assert dialogue.session.declared.count(HELLO) == 1
-
-
-def test_before_the_session_is_open_only_the_authorities_are_noted() -> None:
-    receipts = Receipts("vehicle", "gateway", (), (FAR,), PATIENCE_S, lambda number: None)
-    receipts.serve(["veh1"])
-    receipts.close()
-    assert receipts.serves == {"veh1"}
 
 
 def test_of_one_streamer_only_so_many_sessions_are_told_the_oldest_is_dropped() -> None:
