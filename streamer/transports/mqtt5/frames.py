@@ -200,18 +200,14 @@ def _check_text(frame: bytes) -> None:
         after = after_property(frame, at)
         if after > end:
             raise IndexError(f"a property that ends {after - end} bytes after the properties")
-        _check_property(frame, at, after)
+        kind = frame[at]
+        if kind == USER_PROPERTY:
+            value = after_text(frame, at + 1)
+            frame[at + 3 : value].decode()
+            frame[value + 2 : after].decode()
+        elif kind != SUBSCRIPTION_ID and kind not in _FIXED_PROPERTIES and kind not in _BINARY_PROPERTIES:
+            frame[at + 3 : after].decode()
         at = after
-
-
-def _check_property(frame: bytes, at: int, after: int) -> None:
-    kind = frame[at]
-    if kind == USER_PROPERTY:
-        value = after_text(frame, at + 1)
-        frame[at + 3 : value].decode()
-        frame[value + 2 : after].decode()
-    elif kind != SUBSCRIPTION_ID and kind not in _FIXED_PROPERTIES and kind not in _BINARY_PROPERTIES:
-        frame[at + 3 : after].decode()
 
 
 def after_property(frame: bytes, position: int) -> int:

@@ -26,7 +26,6 @@ _RESPONSE_TOPIC: Final = 0x08
 _CORRELATION_DATA: Final = 0x09
 _TOPIC_ALIAS: Final = 0x23
 _ONCE: Final = (0x01, _EXPIRY, _CONTENT_TYPE, _RESPONSE_TOPIC, _CORRELATION_DATA, _TOPIC_ALIAS)
-"""The properties that a PUBLISH may have once."""
 
 _TOKEN = b"\x26\x00\x0210"
 """The beginning of the user property with a token."""
@@ -34,16 +33,6 @@ _TOKEN = b"\x26\x00\x0210"
 
 class Publish:
     """What a PUBLISH packet says. ``packet_id`` is None with QoS 0."""
-
-    __slots__ = (
-        "content_type",
-        "correlation_data",
-        "message_expiry_interval",
-        "packet_id",
-        "payload",
-        "topic",
-        "user_properties",
-    )
 
     def __init__(self, topic: str, packet_id: int | None, payload: bytes) -> None:
         self.topic = topic
@@ -77,7 +66,8 @@ def read(frame: bytes, max_header_bytes: int) -> Publish:
     except MalformedPacketError:
         raise
     except (ValueError, IndexError) as exc:
-        if (size := _announced_bytes(frame)) > len(frame):
+        length, used = variable_int(frame, 1)
+        if (size := 1 + used + length) > len(frame):
             raise MalformedPacketError(Malformed.SIZE, f"a packet of {size} bytes, more than max_packet_bytes") from None
         raise MalformedPacketError(Malformed.PACKET, str(exc)) from None
     return packet
@@ -170,9 +160,3 @@ def _add_properties(packet: Publish, frame: bytes, at: int, end: int, with_token
     if not packet.topic and not seen >> _TOPIC_ALIAS & 1:
         raise ValueError("neither a topic nor a topic alias")
     return at
-
-
-def _announced_bytes(frame: bytes) -> int:
-    """Return the length of a packet according to its header."""
-    length, used = variable_int(frame, 1)
-    return 1 + used + length

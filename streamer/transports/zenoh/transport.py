@@ -192,10 +192,11 @@ class ZenohTransport(ListeningTransport):
         loop, control, context, options = self._loop, self._control, self.context, self.options
         assert control is not None
         assert loop is not None
-        state = (f"session {self.context.name}", "open")
+        on = (loop, control, session)
+        state = (f"session {context.name}", "open")
         text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
-        logger.info(text, self.context.name, session.zid(), self._mode, extra={"state": state})
-        sockets = LinkSockets(loop, control, session, options.uncertain_s)
+        logger.info(text, context.name, session.zid(), self._mode, extra={"state": state})
+        sockets = LinkSockets(*on, options.uncertain_s)
         undeclaring = threading.Lock()
         publishers = Publishers(session, context.authority, undeclaring)
         sender = Sender(
@@ -208,41 +209,17 @@ class ZenohTransport(ListeningTransport):
             has_room=sockets.has_room,
             now_ms=context.now_ms,
         )
-        receipts = Receipts(
-            loop,
-            control,
-            session,
-            self._receipt_key,
-            context.name,
-            context.authority,
-            context.serves,
-            () if options.receipts is None else options.receipts.streamers,
-            _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S),
-            self._receipts_refused,
-        )
+        trusted = () if options.receipts is None else options.receipts.streamers
+        patience_s = _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S)
+        own = (context.name, context.authority, context.serves)
+        receipts = Receipts(*on, self._receipt_key, *own, trusted, patience_s, self._receipts_refused)
         nodes = Nodes(
-            loop,
-            control,
-            session,
-            context.name,
-            self._node_changed,
-            self._node_settled,
-            lost_now=sender.break_off,
-            heard=self._node_heard,
+            *on, context.name, self._node_changed, self._node_settled, lost_now=sender.break_off, heard=self._node_heard
         )
-        intake = Intake(
-            loop,
-            control,
-            session,
-            context,
-            self.registry,
-            receipts,
-            self._gate,
-            options.receive_buffer,
-            SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes),
-            () if self._is_leaving else self.registry.filters(),
-        )
-        presence = PresenceWatch(loop, control, session, publishers.declared.get, undeclaring, self._flows)
+        decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes)
+        filters = () if self._is_leaving else self.registry.filters()
+        intake = Intake(*on, context, self.registry, receipts, self._gate, options.receive_buffer, decoder, filters)
+        presence = PresenceWatch(*on, publishers.declared.get, undeclaring, self._flows)
         self._opened = _Opened(sockets, sender, receipts, receipts.ledger, nodes, intake, presence)
         # All this after the subscriptions: the link must not be reported as up before we listen.
         await control.ask(nodes.watch)
