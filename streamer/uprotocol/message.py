@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import UuidError, check_id, created_ms, new_id
 
 _TRACE = "-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -261,6 +261,15 @@ class InvalidMessageError(ValueError):
 def authority_only(uri: UUri) -> bool:
     """Whether every field but the authority is a wildcard: the sink that a streamer may set on a Publish."""
     return (uri.ue_id, uri.version, uri.resource) == (ANY_UE_ID, ANY_VERSION, ANY_RESOURCE)
+
+
+def sink_matches(pattern: UUri, sink: UUri | None) -> bool:
+    """Whether a pattern matches a sink. Of a sink with only an authority, just that is compared."""
+    if sink is None:
+        return False
+    if authority_only(sink):
+        return pattern.authority in (ANY_AUTHORITY, sink.authority)
+    return pattern.matches(sink)
 
 
 def _problems(a: Attributes) -> list[str]:
