@@ -1,6 +1,6 @@
 """The pages for dead letters: list, show, redrive, purge.
 
-The journal's file is read and changed on a thread, over a connection of its own, as by the command line without a daemon.
+The journal's file is read on a thread, over a connection of its own; the journal makes the changes.
 Only these pages use the threads, and each page handles one request at a time, so nothing else waits for a thread.
 """
 
@@ -175,7 +175,7 @@ class LetterPages:
             raise refused("journal: null: dead letters are kept in the journal only", web.HTTPConflict)
 
         def run() -> T:
-            with open_letters(journal.path) as file:
+            with open_letters(journal.path, journal.change_letters) as file:
                 return work(file)
 
         try:

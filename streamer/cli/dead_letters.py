@@ -135,7 +135,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
         with letters_of(arguments.config, config, _now_ms()) as letters:
             return action(arguments, letters)
     except JournalError as exc:
-        return complain(str(exc), EX_CONFIG if exc.is_newer else EX_IOERR)
+        return complain(str(exc), EX_CONFIG if exc.is_newer else 1 if exc.is_in_use else EX_IOERR)
     except CorruptFileError as exc:
         return complain(damage.text_of(config.journal.path, exc), EX_IOERR)
 

@@ -97,11 +97,10 @@ class Letters(Protocol):
 
 
 class LettersOfFile:
-    """The dead letters in a journal file whose daemon does not run."""
+    """The dead letters in a journal file. They can be changed only while no daemon runs."""
 
-    def __init__(self, file: LetterFile, path: Path, now_ms: int) -> None:
+    def __init__(self, file: LetterFile, now_ms: int) -> None:
         self._file = file
-        self._path = path
         self._now_ms = now_ms
 
     def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[LetterFields]:
@@ -122,10 +121,8 @@ class LettersOfFile:
         done = redrive(self._file, wanted.as_filter(self._now_ms), self._now_ms, ttl_ms)
         if done.going:
             audit("redriven", who=user(), where="command line", letters=done.going)
-        is_running = is_in_use(self._path)
-        when = "now, by the running daemon" if is_running else "when the daemon starts; it is not running"
         staying = [StayingLetter(format_id(each.letter.id), each.letter.source, each.why) for each in done.named]
-        return RedriveAnswer(done.going, when, staying, done.staying)
+        return RedriveAnswer(done.going, "when the daemon starts; it is not running", staying, done.staying)
 
     def purge(self, wanted: Wanted) -> int:
         purged = purge(self._file, wanted.as_filter(self._now_ms))
@@ -191,7 +188,7 @@ def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
                 yield letters
             return
     with open_letters(journal) as file:
-        yield LettersOfFile(file, journal, now_ms)
+        yield LettersOfFile(file, now_ms)
 
 
 def _is_running(journal: Path) -> bool:

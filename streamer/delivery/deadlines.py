@@ -9,15 +9,14 @@ A sender can have the TTLs of all waiting messages pass at the same moment. So o
 hundredths of a second; the others follow in the next ticks.
 """
 
-import heapq
+from math import inf, nextafter
 
 from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK, IN_FLIGHT, QUEUED, SETTLED, Delivery, Hold, Lane
+from streamer.due import Due
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms, made_ms
-
-_Heap = list[tuple[float, int, Delivery]]
 
 
 class Deadlines:
@@ -25,9 +24,8 @@ class Deadlines:
 
     def __init__(self) -> None:
         self.fresh: list[Delivery] = []
-        self._by_wall: _Heap = []  # Unix milliseconds
-        self._by_wait: _Heap = []  # monotonic seconds
-        self._sequence = 0  # breaks ties: deliveries cannot be compared, and one may be there twice
+        self._by_wall: Due[Delivery] = Due()  # Unix milliseconds
+        self._by_wait: Due[Delivery] = Due()  # monotonic seconds
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
@@ -42,22 +40,36 @@ class Deadlines:
                 self._add(delivery)
         self.fresh.clear()
         expired: list[Delivery] = []
-        for heap, now in ((self._by_wall, now_ms), (self._by_wait, now_s)):
-            _take(heap, now, expired)
-        for heap in (self._by_wall, self._by_wait):
-            if len(heap) > 2 * waiting + 1000:
-                heap[:] = [entry for entry in heap if entry[2].state is not SETTLED]
-                heapq.heapify(heap)
+        self._take(self._by_wall, now_ms, expired)
+        self._take(self._by_wait, now_s, expired)
+        for due in (self._by_wall, self._by_wait):
+            if len(due) > 2 * waiting + 1000:
+                for delivery in [each for each in due if each.state is SETTLED]:
+                    due.set(delivery, None)
         return expired
 
     def _add(self, delivery: Delivery) -> None:
         message = delivery.message
         ttl, created = message.attributes.ttl, created_ms(message.id)
         if ttl:
-            self._sequence += 1
-            heapq.heappush(self._by_wall, (created + ttl, self._sequence, delivery))
+            self._by_wall.set(delivery, created + ttl)
             if made_ms(message.id, delivery.entered_ms) != created:
-                heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._sequence, delivery))
+                self._by_wait.set(delivery, delivery.entered_s + ttl / 1000)
+
+    def _take(self, due: Due[Delivery], now: float, expired: list[Delivery]) -> None:
+        if len(expired) == EXPIRED_MESSAGES_PER_TICK:
+            return
+        in_flight: list[Delivery] = []
+        for delivery in due.take(nextafter(now, -inf)):
+            if delivery.state is QUEUED:
+                delivery.lane.drop(delivery)
+                expired.append(delivery)
+                if len(expired) == EXPIRED_MESSAGES_PER_TICK:
+                    break
+            elif delivery.state is IN_FLIGHT:
+                in_flight.append(delivery)  # it may return to the lane: look again at the next tick
+        for delivery in in_flight:
+            self._add(delivery)
 
 
 def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:
@@ -74,17 +86,3 @@ def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:
     else:
         why = "before it could be sent"
     return Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, f"its TTL passed {why}")
-
-
-def _take(heap: _Heap, now: float, expired: list[Delivery]) -> None:
-    in_flight: _Heap = []
-    while heap and heap[0][0] < now and len(expired) < EXPIRED_MESSAGES_PER_TICK:
-        entry = heapq.heappop(heap)
-        delivery = entry[2]
-        if delivery.state is QUEUED:
-            delivery.lane.drop(delivery)
-            expired.append(delivery)
-        elif delivery.state is IN_FLIGHT:
-            in_flight.append(entry)  # it may return to the lane: look again at the next tick
-    for entry in in_flight:
-        heapq.heappush(heap, entry)

@@ -10,7 +10,6 @@ from typing import Final
 
 from streamer.backoff import wait_s
 from streamer.clock import Clock
-from streamer.delivery.backing_off import BackingOff
 from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
@@ -32,6 +31,7 @@ from streamer.delivery.queue import RouteQueue
 from streamer.delivery.ready_lanes import ReadyLanes
 from streamer.delivery.settle import UNREADABLE, Settler
 from streamer.delivery.unconfirmed import MAX_RETURNS, UnconfirmedStore
+from streamer.due import Due
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
@@ -93,7 +93,7 @@ class Egress:
         self._custody = custody
         self._random = random
         self._ready = ReadyLanes()
-        self._backing_off = BackingOff()
+        self._backing_off: Due[Lane] = Due()
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self.sending: Sending = _IDLE
         self.flight = InFlight()
@@ -473,14 +473,17 @@ class Egress:
         self._back_off(lane, wait_s(retry, delivery.attempts, self._random()))
 
     def _back_off(self, lane: Lane, for_s: float) -> None:
-        self._backing_off.hold(lane, self._clock.monotonic_s() + for_s)
+        if not lane.hold & Hold.BACKOFF:
+            lane.set_hold(lane.hold | Hold.BACKOFF)
+            self._backing_off.set(lane, self._clock.monotonic_s() + for_s)
 
     def tick(self, now_s: float, now_ms: int) -> None:
         """End back-offs and waits for rates, settle expired and confirmed messages, then send; called regularly."""
         if self.sending is _DEFERRED:
             self.sending = _IDLE
         self._ready.wake(now_s)
-        for lane in self._backing_off.release(now_s):
+        for lane in self._backing_off.take(now_s):
+            lane.set_hold(lane.hold & ~Hold.BACKOFF)
             self.refill(lane)
             self.mark_ready(lane)
         for queue in self.queues:

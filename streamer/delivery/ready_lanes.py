@@ -13,12 +13,12 @@ The law of this file:
 No event loop, no clock, no logger in here.
 """
 
-import heapq
 from collections import deque
 from typing import Any, Final
 
 from streamer.delivery.lane import CLASSES, Lane
 from streamer.delivery.quotas import SourceGroup
+from streamer.due import Due
 from streamer.uprotocol.message import OVERHEAD_BYTES
 
 # How many bytes the lower classes must be owed before one of them is served: 8 small messages. So a short burst of urgent
@@ -39,8 +39,7 @@ class ReadyLanes:
         self._by_class: list[deque[SourceGroup]] = [deque() for _ in range(CLASSES)]
         self._waiting = 0  # a bit for each class that has a list
         self._opening: set[Lane] = set()
-        self._parked: list[tuple[float, int, SourceGroup]] = []
-        self._parkings = 0
+        self._parked: Due[SourceGroup] = Due()
         self._credit = [0.0] * CLASSES  # by class: the bytes that lower classes may send before it
         self._passed: list[int] = []  # the classes passed over by `_choose`, because of their credit
         self._level = 0  # the class of the lane that `next` returned last
@@ -125,14 +124,11 @@ class ReadyLanes:
     def park(self, group: SourceGroup, until_s: float) -> None:
         """Let a group send nothing until ``until_s``."""
         group.parked = True
-        self._parkings += 1
-        heapq.heappush(self._parked, (until_s, self._parkings, group))
+        self._parked.set(group, until_s)
 
     def wake(self, now_s: float) -> None:
         """List the groups again whose time is over."""
-        parked = self._parked
-        while parked and parked[0][0] <= now_s + _ROUNDING_S:
-            group = heapq.heappop(parked)[2]
+        for group in self._parked.take(now_s + _ROUNDING_S):
             group.parked = False
             for level, ready in group.ready.items():
                 if ready and not group.listed_classes >> level & 1:

@@ -22,7 +22,7 @@ from streamer.routing.interest import Interest, Sampler
 from streamer.routing.outcome import Failure
 from streamer.routing.permissions import Demand, Permit, denied
 from streamer.routing.table import FlowKey, RoutingTable
-from streamer.uprotocol.by_source import BySource
+from streamer.uprotocol.cache import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.uri import UUri
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from streamer.delivery.lane import RESTORED, Delivery, Lane
 from streamer.routing.outcome import Failure, Outcome
-from streamer.uprotocol.message import Attributes, UMessage, UMessageType, authority_only
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType, sink_matches
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+from streamer.uprotocol.uri import UUri
 
 SENT = "sent"
 """The outcome shown for a message that was sent to a network that does not confirm (Zenoh). It is not shown again."""
@@ -107,7 +107,7 @@ class Tap:
             return False
         if wanted.source is not None and not wanted.source.matches(attributes.source):
             return False
-        return wanted.sink is None or _is_sink(wanted.sink, attributes.sink)
+        return wanted.sink is None or sink_matches(wanted.sink, attributes.sink)
 
     def has_room(self, attributes: Attributes, payload: bytes | None) -> bool:
         """Make room for a message; if that returns True, call `keep`. Messages that are dropped count as left out."""
@@ -237,15 +237,6 @@ def _tapped(
 def _names(lane: Lane) -> tuple[str, str, str]:
     queue = lane.queue
     return queue.name, queue.source, queue.target
-
-
-def _is_sink(wanted: UUri, sink: UUri | None) -> bool:
-    """Whether a sink matches the pattern ``wanted``. Of a sink with only an authority, just that is compared."""
-    if sink is None:
-        return False
-    if authority_only(sink):
-        return wanted.authority == ANY_AUTHORITY or wanted.authority == sink.authority
-    return wanted.matches(sink)
 
 
 def _number(entry: tuple[int, Tapped]) -> int:

@@ -66,7 +66,6 @@ _SETUP = (
     """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS segments, 0 AS letters,
         0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_unmarked, 0 AS added, 0 AS max_letters,
         0 AS max_bytes, 0 AS max_rejected, 0 AS max_rejected_bytes""",
-    # Other programs delete letters, too, without this connection's triggers: letters are counted anew with each written one.
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
         UPDATE totals SET bytes = bytes + NEW.added
             - (SELECT {_SUM} FROM {_ROWS_DONE}) - (SELECT {_SUM} FROM {_SEGMENTS_DONE});
@@ -129,7 +128,7 @@ def set_up(connection: sqlite3.Connection) -> None:
 
 
 def recount(connection: sqlite3.Connection) -> None:
-    """Count the bytes of letters again after another program has changed the file. Raises sqlite3.Error."""
+    """Count the bytes of letters again after they were changed without `apply`. Raises sqlite3.Error."""
     connection.execute(f"UPDATE totals SET letter_bytes = (SELECT {_LETTERS_SUM} FROM letters)")
 
 

@@ -29,7 +29,6 @@ _COUNT = struct.Struct("<I")
 _FLOW = struct.Struct("<II")
 _RECORD: Final = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
 
-_encoded: Cache[Attributes, bytes] = Cache()
 _decoded: Cache[bytes, Attributes] = Cache(len)
 _routes: Cache[tuple[str, str, str, str], bytes] = Cache()
 
@@ -59,7 +58,7 @@ class PackedMessage(NamedTuple):
 
 
 def pack(message: UMessage) -> bytes:
-    """Serialize one message. The part that it shares with others of its flow is serialized once, and cached."""
+    """Serialize one message. The part that it shares with others of its flow is serialized once."""
     rest = _pack_attributes(message.attributes)
     uuid, payload = message.id, message.payload
     head = b"\x0a%b\x0a\x12\x09%b\x11%b%b" % (_varint(_ID_BYTES + len(rest)), uuid[7::-1], uuid[:7:-1], rest)
@@ -68,12 +67,9 @@ def pack(message: UMessage) -> bytes:
 
 def _pack_attributes(attributes: Attributes) -> bytes:
     shared = attributes.shared
-    try:
-        packed = _encoded[shared]
-    except KeyError:
-        packed = _pack_shared(shared)
-        _encoded.remember(shared, packed)
-    return packed if attributes is shared else packed + carried_to_proto(attributes).SerializeToString()
+    if not shared.packed:
+        shared.packed = _pack_shared(shared)
+    return shared.packed if attributes is shared else shared.packed + carried_to_proto(attributes).SerializeToString()
 
 
 def _pack_shared(attributes: Attributes) -> bytes:

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -12,11 +13,13 @@ from queue import Empty, SimpleQueue
 
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError, Letter, Row, Segment
+from streamer.journal.letters import LetterChange
 from streamer.journal.reading import Reader
 from streamer.journal.sqlite import MAX_WAL_BYTES
 from streamer.journal.store import Store
 
 _SHORT_WAIT_S = 0.02
+_CHANGE_S = 10.0  # the wait for a change of letters
 _REDRIVE_LETTERS = 64
 
 logger = logging.getLogger("ustreamer.journal")
@@ -37,8 +40,8 @@ class JournalState(Enum):
 
 
 class Journal:
-    """The entries that survive the process. All methods but `stop`, which blocks, are for the event loop's thread; callbacks
-    are posted to it.
+    """The entries that survive the process. All methods are for the event loop's thread, except for `stop` and
+    `change_letters`, which block; callbacks are posted to it.
 
     ``entries_found`` is how many rows and segments were in the file when it was opened.
     ``problem`` is the reason why ``state`` is FAILING, as a text; ``is_newer``: the reason is the file's version.
@@ -85,14 +88,12 @@ class Journal:
         self._writing_bytes = 0
         self._failing_since_s = 0.0
         self._is_unwritten = False
-        self._redriven: set[int] = set()
-        self._to_redrive: list[int] = []
-        self._are_redrives_taken = threading.Event()
-        self._are_redrives_taken.set()
+        self._to_redrive: list[int] | None = None  # None: the marks in the file are not read yet
+        self._is_redriving = False  # the loop has letters to redrive, and will ask for more
         self._stop_at_s = 0.0
         self._tried = threading.Event()
         self._stopping = threading.Event()
-        self._work: SimpleQueue[tuple[Batch, Callable[[], None]] | None] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()  # False: the thread has to end
         self._thread: threading.Thread | None = None
         self._on_redrive: OnRedrive | None = None
 
@@ -107,11 +108,12 @@ class Journal:
     def start(self, on_opened: Callable[[], None], on_redrive: OnRedrive | None = None) -> threading.Event:
         """Open the file, retrying every second; ``on_opened`` is posted once that succeeds.
 
-        ``on_redrive`` is posted the letters that `streamer dead-letters redrive` has marked; without it they stay marked.
+        ``on_redrive`` is posted the letters that are marked for a redrive; without it they stay marked.
 
         The event that is returned is set after the first attempt, whether it succeeded or not.
         """
         self._on_redrive = on_redrive
+        self._work.put(self._redrive_next)
         self._thread = threading.Thread(target=self._run, args=(on_opened,), name="journal", daemon=True)
         self._thread.start()
         return self._tried
@@ -137,7 +139,7 @@ class Journal:
             raise AssertionError("a batch is being written already")
         self.is_busy = self._is_unwritten = True
         self._writing_bytes = batch.bytes
-        self._work.put((batch, done))
+        self._work.put(partial(self._write, batch, done))
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows that were in the file when it was opened, in order."""
@@ -158,6 +160,22 @@ class Journal:
     def letter_body(self, number: int) -> bytes:
         """Return the body of a dead letter. Raises `CorruptEntryError` if the letter was deleted or damaged."""
         return self._reader.letter_body(number)
+
+    def change_letters(self, change: LetterChange) -> int:
+        """Delete or mark letters. Return how many of them still existed, once that is on disk.
+
+        Blocks, for some seconds at most. Raises `JournalError`; the letters are unchanged then.
+        """
+        if self.state is JournalState.FAILING:
+            raise JournalError(self.problem)
+        done: Future[int] = Future()
+        self._work.put(partial(self._change, change, done))
+        try:
+            return done.result(_CHANGE_S)
+        except TimeoutError:
+            if done.cancel():
+                raise JournalError(f"{self.path}: it is busy writing") from None
+            return done.result()
 
     def stop(self, within_s: float) -> bool:
         """Write the last batch, and close the file. Blocks for at most ``within_s``. False: a batch is not written."""
@@ -221,26 +239,16 @@ class Journal:
         return True
 
     def _serve(self) -> None:
-        """Write batches. In between, and at least once a second, look for marked letters and tidy the file."""
-        next_look_s = 0.0
-        wait_s = 0.0
+        """Write what is handed over, and when nothing is, tidy the file."""
         while True:
             try:
-                work = self._work.get(timeout=wait_s)
+                work = self._work.get(timeout=self._idle_s)
             except Empty:
-                is_idle = True
+                self._attempt(self._post_marked)
+                self._attempt(self._tidy)
             else:
-                if work is None or not self._write(*work):
+                if work is None or not work():
                     return
-                is_idle = False
-            wait_s = self._idle_s
-            if is_idle or self._to_redrive or time.monotonic() >= next_look_s:
-                if self._attempt(self._look_for_marks):
-                    next_look_s = time.monotonic() + self._idle_s
-                if is_idle:
-                    self._attempt(self._tidy)
-            if self._to_redrive:
-                wait_s = _SHORT_WAIT_S
 
     def _write(self, batch: Batch, done: Callable[[], None]) -> bool:
         """Write a batch, however often that fails. False: given up because the process stops."""
@@ -254,10 +262,22 @@ class Journal:
     def _apply(self, batch: Batch) -> None:
         started_s = time.perf_counter()
         self._store.apply(batch)
-        self._redriven.difference_update(batch.letters_unmarked)  # these letters may be marked again
         self.last_commit_s = time.perf_counter() - started_s
         self.commits += 1
         self.rows_written += len(batch.rows)
+
+    def _change(self, change: LetterChange, done: "Future[int]") -> bool:
+        if done.set_running_or_notify_cancel():
+            try:
+                done.set_result(self._store.change_letters(change))
+            except JournalError as exc:
+                done.set_exception(exc)
+            else:
+                self._call(self._recounted, self._store.totals.bytes)
+                if change.redrive_ms is not None and self._to_redrive is not None:
+                    self._to_redrive += change.numbers
+                    self._attempt(self._post_marked)
+        return True
 
     def _tidy(self) -> None:
         try:
@@ -268,20 +288,22 @@ class Journal:
                 raise
             logger.debug("journal_untidy reason=%s", exc)  # the disk is full, or another program reads the file: try later
 
-    def _look_for_marks(self) -> None:
-        """Post newly marked letters to the loop, some at a time: the next ones once it has taken the last ones."""
-        if self._on_redrive is None or not self._are_redrives_taken.is_set():
+    def _redrive_next(self) -> bool:
+        self._is_redriving = False
+        self._attempt(self._post_marked)
+        return True
+
+    def _post_marked(self) -> None:
+        """Post marked letters to the loop, some at a time: the next ones once it has taken the last ones."""
+        if self._on_redrive is None or self._is_redriving:
             return
-        if (marked := self._store.marked()) is not None:
-            self._redriven.intersection_update(marked)
-            self._to_redrive = [number for number in marked if number not in self._redriven]
-            self._call(self._recounted, self._store.totals.bytes)
+        if self._to_redrive is None:
+            self._to_redrive = self._store.marked()
         if self._to_redrive:
             page = self._to_redrive[:_REDRIVE_LETTERS]
             letters, ttls = self._store.letters(page)
             del self._to_redrive[: len(page)]
-            self._redriven.update(page)
-            self._are_redrives_taken.clear()
+            self._is_redriving = True
             self._call(self._redrive, letters, ttls)
 
     def _attempt(self, action: Callable[[], None]) -> bool:
@@ -332,6 +354,6 @@ class Journal:
         self._committed_bytes = committed_bytes
 
     def _redrive(self, letters: list[Letter], ttls: list[int | None]) -> None:
-        self._are_redrives_taken.set()
         if self._on_redrive is not None and letters:
             self._on_redrive(letters, ttls)
+        self._work.put(self._redrive_next)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from streamer.journal.entries import CorruptEntryError
-from streamer.journal.letters import LetterFile, LetterFilter, LetterSummary
+from streamer.journal.letters import LetterChange, LetterFile, LetterFilter, LetterSummary
 from streamer.journal.moments import as_span
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -61,13 +61,14 @@ def redrive(
             done.staying += 1
             if len(done.named) < MAX_NAMED:
                 done.named.append(Staying(letter, why))
-        done.going += file.mark_for_redrive(going, now_ms, ttl_ms)
+        done.going += file.change(LetterChange(going, now_ms, ttl_ms))
     return done
 
 
 def purge(file: LetterFile, selected: LetterFilter, go_on: Callable[[], bool] = _always) -> int:
     """Delete letters for good while ``go_on`` returns True. Return how many."""
-    return sum(file.delete([letter.number for letter in letters]) for letters in _pages(file, selected, go_on))
+    pages = _pages(file, selected, go_on)
+    return sum(file.change(LetterChange([letter.number for letter in letters])) for letters in pages)
 
 
 def message_of(letter: LetterSummary, file: LetterFile) -> UMessage:

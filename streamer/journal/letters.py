@@ -1,9 +1,12 @@
-"""Reads and changes the dead letters in a journal file, outside the daemon's event loop and whether a daemon runs or not."""
+"""Reads the dead letters in a journal file outside the daemon's event loop, and deletes or marks them.
+
+The law of this file: a journal has one writer. While a daemon runs that is its journal's thread, which makes the changes.
+"""
 
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +15,9 @@ from zlib import crc32
 
 from streamer.journal import wal
 from streamer.journal.entries import CorruptEntryError, JournalError
+from streamer.journal.lock import is_in_use
 from streamer.journal.schema import JOURNAL, journal_faults
-from streamer.journal.sqlite import CorruptFileError, connect
+from streamer.journal.sqlite import CorruptFileError, connect, transaction
 from streamer.journal.versions import Age, age_of
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
@@ -75,13 +79,40 @@ class LetterFilter:
                 yield condition, value
 
 
-class LetterFile:
-    """The letters of an open journal file. Methods raise `JournalError` and `CorruptFileError`."""
+class LetterChange(NamedTuple):
+    """The letters with these numbers, to be deleted, or marked for a redrive with a new TTL; see `OnRedrive`.
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    ``redrive_ms`` is the time at which the redrive was requested; None: delete the letters.
+    """
+
+    numbers: list[int]
+    redrive_ms: int | None = None
+    ttl_ms: int | None = None
+
+    def apply(self, connection: sqlite3.Connection) -> int:
+        """Change the letters. Return how many of them still existed. Raises sqlite3.Error."""
+        where, numbers = "WHERE number IN (SELECT value FROM json_each(?))", json.dumps(self.numbers)
+        if self.redrive_ms is None:
+            return connection.execute(f"DELETE FROM letters {where}", (numbers,)).rowcount
+        marks = f"UPDATE letters SET redrive = ?, redrive_ttl = ? {where}"
+        return connection.execute(marks, (self.redrive_ms, self.ttl_ms, numbers)).rowcount
+
+
+ChangeLetters = Callable[[LetterChange], int]
+"""Changes letters. Returns how many of them still existed, once the change is on disk. Raises `JournalError`."""
+
+
+class LetterFile:
+    """The letters of an open journal file. Methods raise `JournalError` and `CorruptFileError`.
+
+    ``change`` has a daemon's journal change letters.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, change: ChangeLetters | None = None) -> None:
         connection.create_function("is_match", 2, _matches, deterministic=True)
         self._connection = connection
         self._path = path
+        self.change: ChangeLetters = change or self._change
 
     def find(
         self, selected: LetterFilter, after: int | None = None, limit: int = -1, *, newest_first: bool = False
@@ -111,23 +142,22 @@ class LetterFile:
             raise CorruptEntryError("its body was changed")
         return bytes(body)
 
-    def delete(self, numbers: list[int]) -> int:
-        """Delete letters. Return how many of them still existed."""
-        return self._change("DELETE FROM letters", (), numbers)
-
-    def mark_for_redrive(self, numbers: list[int], now_ms: int, ttl_ms: int | None) -> int:
-        """Mark letters for the daemon to redrive; see `OnRedrive`. Return how many of them still existed."""
-        return self._change("UPDATE letters SET redrive = ?, redrive_ttl = ?", (now_ms, ttl_ms), numbers)
-
-    def _change(self, statement: str, values: tuple[int | None, ...], numbers: list[int]) -> int:
-        with journal_faults(self._path):
-            where = "WHERE number IN (SELECT value FROM json_each(?))"
-            return self._connection.execute(f"{statement} {where}", (*values, json.dumps(numbers))).rowcount
+    def _change(self, change: LetterChange) -> int:
+        # A daemon that starts meanwhile reads the marks in a transaction of its own, after this one.
+        with journal_faults(self._path), transaction(self._connection):
+            if is_in_use(self._path):
+                text = f"{self._path}: the running daemon writes it: set metrics.port to reach the daemon, or stop it"
+                raise JournalError(text, is_in_use=True)
+            return change.apply(self._connection)
 
 
 @contextmanager
-def open_letters(path: Path) -> Iterator[LetterFile]:
-    """Yield the dead letters of a journal file. Raises `JournalError` and `CorruptFileError`."""
+def open_letters(path: Path, change: ChangeLetters | None = None) -> Iterator[LetterFile]:
+    """Yield the dead letters of a journal file. Raises `JournalError` and `CorruptFileError`.
+
+    ``change``: `Journal.change_letters` of the daemon that uses the file; without it, letters are changed only while no
+    daemon does.
+    """
     with journal_faults(path):
         if not path.exists():
             raise JournalError(f"{path}: no such file; the daemon creates it when it starts")
@@ -135,7 +165,7 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
             raise JournalError(f"{path}: permission denied; only the user who runs the daemon may read it")
         if problem := wal.damage_of_unused(path):  # opening it here would lose the rest of the log
             raise CorruptFileError(problem)
-        connection = connect(path)
+        connection = connect(path, read_only=change is not None)
     try:
         with journal_faults(path):
             age = age_of(connection, path, JOURNAL)
@@ -143,7 +173,7 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
                 raise JournalError(f"{path}: the file is empty; the daemon creates the journal when it starts")
             if age is Age.EARLIER:
                 raise JournalError(f"{path}: an earlier version wrote it; the daemon brings it up to date when it starts")
-        yield LetterFile(connection, path)
+        yield LetterFile(connection, path, change)
     finally:
         connection.close()
 

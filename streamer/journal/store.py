@@ -10,6 +10,7 @@ from streamer.journal.batches import LetterBounds, Totals
 from streamer.journal.check import check
 from streamer.journal.entries import Batch, JournalError, Letter
 from streamer.journal.file import DatabaseFile
+from streamer.journal.letters import LetterChange
 from streamer.journal.schema import JOURNAL, TABLES
 from streamer.journal.sqlite import BUSY_S, CorruptFileError, transaction
 
@@ -38,7 +39,6 @@ class Store:
         self.letters_evicted = 0
         self.bounds = bounds
         self._max_wal_bytes = max_wal_bytes
-        self._version = -1
         self._is_tidy = False
         self._file = DatabaseFile(path, JOURNAL, check, self._set_up)
 
@@ -98,9 +98,11 @@ class Store:
         self._file.close()
 
     def tidy(self) -> bool:
-        """Release a slice of the unused disk space. Return whether there is more to release now."""
+        """Release a slice of the unused disk space, if any. Return whether there is more to release now."""
 
         def free(connection: sqlite3.Connection) -> bool:
+            if self._is_tidy:
+                return False
             connection.executescript(
                 f"PRAGMA incremental_vacuum({_SLICE_PAGES})"
             )  # a step for each page; `execute` does one
@@ -110,22 +112,31 @@ class Store:
             self._is_tidy = _shrink_wal(connection)
             return False
 
-        return not self._is_tidy and self._file.use(free)
+        return self._file.use(free)
 
-    def marked(self) -> list[int] | None:
-        """Return the letters that are marked for a redrive; None: no other program has written since the last call."""
+    def change_letters(self, change: LetterChange) -> int:
+        """Delete or mark letters; that is on disk when this returns. Return how many of them still existed."""
 
-        def look(connection: sqlite3.Connection) -> list[int] | None:
-            (version,) = connection.execute("PRAGMA data_version").fetchone()
-            if version == self._version:
-                return None
-            found = [number for (number,) in connection.execute("SELECT number FROM letters WHERE redrive IS NOT NULL")]
-            batches.recount(connection)
+        def write(connection: sqlite3.Connection) -> int:
+            with transaction(connection):
+                changed = change.apply(connection)
+                batches.recount(connection)
             self._count(connection)
-            self._version = version
-            return found
+            return changed
 
-        return self._file.use(look)
+        self._is_tidy = False
+        return self._file.use(write)
+
+    def marked(self) -> list[int]:
+        """Return the letters that are marked for a redrive, also by a command that writes to the file at this moment."""
+
+        def read(connection: sqlite3.Connection) -> list[int]:
+            with transaction(connection):
+                batches.recount(connection)
+                query = "SELECT number FROM letters WHERE redrive IS NOT NULL ORDER BY number"
+                return [number for (number,) in connection.execute(query)]
+
+        return self._file.use(read)
 
     def letters(self, numbers: list[int]) -> tuple[list[Letter], list[int | None]]:
         """Return those of the letters that still exist, with the new TTLs of their redrives."""
@@ -148,7 +159,6 @@ class Store:
         (self.entries,) = connection.execute(_ENTRIES).fetchone()
         batches.set_up(connection)
         self.totals = batches.totals(connection)
-        self._version = -1
         self._is_tidy = False
 
     def _count(self, connection: sqlite3.Connection) -> None:

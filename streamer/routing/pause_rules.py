@@ -13,23 +13,11 @@ Pure: no event loop, no clock, no logger, no file.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from streamer.uprotocol.message import authority_only
-from streamer.uprotocol.uri import (
-    ANY_AUTHORITY,
-    ANY_INSTANCE,
-    ANY_RESOURCE,
-    ANY_TYPE,
-    ANY_VERSION,
-    FIRST_TOPIC,
-    LAST_METHOD,
-    UriError,
-    UUri,
-)
+from streamer.uprotocol.message import sink_matches
+from streamer.uprotocol.patterns import PatternIndex
+from streamer.uprotocol.uri import ANY_RESOURCE, FIRST_TOPIC, LAST_METHOD, UriError, UUri
 
 MAX_RULES = 1000
-
-_Shape = tuple[bool, bool, bool, bool, bool]
-"""Which parts of a pattern are wildcards: authority, type, instance, version, resource."""
 
 
 class PauseRuleError(ValueError):
@@ -69,13 +57,7 @@ class PauseRule(NamedTuple):
 
     def allows_sink(self, sink: UUri | None) -> bool:
         """Whether the rule pauses a flow to this sink, given that its source matches."""
-        if self.sink is None:
-            return True
-        if sink is None:
-            return False
-        if authority_only(sink):
-            return self.sink.authority in (ANY_AUTHORITY, sink.authority)
-        return self.sink.matches(sink)
+        return self.sink is None or sink_matches(self.sink, sink)
 
     def __str__(self) -> str:
         return f"{self.source}" if self.sink is None else f"{self.source} → {self.sink}"
@@ -84,13 +66,12 @@ class PauseRule(NamedTuple):
 class PauseRules:
     """All rules, in the order in which they were added.
 
-    They are indexed by source, so that the cost of a lookup does not depend on their number: one access per combination of
-    wildcards in use (at most 32), and one per rule with the same source.
+    They are indexed by source: see `PatternIndex` for the cost of a look-up, and one access per rule with the same source.
     """
 
     def __init__(self, rules: Iterable[PauseRule] = ()) -> None:
         self._rules: dict[PauseRule, None] = {}
-        self._by_shape: dict[_Shape, dict[UUri, dict[PauseRule, None]]] = {}
+        self._by_source: PatternIndex[dict[PauseRule, None]] = PatternIndex()
         for rule in rules:
             self.add(rule)
 
@@ -115,8 +96,7 @@ class PauseRules:
         if rule in self._rules:
             return False
         self._rules[rule] = None
-        shape = _shape(rule.source)
-        self._by_shape.setdefault(shape, {}).setdefault(_masked(rule.source, shape), {})[rule] = None
+        self._by_source.setdefault({}, rule.source)[rule] = None
         return True
 
     def remove(self, rule: PauseRule) -> bool:
@@ -124,14 +104,10 @@ class PauseRules:
         if rule not in self._rules:
             return False
         del self._rules[rule]
-        shape = _shape(rule.source)
-        by_source = self._by_shape[shape]
-        key = _masked(rule.source, shape)
-        del by_source[key][rule]
-        if not by_source[key]:
-            del by_source[key]
-        if not by_source:
-            del self._by_shape[shape]
+        rules = self._by_source.setdefault({}, rule.source)
+        del rules[rule]
+        if not rules:
+            self._by_source.remove(rule.source)
         return True
 
     def rule_for(self, source: UUri, sink: UUri | None) -> PauseRule | None:
@@ -140,10 +116,8 @@ class PauseRules:
 
     def rules_for(self, source: UUri, sink: UUri | None) -> Iterator[PauseRule]:
         """Yield every rule that pauses a flow with these addresses."""
-        for shape, by_source in self._by_shape.items():
-            for rule in by_source.get(_masked(source, shape), ()):
-                if rule.allows_sink(sink):
-                    yield rule
+        for rules in self._by_source.matching(source):
+            yield from (rule for rule in rules if rule.allows_sink(sink))
 
 
 def _read(name: str, text: str) -> UUri:
@@ -160,24 +134,3 @@ def _check(name: str, pattern: UUri) -> None:
         raise PauseRuleError(f"{name} {exc}") from exc
     if not pattern.authority:
         raise PauseRuleError(f"{name} {pattern}: expected an authority, or * for any")
-
-
-def _shape(pattern: UUri) -> _Shape:
-    return (
-        pattern.authority == ANY_AUTHORITY,
-        pattern.type_id == ANY_TYPE,
-        pattern.instance_id == ANY_INSTANCE,
-        pattern.version == ANY_VERSION,
-        pattern.resource == ANY_RESOURCE,
-    )
-
-
-def _masked(uri: UUri, shape: _Shape) -> UUri:
-    """Return the URI with wildcards where a pattern of this shape has them."""
-    authority, type_id, instance_id, version, resource = shape
-    return UUri(
-        ANY_AUTHORITY if authority else uri.authority,
-        (ANY_INSTANCE if instance_id else uri.instance_id) << 16 | (ANY_TYPE if type_id else uri.type_id),
-        ANY_VERSION if version else uri.version,
-        ANY_RESOURCE if resource else uri.resource,
-    )

@@ -19,14 +19,16 @@ Pure: no event loop, no clock, no logger, no file.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from streamer.config.permissions import TYPES, DenyConfig, EndpointPermissions, PermissionsConfig, PriorityName
 from streamer.config.types import OWN_NAME, RateConfig
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import HIGHEST_CLASS, Attributes, UMessageType
+from streamer.uprotocol.patterns import PatternIndex
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri, everything_at
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
 _EVERYTHING = everything_at(ANY_AUTHORITY)
 _KINDS = {name: UMessageType[name.upper()] for name in TYPES}
@@ -79,7 +81,7 @@ class Permit:
 
 
 class Permissions:
-    """All rules. The cost of a judgement hardly depends on their number, see `FirstMatch`."""
+    """All rules. The cost of a judgement hardly depends on their number, see `PatternIndex`."""
 
     def __init__(self, config: PermissionsConfig) -> None:
         self._endpoints = {name: _Endpoint(name, section) for name, section in config.endpoints.items()}
@@ -158,76 +160,19 @@ def denied(code: UCode, because: str) -> Failure:
 
 
 _Entry = tuple[Iterable[UMessageType], UUri, UUri, T]
-_Half = tuple[bool, int]
-"""Whether a pattern names an authority, and the bits of its numbers that are wildcards."""
-_Key = tuple[str, int, str, int]
-
-
-class _Shape(Generic[T]):
-    """The entries whose patterns have wildcards at the same places, by the remaining parts."""
-
-    __slots__ = ("first", "found", "source", "to")
-
-    def __init__(self, source: _Half, to: _Half, first: int) -> None:
-        self.source = source
-        self.to = to
-        self.first = first
-        self.found: dict[_Key, tuple[int, T]] = {}
 
 
 class FirstMatch(Generic[T]):
-    """Finds the first entry whose patterns match, with one look-up for each combination of wildcards in use, not one
-    comparison for each entry.
-
-    Wildcards have all bits set. So a name whose bits are set where a shape has wildcards equals the pattern of that shape
-    that matches it.
-    """
+    """Finds the first entry whose patterns match."""
 
     def __init__(self, entries: Iterable["_Entry[T]"]) -> None:
-        self._by_kind: dict[UMessageType, list[_Shape[T]]] = {}
-        known: dict[tuple[UMessageType, _Half, _Half], _Shape[T]] = {}
+        self._by_kind: dict[UMessageType, PatternIndex[tuple[int, T]]] = {}
         for position, (kinds, source, to, value) in enumerate(entries):
-            halves = _half(source), _half(to)
-            key = (source.authority, _number(source), to.authority, _number(to))
             for kind in kinds:
-                shape = known.get((kind, *halves))
-                if shape is None:
-                    shape = known[kind, *halves] = _Shape(*halves, position)
-                    self._by_kind.setdefault(kind, []).append(shape)
-                shape.found.setdefault(key, (position, value))
+                self._by_kind.setdefault(kind, PatternIndex()).setdefault((position, value), source, to)
 
     def find(self, kind: UMessageType, source: UUri, to: UUri) -> T | None:
         """Return the value of the first entry of this type that matches both addresses, which have no wildcards, or None."""
-        best: tuple[int, T] | None = None
-        from_authority, to_authority = source.authority, to.authority
-        from_number, to_number = _number(source), _number(to)
-        for shape in self._by_kind.get(kind, ()):  # in the order of their first entries
-            if best is not None and best[0] < shape.first:
-                break
-            (names_source, source_bits), (names_to, to_bits) = shape.source, shape.to
-            hit = shape.found.get(
-                (
-                    from_authority if names_source else ANY_AUTHORITY,
-                    from_number | source_bits,
-                    to_authority if names_to else ANY_AUTHORITY,
-                    to_number | to_bits,
-                )
-            )
-            if hit is not None and (best is None or hit[0] < best[0]):
-                best = hit
-        return None if best is None else best[1]
-
-
-def _number(uri: UUri) -> int:
-    return uri.ue_id << 24 | uri.version << 16 | uri.resource
-
-
-def _half(pattern: UUri) -> _Half:
-    wildcards = UUri(
-        "",
-        (ANY_INSTANCE << 16 if pattern.instance_id == ANY_INSTANCE else 0)
-        | (ANY_TYPE if pattern.type_id == ANY_TYPE else 0),
-        ANY_VERSION if pattern.version == ANY_VERSION else 0,
-        ANY_RESOURCE if pattern.resource == ANY_RESOURCE else 0,
-    )
-    return pattern.authority != ANY_AUTHORITY, _number(wildcards)
+        index = self._by_kind.get(kind)
+        first = None if index is None else min(index.matching(source, to), key=itemgetter(0), default=None)
+        return None if first is None else first[1]

@@ -13,7 +13,7 @@ from streamer.transports.base import ListenerOptions
 from streamer.transports.errors import Unwanted
 from streamer.transports.events import TransportEvents
 from streamer.transports.received import Received, Refused, UListener
-from streamer.uprotocol.by_source import BySource
+from streamer.uprotocol.cache import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import LAST_METHOD, UUri

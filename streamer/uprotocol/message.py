@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import UuidError, check_id, created_ms, new_id
 
 _TRACE = "-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -93,6 +93,9 @@ class Attributes:
     (CS0) to 6 (CS6), not above the ceiling, CS1 if unspecified (`uattributes.adoc`); ``origin`` is a digest of the source,
     12 bytes, which identifies a message together with its id, whatever ids other sources choose; ``shared_problems`` are the
     rules for this message type that they break. ``extra_bytes`` is the size of token and traceparent, which may be long.
+
+    ``packed`` and ``attachment`` are for the journal's codec and for Zenoh: what they make of shared attributes, once they
+    have made it. So it is kept for as long as the attributes are, which `Interned` bounds.
     """
 
     type: UMessageType
@@ -112,6 +115,8 @@ class Attributes:
     origin: bytes = field(init=False, repr=False, compare=False)
     shared_problems: tuple[str, ...] = field(init=False, repr=False, compare=False)
     extra_bytes: int = field(init=False, repr=False, compare=False)
+    packed: bytes = field(init=False, repr=False, compare=False)
+    attachment: bytes = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
     _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
@@ -124,6 +129,7 @@ class Attributes:
             self.extra_bytes = 0
         else:
             self._share(replace(self, reqid=None, token=None, traceparent=None))
+        self.packed = self.attachment = b""
         self._hash = _NO_HASH
 
     def _share(self, shared: "Attributes") -> None:
@@ -156,6 +162,7 @@ class Attributes:
         carried.traceparent = traceparent
         carried.payload_format = shared.payload_format
         carried.provenance = shared.provenance
+        carried.packed = carried.attachment = b""
         carried._hash = _NO_HASH
         carried._share(shared)
         return carried
@@ -261,6 +268,15 @@ class InvalidMessageError(ValueError):
 def authority_only(uri: UUri) -> bool:
     """Whether every field but the authority is a wildcard: the sink that a streamer may set on a Publish."""
     return (uri.ue_id, uri.version, uri.resource) == (ANY_UE_ID, ANY_VERSION, ANY_RESOURCE)
+
+
+def sink_matches(pattern: UUri, sink: UUri | None) -> bool:
+    """Whether a pattern matches a sink. Of a sink with only an authority, just that is compared."""
+    if sink is None:
+        return False
+    if authority_only(sink):
+        return pattern.authority in (ANY_AUTHORITY, sink.authority)
+    return pattern.matches(sink)
 
 
 def _problems(a: Attributes) -> list[str]:

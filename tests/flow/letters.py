@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from streamer.journal.letters import LetterFilter, LetterSummary, open_letters
+from streamer.journal.letters import LetterChange, LetterFilter, LetterSummary, open_letters
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
+from tests.flow.journaled_run import JournaledRun
 
 
 def never(message: UMessage) -> PermanentError:
@@ -16,10 +17,9 @@ def gladly(message: UMessage) -> None:
     return None
 
 
-def mark(path: Path) -> None:
-    """What the command line does."""
-    with open_letters(path) as file:
-        assert file.mark_for_redrive([letter.number for letter in file.find(LetterFilter())], 1, None) == 1
+def mark(run: JournaledRun) -> None:
+    """What the administration API does."""
+    assert run.journal.change_letters(LetterChange([letter.number for letter in stored(run.journal.path)], 1)) == 1
 
 
 def stored(path: Path) -> list[LetterSummary]:

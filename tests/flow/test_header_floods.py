@@ -10,7 +10,7 @@ from streamer.delivery import resolve
 from streamer.routing.decide import decide
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol import cache
-from streamer.uprotocol.by_source import BySource
+from streamer.uprotocol.cache import BySource
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamer.journal.letters import LetterFilter, open_letters
+from streamer.journal.letters import LetterChange
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError
@@ -77,7 +77,7 @@ async def test_one_without_interest_stays_and_can_be_redriven_later(
         await want(run.harness, SPEED, {})
         (before,) = stored(path)
 
-        mark(path)
+        mark(run)
         await until(lambda: bool(run.harness.due), within_s=10, what="the redrive")
         await run.flush()
         assert stored(path) == [before]  # and nobody asks for it any more
@@ -87,7 +87,7 @@ async def test_one_without_interest_stays_and_can_be_redriven_later(
         ]
 
         await want(run.harness, SPEED, {"backend": EVERY_MESSAGE})
-        mark(path)
+        mark(run)
         await until(lambda: bool(run.harness.sent("cloud")), within_s=10, what="the second redrive")
         await run.flush()
         assert (redrive.count, run.harness.sent("cloud"), stored(path)) == (1, [message], [])
@@ -117,7 +117,7 @@ async def test_one_that_cannot_be_redriven_stays_and_its_mark_is_removed(tmp_pat
         run.harness.transports["vehicle"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
         run.harness.arrive("cloud", order(run.harness))
         await run.flush()
-        mark(path)
+        mark(run)
         (letter,) = run.letters
         run.harness.router.redrive.take([letter._replace(**changes)], [None])
         await run.flush()
@@ -240,8 +240,7 @@ async def test_one_that_is_purged_while_it_waits_is_not_sent(tmp_path: Path) -> 
         vehicle.refuse, vehicle.is_withholding = gladly, True
         run.harness.router.redrive.take(run.letters, [None, None])
         await run.flush()
-        with open_letters(path) as file:
-            assert file.delete([letter.number for letter in file.find(LetterFilter())]) == 1
+        assert run.journal.change_letters(LetterChange([letter.number for letter in stored(path)])) == 1
         for _ in range(3):
             vehicle.release_withheld()
             run.harness.pass_time(1000)

@@ -6,6 +6,7 @@ disk for a configuration that permits it again.
 
 from collections.abc import Callable, Iterable, Iterator
 
+from streamer.due import Due
 from streamer.services.usubscription.entries import (
     Cause,
     Change,
@@ -17,7 +18,6 @@ from streamer.services.usubscription.entries import (
 )
 from streamer.services.usubscription.index import Index
 from streamer.services.usubscription.remote_version import NEWEST
-from streamer.services.usubscription.timers import Timers
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION_4
 
@@ -30,7 +30,7 @@ class Book:
     def __init__(self) -> None:
         self.index = Index()
         self.aside = Index()
-        self.expiries: Timers[int] = Timers()
+        self.expiries: Due[int] = Due()
         self._number = 0
 
     def next_number(self) -> int:

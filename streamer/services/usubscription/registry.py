@@ -94,12 +94,6 @@ class SubscriptionRegistry:
         """Return the topic of a command without a response; None: there is no such command."""
         return self._remotes.topic_of(command)
 
-    def next_ms(self) -> int | None:
-        """Return the time (ms) at which the caller has to call `tick` next; None: nothing is due."""
-        return min(
-            (time for time in (self._book.expiries.next_ms(), self._remotes.next_ms()) if time is not None), default=None
-        )
-
     # Start
 
     def load(self, entries: Iterable[Subscription], observers: Iterable[Observer], remotes: Iterable[RemoteTopic]) -> None:
@@ -276,7 +270,7 @@ class SubscriptionRegistry:
     def tick(self, now_ms: int) -> Change:
         """End subscriptions that have expired by ``now_ms``, and repeat commands without a response."""
         change = Change()
-        for number in self._book.expiries.due(now_ms):
+        for number in self._book.expiries.take(now_ms):
             entry = self._index.by_number.get(number)
             if entry is not None and entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
                 self._leave(change, now_ms, entry, EXPIRED)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from streamer.due import Due
 from streamer.services.usubscription.entries import Command
 from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic
 from streamer.services.usubscription.remote_version import RemoteVersions
-from streamer.services.usubscription.timers import Timers
 from streamer.uprotocol.uri import UUri
 
 
@@ -18,7 +18,7 @@ class RemoteTopics:
         self._commands: dict[bytes, UUri] = {}  # the topic of every open command
         # Commands that were open at the last flush, until somebody subscribes to their topic again.
         self._flushed: dict[UUri, tuple[OpenCommand, ...]] = {}
-        self._repeats: Timers[UUri] = Timers()
+        self._repeats: Due[UUri] = Due()
 
     def __len__(self) -> int:
         return len(self.by_topic)
@@ -62,13 +62,9 @@ class RemoteTopics:
         """Return the topic of an open command; None: there is no such command."""
         return self._commands.get(command)
 
-    def next_ms(self) -> int | None:
-        """Return the time (ms) at which the first remote topic is due; None: none before a response."""
-        return self._repeats.next_ms()
-
     def due(self, now_ms: int) -> Iterator[RemoteTopic]:
         """Yield the remote topics that are due, and take them off the timers."""
-        for topic in list(self._repeats.due(now_ms)):
+        for topic in list(self._repeats.take(now_ms)):
             remote = self.by_topic.get(topic)
             if remote is not None:
                 yield remote

@@ -28,7 +28,7 @@ from streamer.transports.zenoh.subscription import Gate, KeySubscription, OpenKe
 from streamer.transports.zenoh.topics import Topics
 from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed, wildcards_in
-from streamer.uprotocol.by_source import BySource
+from streamer.uprotocol.cache import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_UE_ID, UUri

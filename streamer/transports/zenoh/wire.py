@@ -47,8 +47,6 @@ _FIXED_KINDS = {1: 8, 5: 4}
 Arrived = tuple[str, int, bytes]
 """The common part of the received messages of one flow: key, priority class, fields after the id."""
 
-_encoded: Final[Cache[Attributes, bytes]] = Cache()
-
 
 def key_for(attributes: Attributes, own_authority: str) -> str:
     """Return the key on which to put a message. ``own_authority`` replaces an empty authority."""
@@ -95,22 +93,18 @@ def encode_attachment(message: UMessage) -> bytes:
     """
     attributes, uuid = message.attributes, message.id
     shared = attributes.shared
-    rest = _encoded.get(shared) or _encode(shared)
+    rest = shared.attachment or _encode(shared)
     if attributes is not shared:
         rest += carried_to_proto(attributes).SerializeToString()
     return b"%b%b\x11%b%b" % (_HEAD, uuid[7::-1], uuid[:7:-1], rest)
 
 
 def _encode(shared: Attributes) -> bytes:
-    try:
-        return _encoded[shared]
-    except KeyError:
-        proto = attributes_to_proto(None, shared)
-        if shared.type is UMessageType.PUBLISH:
-            proto.ClearField("sink")
-        rest = proto.SerializeToString()
-        _encoded.remember(shared, rest)
-        return rest
+    proto = attributes_to_proto(None, shared)
+    if shared.type is UMessageType.PUBLISH:
+        proto.ClearField("sink")
+    shared.attachment = proto.SerializeToString()
+    return shared.attachment
 
 
 class SampleDecoder:

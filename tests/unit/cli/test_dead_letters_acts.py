@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamer.cli.main import main
-from streamer.journal.entries import Batch, Letter
+from streamer.journal.entries import Letter
 from streamer.logs.output import audit_log
 from tests.unit.cli.commands import Run
 from tests.unit.cli.letters import (
@@ -47,26 +47,23 @@ def test_redrive_goes_out_at_the_next_start(dead_letters: Run, journal: Path) ->
     assert "; 1 to be redriven" in dead_letters("list")[1]  # the router deletes the letter, not the command
 
 
-def test_redrive_goes_out_through_the_running_daemon(dead_letters: Run, journal: Path) -> None:
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_the_file_of_a_running_daemon_that_has_no_port_is_only_read(dead_letters: Run, journal: Path, action: str) -> None:
     desk, redriven = _daemon(journal)
-    status, out, _ = dead_letters("redrive", "--ttl", "30s", "--all")
-    assert (status, out) == (0, "3 dead letters to be redriven now, by the running daemon\n")
-    desk.loop.run_until(lambda: len(redriven) == 3)
-    assert redriven == [(letter, 30_000) for letter in LETTERS]
-    desk.write(Batch(letters_done=[1, 2, 3]))
+    refused = f"{journal}: the running daemon writes it: set metrics.port to reach the daemon, or stop it\n"
+    assert dead_letters(action, "--all") == (1, "", refused)
+    assert "3 dead letters" in dead_letters("list")[1]
     desk.close()
-    assert letters_in(journal) == []
+    assert (redriven, len(letters_in(journal))) == ([], 3)
 
 
-def test_marking_twice_sends_once(dead_letters: Run, journal: Path) -> None:
-    desk, redriven = _daemon(journal)
+def test_marking_twice_sends_once_with_the_last_ttl(dead_letters: Run, journal: Path) -> None:
     dead_letters("redrive", "--id", IDS[2])
-    desk.loop.run_until(lambda: bool(redriven))
     dead_letters("redrive", "--id", IDS[2], "--ttl", "1h")
-    dead_letters("redrive", "--id", IDS[0])
-    desk.loop.run_until(lambda: len(redriven) == 2)
+    desk, redriven = _daemon(journal)
+    desk.loop.run_until(lambda: bool(redriven))
     desk.close()
-    assert redriven == [(LETTERS[2], None), (LETTERS[0], None)]
+    assert redriven == [(LETTERS[2], 3_600_000)]
 
 
 def test_what_has_expired_needs_a_ttl(dead_letters: Run, journal: Path) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamer.journal import batches, codec
-from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter
+from streamer.journal import journal as journal_module
+from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, JournalError, Letter
 from streamer.journal.journal import JournalState
+from streamer.journal.letters import LetterChange
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.unit.journal.conftest import MakeHarness
@@ -222,11 +225,59 @@ def test_letters_that_another_program_deleted_make_room(harness: MakeHarness, pa
     assert at.journal.bytes == 3 * (ENTRY_BYTES + len(b"letter"))
 
 
-def test_letters_that_another_program_deletes_no_longer_count(harness: MakeHarness, path: Path) -> None:
-    at = harness().open(on_redrive=lambda letters, ttls: None)
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_deleted_letters_no_longer_count_once_that_is_on_disk(harness: MakeHarness, path: Path, is_busy: bool) -> None:
+    at = harness(idle_s=3600).open()
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
-    execute(path, "DELETE FROM letters")
-    at.loop.run_until(lambda: at.journal.bytes == ENTRY_BYTES + len(b"body"))
+    done = at.hand_over(Batch(rows=[row(3)])) if is_busy else ["done"]
+    assert at.journal.change_letters(LetterChange([1, 2])) == 1
+    assert letters_in(path) == []
+    at.loop.run_until(lambda: bool(done) and at.journal.bytes == (1 + is_busy) * (ENTRY_BYTES + len(b"body")))
+
+
+def test_a_mark_is_on_disk_before_it_is_confirmed_and_its_letter_is_given_out_at_once(harness: MakeHarness) -> None:
+    given: list[tuple[Letter, int | None]] = []
+
+    def take(letters: list[Letter], ttls: list[int | None]) -> None:
+        given.extend(zip(letters, ttls, strict=True))
+
+    at = harness(idle_s=3600).open(on_redrive=take)
+    at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 4)]))
+    assert at.journal.change_letters(LetterChange([1, 3, 99], 7, 50)) == 2
+    at.close()
+    assert given == []
+    again = harness(idle_s=3600).open(on_redrive=take)
+    again.loop.run_until(lambda: bool(given))
+    assert given == [(letter(1, uuid=1), 50), (letter(3, uuid=3), 50)]
+    given.clear()
+    assert again.journal.change_letters(LetterChange([2], 8)) == 1
+    again.loop.run_until(lambda: bool(given))
+    assert given == [(letter(2, uuid=2), None)]
+
+
+def test_a_failing_journal_changes_no_letters_and_says_so(harness: MakeHarness, path: Path) -> None:
+    path.mkdir()
+    at = harness().start()
+    with pytest.raises(JournalError, match="expected a regular file"):
+        at.journal.change_letters(LetterChange([1]))
+
+
+def test_a_change_that_is_given_up_is_not_made_later(
+    harness: MakeHarness, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = harness(idle_s=3600).open()
+    at.write(Batch(letters=[letter(1)]))
+    goes_on = Event()
+    apply = at.journal._store.apply
+    monkeypatch.setattr(at.journal._store, "apply", lambda batch: (goes_on.wait(10), apply(batch)))
+    monkeypatch.setattr(journal_module, "_CHANGE_S", 0.0)
+    done = at.hand_over(Batch(rows=[row(2)]))
+    with pytest.raises(JournalError, match="busy"):
+        at.journal.change_letters(LetterChange([1]))
+    goes_on.set()
+    at.loop.run_until(lambda: bool(done))
+    at.write(Batch(rows=[row(3)]))
+    assert [number for number, _ in letters_in(path)] == [1]
 
 
 def test_marked_letters_are_all_given_out_as_fast_as_they_are_taken(harness: MakeHarness, path: Path) -> None:

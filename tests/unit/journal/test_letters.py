@@ -9,7 +9,7 @@ import pytest
 from streamer.journal import letters as letters_module
 from streamer.journal.entries import Batch, CorruptEntryError, JournalError
 from streamer.journal.letter_json import summary_json
-from streamer.journal.letters import LetterFilter, open_letters
+from streamer.journal.letters import LetterChange, LetterFilter, open_letters
 from streamer.journal.schema import JOURNAL
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -26,8 +26,10 @@ LETTERS = [
 
 @pytest.fixture
 def full(path: Path, harness: MakeHarness) -> Path:
-    """A journal that a daemon has open."""
-    harness().open().write(Batch(letters=LETTERS))
+    """A journal whose daemon has stopped."""
+    daemon = harness().open()
+    daemon.write(Batch(letters=LETTERS))
+    daemon.close()
     return path
 
 
@@ -125,12 +127,31 @@ def test_a_body_is_read_whole_or_not_at_all(full: Path) -> None:
             letters.body(99)
 
 
-def test_letters_are_deleted_and_marked_by_number_and_those_that_were_there_are_counted(full: Path) -> None:
+def marks(path: Path) -> dict[int, tuple[int | None, int | None]]:
+    with open_letters(path) as letters:
+        return {each.number: (each.redrive_ms, each.redrive_ttl_ms) for each in letters.find(LetterFilter())}
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_letters_are_deleted_and_marked_by_number_and_those_that_were_there_are_counted(
+    full: Path, harness: MakeHarness, is_running: bool
+) -> None:
+    with open_letters(full, harness().open().journal.change_letters if is_running else None) as letters:
+        assert letters.change(LetterChange([1, 99])) == 1
+        assert letters.change(LetterChange([1, 2, 3], 7000, 500)) == 2
+    assert marks(full) == {2: (7000, 500), 3: (7000, 500), 4: (None, None)}
+
+
+def test_only_a_daemon_that_runs_changes_letters_also_if_it_has_started_meanwhile(full: Path, harness: MakeHarness) -> None:
     with open_letters(full) as letters:
-        assert letters.delete([1, 99]) == 1
-        assert letters.mark_for_redrive([1, 2, 3], 7000, 500) == 2
-        marked = {each.number: (each.redrive_ms, each.redrive_ttl_ms) for each in letters.find(LetterFilter())}
-    assert marked == {2: (7000, 500), 3: (7000, 500), 4: (None, None)}
+        daemon = harness().open()
+        for change in (LetterChange([1]), LetterChange([1], 7000)):
+            with pytest.raises(JournalError, match="the running daemon writes it") as caught:
+                letters.change(change)
+            assert caught.value.is_in_use
+        assert marks(full)[1] == (None, None)
+        daemon.close()
+        assert letters.change(LetterChange([1], 7000)) == 1
 
 
 def test_a_file_that_is_not_there_or_empty_is_told(path: Path) -> None:

@@ -1,12 +1,16 @@
-"""The journal file as its one writer sees it: batches, numbers, marks of other programs, and unused space."""
+"""The journal file as its one writer sees it: batches, numbers, changes of letters, and unused space."""
 
+import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import ENTRY_BYTES, Batch
+from streamer.journal.entries import ENTRY_BYTES, Batch, JournalError
+from streamer.journal.letters import LetterChange
 from streamer.journal.store import Store
 from tests.unit.journal.harness import execute, letter, letters_in, row, segment
 
@@ -49,20 +53,26 @@ def test_everything_in_the_file_is_renumbered_below_a_number_in_its_order(store:
     assert number == store.top - 2
 
 
-def test_marks_of_other_programs_are_looked_for_when_the_file_has_changed(store: Store, path: Path) -> None:
+def test_marks_that_a_command_is_writing_are_waited_for(store: Store, path: Path) -> None:
     store.apply(Batch(letters=[letter(1, 1), letter(2, 2)]))
-    store.marked()
-    assert store.marked() is None
-    execute(path, "UPDATE letters SET redrive = 7, redrive_ttl = 50 WHERE number = 2")
+    with closing(sqlite3.connect(path, isolation_level=None)) as command:
+        command.execute("BEGIN IMMEDIATE")
+        command.execute("UPDATE letters SET redrive = 7 WHERE number = 2")
+        store._file.use(lambda connection: connection.execute("PRAGMA busy_timeout = 0"))
+        with pytest.raises(JournalError, match="locked"):
+            store.marked()
+        command.execute("COMMIT")
     assert store.marked() == [2]
-    assert store.marked() is None
 
 
-def test_letters_that_another_program_deletes_are_no_longer_counted(store: Store, path: Path) -> None:
+def test_deleted_letters_are_no_longer_counted_and_their_space_is_released(store: Store, path: Path) -> None:
     store.apply(Batch(letters=[letter(1, 1, b""), letter(2, 2, b"")]))
-    execute(path, "DELETE FROM letters WHERE number = 1")
-    store.marked()
+    assert not store.tidy()
+    assert store.change_letters(LetterChange([1, 99])) == 1
     assert store.totals.bytes == ENTRY_BYTES
+    assert os.stat(f"{path}-wal").st_size > 0
+    assert not store.tidy()
+    assert os.stat(f"{path}-wal").st_size == 0
 
 
 def test_letters_are_read_with_the_time_to_live_that_was_asked_for(store: Store, path: Path) -> None:

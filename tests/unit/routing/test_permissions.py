@@ -151,8 +151,9 @@ def test_a_search_does_not_look_at_every_rule(monkeypatch: pytest.MonkeyPatch) -
             looked_up.append(key)
             return super().get(key, default)
 
-    for shape in asked._endpoints["cloud"].rules._by_kind[REQUEST]:
-        monkeypatch.setattr(shape, "found", CountingDict(shape.found))
+    shapes = asked._endpoints["cloud"].rules._by_kind[REQUEST]._by_shape
+    for shape, values in shapes.items():
+        monkeypatch.setitem(shapes, shape, CountingDict(values))
     assert isinstance(judge(asked, source=BACKEND, sink=UUri("nobody", 1, 1, 1)), Failure)
     assert len(looked_up) == 4
 

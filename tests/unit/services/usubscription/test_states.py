@@ -278,9 +278,8 @@ class TwoDevices(RuleBasedStateMachine):
             elif self.updates_to_us:
                 self.tell(0)
             elif any(not remote.is_confirmed or remote.open_commands for remote in self.registry.remotes.values()):
-                next_ms = self.registry.next_ms()
-                assert next_ms is not None
-                self.pass_to(next_ms)
+                times = (self.registry._book.expiries.next(), self.registry._remotes._repeats.next())
+                self.pass_to(min(int(time_ms) for time_ms in times if time_ms is not None))
             else:
                 break
         assert not self.commands
