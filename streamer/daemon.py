@@ -78,14 +78,9 @@ class Daemon:
         self.journal = _journal(config)
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
-        self.pushing = Pushing(config.otel, config.authority, self._clock.wall_ms)
-        self.router = Router(
-            config,
-            self.transports,
-            self._clock,
-            journal=self.journal,
-            tracer=self.pushing.tracer(self.tracing),
-        )
+        observers = () if self.tracing is None else (self.tracing.recorder,)
+        self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
+        self.pushing = Pushing(config.otel, config.authority, self.router)
         self.service_host = ServiceHost(config, local_transport, self.router, self._clock, StatusView(self))
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
@@ -371,8 +366,7 @@ class Daemon:
         self.config = config
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
-        if await self.pushing.use(config.otel):
-            self.router.use_tracer(self.pushing.tracer(self.tracing))
+        await self.pushing.use(config.otel)
         await self._use_traces(before.trace, config)
         return []
 
@@ -409,7 +403,8 @@ class Daemon:
         self.tracing = await self._files.run(partial(_tracing, config, self._kinds))  # the first one loads pyarrow
         if self.tracing is not None:
             self.tracing.start()
-        self.router.use_tracer(self.pushing.tracer(self.tracing))
+        recorders = [None if each is None else each.recorder for each in (old, self.tracing)]
+        self.router.replace_observer(*recorders)
         self._exposition.use_tracing(self.tracing)
         if old is not None:
             await asyncio.to_thread(old.stop)

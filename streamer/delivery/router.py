@@ -7,7 +7,7 @@ and changing listeners wait for anything.
 import asyncio
 import logging
 import random as _random
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
@@ -18,6 +18,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.flush_times import Later
 from streamer.delivery.ingress import Ingress
+from streamer.delivery.observers import Observer
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.receiving import Receiving
@@ -28,7 +29,6 @@ from streamer.delivery.settle import NO_ROUTE, Settler
 from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
 from streamer.delivery.subscriber import Subscriber
 from streamer.delivery.tokens import Tokens
-from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
@@ -61,10 +61,9 @@ class Router:
         random: Callable[[], float] = _random.random,
         later: Later | None = None,
         journal: Journal | None = None,
-        tracer: Tracer | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         self.clock = clock
-        self._tracer = tracer
         self.journal = journal
         self.transports = transports
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
@@ -77,8 +76,9 @@ class Router:
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self._later = later or asyncio.get_running_loop().call_later
         self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes)
-        self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock)
-        self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
+        self.observers = list(observers)
+        self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock, self.observers)
+        self.settler = Settler(clock, self.seen, self.custody, self.notices, self.observers)
         self.settler.log.use(config.log)
         self._random = random
         self.egresses: dict[str, Egress] = {}
@@ -149,7 +149,7 @@ class Router:
             return None
         blocks_when_full = self.journal is not None
         store = UnconfirmedStore(
-            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, self._tracer, blocks_when_full
+            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, blocks_when_full
         )
         self.custody.add_store(store)
         return store
@@ -291,12 +291,12 @@ class Router:
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         self._use_table()
 
-    def use_tracer(self, tracer: Tracer | None) -> None:
-        """Report every outcome to another tracer from now on, or to none."""
-        self._tracer = tracer
-        self.settler.use_tracer(tracer)
-        for store in (egress.store for egress in self.egresses.values() if egress.store is not None):
-            store.use_tracer(tracer)
+    def replace_observer(self, old: Observer | None, new: Observer | None) -> None:
+        """Report every outcome to ``new`` instead of ``old`` from now on; None: to none."""
+        if old is not None:
+            self.observers.remove(old)
+        if new is not None:
+            self.observers.append(new)
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.

@@ -235,7 +235,7 @@ async def test_what_cannot_be_confirmed_any_more_ends_as_unconfirmed_and_leaves_
         traced = harness.traced.copy()
         await harness.router.reload(only_cloud)
         await run.flush()
-        harness.tracer.hand_on()
+        harness.recorder.hand_on()
         new = harness.traced - traced
         assert {key[3]: number for key, number in new.items() if key[2] == "vehicle"} == {"unconfirmed": 5}
         assert run.letters == []

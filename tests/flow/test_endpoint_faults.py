@@ -202,7 +202,7 @@ async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_da
             monkeypatch.setattr(run.journal, "segment_body", read)
         traced = harness.traced.copy()
         await asyncio.wait_for(reloading, 10)
-        harness.tracer.hand_on()
+        harness.recorder.hand_on()
         ended = [key[3] for key in harness.traced - traced if key[2] == "vehicle"]
         assert ended == ([] if has_to_stop else ["unconfirmed"])
 

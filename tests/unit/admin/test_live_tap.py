@@ -143,7 +143,7 @@ async def test_a_tap_ends_when_its_token_is_changed(
     live.write_token(token)
     with pytest.raises(EOFError):
         await until_event(answer, "never")
-    await until(lambda: live.flow.router.settler._taps is None)
+    await until(lambda: not live.has_reader)
     began, denied, ended = (each.getMessage() for each in caplog.records if each.name == "streamer.audit")
     assert (began.split()[0], ended.split()[0]) == ("tap_began", "tap_ended")
     assert denied.startswith("denied who=http where=127.0.0.1 reason=the token was changed")
@@ -153,9 +153,9 @@ async def test_a_tap_ends_when_its_token_is_changed(
 async def test_nothing_is_told_to_taps_that_are_gone(pages: Pages) -> None:
     live, http = pages
     answer = await tap(http)
-    assert live.flow.router.settler._taps is not None
+    assert live.has_reader
     answer.close()
-    await until(lambda: live.flow.router.settler._taps is None)
+    await until(lambda: not live.has_reader)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong-wrong-wrong"}])
@@ -164,7 +164,7 @@ async def test_without_the_token_nothing_is_shown(pages: Pages, headers: dict[st
     async with http.get("/api/v1/tap", headers=headers) as answer:
         assert answer.status == 401
         assert "expected Authorization: Bearer" in (await answer.json())["error"]
-    assert live.flow.router.settler._taps is None
+    assert not live.has_reader
 
 
 @pytest.mark.parametrize("http_control", ["loopback", "any"])

@@ -15,7 +15,7 @@ import pytest
 from streamer.config.stores import TraceConfig
 from streamer.traces import tracing as tracing_module
 from streamer.traces.tracing import Tracing
-from tests.unit.delivery.messages import message, push, route_queue
+from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_records_are_compacted_when_it_stops(tmp_path: Path) -> None:
     one = tracing(tmp_path)
     one.start()
     up = route_queue()
-    one.recorder.delivered([push(up, message()) for _ in range(20)], 101.0)
+    one.recorder.delivered([push(up, message()) for _ in range(20)], 101.0, NOW_MS)
     one.stop()
     assert (one.written, one.dropped, one.compacted.records, one.compacted.files, one.problem) == (20, 0, 20, 1, "")
     (file,) = one.folders.parquet_files()
@@ -55,7 +55,7 @@ def test_the_process_that_compacts_says_by_what_it_was_ended(
 
     one = tracing(tmp_path)
     one.start()
-    one.recorder.delivered([push(route_queue(), message())], 101.0)
+    one.recorder.delivered([push(route_queue(), message())], 101.0, NOW_MS)
     monkeypatch.setattr(subprocess, "Popen", start_and_end)
     one.stop()
     assert "the compaction process failed: it was ended by SIGKILL" in caplog.text
