@@ -24,7 +24,8 @@ from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
 from streamer.config.stores import TraceConfig
 from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.leaving import stop_all
+from streamer.delivery.departure import Drain, stop_all
+from streamer.delivery.reload import Reload
 from streamer.delivery.router import TICK_S, Router
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
@@ -358,7 +359,7 @@ class Daemon:
             return problems
         self._kinds.update({name: transport.kind for name, transport in transports.items()})
         try:
-            await self.router.reload(config, transports, partial(self._allow, config, files))
+            await Reload(self.router, config, transports, partial(self._allow, config, files)).run()
         except UStatusError as exc:  # the router still has what it had
             self._kinds.update({name: transport.kind for name, transport in self.transports.items()})
             files.close()
@@ -411,10 +412,11 @@ class Daemon:
 
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1", "STATUS=draining")
-        left = await self.router.drain(self.config.shutdown.drain_s)
+        drain = Drain(self.router)
+        left = await drain.run(self.config.shutdown.drain_s)
         if self.journal is not None and self.journal.state is JournalState.OK:
             await self._until_written()  # before the links are closed, so that acknowledgements and receipts go out
-        if self.journal is not None and (lost := await self.router.give_up_unwritten()):
+        if self.journal is not None and (lost := await drain.give_up_unwritten()):
             left -= lost
             logger.error("not_in_journal messages=%d reason=%s", lost, self.journal.problem or "it is full")
         if left and self.journal is not None:

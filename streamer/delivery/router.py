@@ -13,7 +13,6 @@ from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import SeenIds
-from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.flush_times import Later
@@ -24,7 +23,6 @@ from streamer.delivery.queue import RouteQueue
 from streamer.delivery.receiving import Receiving
 from streamer.delivery.recovery import Recovery
 from streamer.delivery.redrive import Redrive
-from streamer.delivery.reload import Reload
 from streamer.delivery.settle import NO_ROUTE, Settler
 from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
 from streamer.delivery.subscriber import Subscriber
@@ -262,21 +260,6 @@ class Router:
         for transport in self.transports.values():
             await transport.start()
 
-    async def reload(
-        self,
-        config: Config,
-        transports: Mapping[str, UTransport] | None = None,
-        on_accepted: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Use the endpoints, routes, authorities and bounds of ``config`` from now on. Queued messages stay queued.
-
-        ``transports`` are those of new or changed endpoints, not started. Removed routes deliver their queues and accept
-        nothing new. An endpoint that is removed or changed is left first (`leaving`), for at most ``shutdown.drain_s``;
-        messages left for a removed one then become dead letters. Raises `UStatusError` if a transport cannot listen as the
-        routes need; nothing has changed then. Calls ``on_accepted`` once the reload cannot be refused any more.
-        """
-        await Reload(self, config, transports or {}, on_accepted).run()
-
     async def prepare(self, config: Config) -> None:
         """Read the files of a configuration that `use` needs."""
         await self._tokens.prepare(config.permissions)
@@ -424,15 +407,3 @@ class Router:
     def unsettled(self) -> int:
         """Return how many deliveries have no outcome yet."""
         return sum(egress.unsettled() for egress in self.egresses.values())
-
-    async def drain(self, within_s: float) -> int:
-        """Stop receiving, and deliver queued messages for at most ``within_s`` seconds; return how many are left.
-
-        That includes Requests to the streamer's services and their Responses. The messages left stay in the journal. Without
-        one, those in custody become dead letters; the sources of the others still have them.
-        """
-        return await Drain(self).run(within_s)
-
-    async def give_up_unwritten(self) -> int:
-        """After the drain, with a journal: dead-letter the messages for which it has no room; return their number."""
-        return await Drain(self).give_up_unwritten()

@@ -12,6 +12,7 @@ import pytest
 from streamer.admin import streams
 from streamer.admin.streams import MAX_ANONYMOUS, event
 from streamer.admin.tap import MAX_TAPS, payload_as
+from streamer.delivery.reload import Reload
 from streamer.logs import audit
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.uuid import format_id
@@ -121,9 +122,9 @@ async def test_acts_are_audited_with_the_filters(pages: Pages, caplog: pytest.Lo
 async def test_a_tap_goes_on_when_its_route_goes_and_comes_back(pages: Pages) -> None:
     live, http = pages
     answer = await tap(http, route="vehicle-cloud", payload="text")
-    await live.flow.router.reload(configuration(routes=[{"from": "cloud", "to": "vehicle"}]))
+    await Reload(live.flow.router, configuration(routes=[{"from": "cloud", "to": "vehicle"}])).run()
     live.flow.arrive("vehicle", live.flow.speed(b"nowhere"))
-    await live.flow.router.reload(live.config)
+    await Reload(live.flow.router, live.config).run()
     live.flow.arrive("vehicle", live.flow.speed(b"there"))
     assert (await until_event(answer, "message"))["payload"] == {"text": "there"}
     answer.close()
