@@ -24,7 +24,8 @@ from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import cohort, fingerprint
 from streamer.config.stores import TraceConfig
 from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.leaving import stop_all
+from streamer.delivery.departure import Drain, stop_all
+from streamer.delivery.reload import Reload
 from streamer.delivery.router import TICK_S, Router
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
@@ -78,14 +79,9 @@ class Daemon:
         self.journal = _journal(config)
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
-        self.pushing = Pushing(config.otel, config.authority, self._clock.wall_ms)
-        self.router = Router(
-            config,
-            self.transports,
-            self._clock,
-            journal=self.journal,
-            tracer=self.pushing.tracer(self.tracing),
-        )
+        observers = () if self.tracing is None else (self.tracing.recorder,)
+        self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
+        self.pushing = Pushing(config.otel, config.authority, self.router)
         self.service_host = ServiceHost(config, local_transport, self.router, self._clock, StatusView(self))
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
@@ -363,7 +359,7 @@ class Daemon:
             return problems
         self._kinds.update({name: transport.kind for name, transport in transports.items()})
         try:
-            await self.router.reload(config, transports, partial(self._allow, config, files))
+            await Reload(self.router, config, transports, partial(self._allow, config, files)).run()
         except UStatusError as exc:  # the router still has what it had
             self._kinds.update({name: transport.kind for name, transport in self.transports.items()})
             files.close()
@@ -371,8 +367,7 @@ class Daemon:
         self.config = config
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
-        if await self.pushing.use(config.otel):
-            self.router.use_tracer(self.pushing.tracer(self.tracing))
+        await self.pushing.use(config.otel)
         await self._use_traces(before.trace, config)
         return []
 
@@ -415,17 +410,19 @@ class Daemon:
         self.tracing = await self._files.run(partial(_tracing, config, self._kinds))  # the first one loads pyarrow
         if self.tracing is not None:
             self.tracing.start(self._links())
-        self.router.use_tracer(self.pushing.tracer(self.tracing))
+        recorders = [None if each is None else each.recorder for each in (old, self.tracing)]
+        self.router.replace_observer(*recorders)
         self._exposition.use_tracing(self.tracing)
         if old is not None:
             await asyncio.to_thread(old.stop)
 
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1", "STATUS=draining")
-        left = await self.router.drain(self.config.shutdown.drain_s)
+        drain = Drain(self.router)
+        left = await drain.run(self.config.shutdown.drain_s)
         if self.journal is not None and self.journal.state is JournalState.OK:
             await self._until_written()  # before the links are closed, so that acknowledgements and receipts go out
-        if self.journal is not None and (lost := await self.router.give_up_unwritten()):
+        if self.journal is not None and (lost := await drain.give_up_unwritten()):
             left -= lost
             logger.error("not_in_journal messages=%d reason=%s", lost, self.journal.problem or "it is full")
         if left and self.journal is not None:

@@ -21,6 +21,7 @@ from streamer.admin.streams import Streams, event, moment
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.dead_letter import FailedMessage
+from streamer.delivery.observers import Observer
 from streamer.delivery.router import Router
 from streamer.uprotocol.uuid import format_id
 
@@ -69,7 +70,7 @@ class Listener:
         return data
 
 
-class Events:
+class Events(Observer):
     """Detects changes, and offers them to all readers as events."""
 
     def __init__(self, router: Router, config: Callable[[], Config], streams: Streams) -> None:
@@ -105,10 +106,8 @@ class Events:
             elif self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._send_rates(now_s), name="rates")
 
-    def letter(self, failed: FailedMessage, number: int | None) -> None:
-        """Send an event for a new dead letter; ``number``: its number in the journal."""
-        if not self._listeners:
-            return
+    def dead_lettered(self, failed: FailedMessage, number: int | None) -> None:
+        """Send an event for a new dead letter."""
         if self._letters >= LETTERS_PER_S:
             self._letters_left_out += 1
             return
@@ -148,7 +147,7 @@ class Events:
         finally:
             self._listeners.remove(listener)
             if not self._listeners:
-                self._router.notices.watch(None)
+                self._router.replace_observer(self, None)
 
     def _begin(self) -> None:
         """Take the present states as the base of comparison: there is a first reader."""
@@ -157,7 +156,7 @@ class Events:
         self._config, self._rules = self._config_in_use(), self._router.pause_rules.rules
         self._letters = self._letters_left_out = 0
         self._due_s = self._clock.monotonic_s()
-        self._router.notices.watch(self.letter)
+        self._router.replace_observer(None, self)
 
     async def _send_rates(self, now_s: float) -> None:
         rates = await self._rates.read(now_s)

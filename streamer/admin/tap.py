@@ -13,7 +13,7 @@ from aiohttp import web
 from streamer.admin.access import caller_of, for_this_machine, refused, shows_payloads
 from streamer.admin.streams import Streams, event, moment
 from streamer.delivery.router import Router
-from streamer.delivery.tap import OUTCOMES, Tap, TapFilter, Tapped, Taps
+from streamer.delivery.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.logs.audit import audit
 from streamer.uprotocol.message import UMessageType, UPayloadFormat
 from streamer.uprotocol.uri import UriError, UUri
@@ -98,7 +98,6 @@ class TapPages:
     def __init__(self, router: Router, streams: Streams) -> None:
         self._router = router
         self._streams = streams
-        self._open: list[TapStream] = []
 
     def routes(self) -> list[web.RouteDef]:
         """Return the HTTP routes of these pages."""
@@ -115,19 +114,13 @@ class TapPages:
         stream = TapStream(tap_request, self._router)
         who: dict[str, Any] = caller_of(request)._asdict()
         audit("tap_began", **who, filters=_shown(tap_request))
-        self._open.append(stream)
-        self._use()
+        self._router.replace_observer(None, stream.tap)
         try:
             return await self._streams.serve(request, stream)
         finally:
-            self._open.remove(stream)
-            self._use()
+            self._router.replace_observer(stream.tap, None)
             left_out = stream.left_out + stream.tap.left_out
             audit("tap_ended", **who, filters=_shown(tap_request), messages=stream.shown, left_out=left_out)
-
-    def _use(self) -> None:
-        taps = [stream.tap for stream in self._open]
-        self._router.settler.use_taps(Taps(taps) if taps else None)
 
 
 def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ the lowest priority class and evict none about accepted messages. If no route to
 its source does not live where it came from, they go only to that endpoint and to configured ones, without an addressee.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
@@ -25,6 +25,7 @@ from streamer.delivery.dead_letter import (
     letter_of,
 )
 from streamer.delivery.lane import Delivery, LaneOwner
+from streamer.delivery.observers import Observer
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
@@ -39,9 +40,6 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 # Source authorities with a rate of their own, at all endpoints together. Further ones share one.
 _MAX_RATES = 256
 _REFUSALS = (UCode.UNAUTHENTICATED, UCode.PERMISSION_DENIED)
-
-Watcher = Callable[[FailedMessage, int | None], None]
-"""Is called with every dead letter, and its number in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class FailureNotices:
     because there were too many.
     """
 
-    def __init__(self, options: NoticeOptions, custody: Custody, clock: Clock) -> None:
+    def __init__(self, options: NoticeOptions, custody: Custody, clock: Clock, observers: Sequence[Observer] = ()) -> None:
         self.options = options
         self.made = 0
         self.suppressed: dict[str, int] = {}
@@ -97,11 +95,7 @@ class FailureNotices:
         self._custody = custody
         self._clock = clock
         self._paths: dict[str, NoticePath] = {}
-        self._watcher: Watcher | None = None
-
-    def watch(self, watcher: "Watcher | None") -> None:
-        """Call ``watcher`` for every dead letter from now on; None: call nothing."""
-        self._watcher = watcher
+        self._observers = observers
 
     def add_endpoint(
         self, name: str, owner: LaneOwner, authorities: tuple[str, ...], addressed: bool
@@ -180,8 +174,8 @@ class FailureNotices:
         number = None if self._custody.journal is None else self._custody.number()
         if number is not None:
             self._custody.letter(letter_of(failed, ingress, number), received)
-        if self._watcher is not None:
-            self._watcher(failed, number)
+        for observer in self._observers:
+            observer.dead_lettered(failed, number)
         if failed.was_accepted or failed.route:
             notices = self._notices_of(failed, ingress, ())
         else:

@@ -148,7 +148,7 @@ class Ingress(UListener):
     def _reject(self, received: Received, resolved: Resolved, failure: Failure) -> None:
         """Reject a message on each of its routes."""
         if resolved.failure is not None:  # its route was removed meanwhile
-            self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
+            self._settler.fail_unrouted(received, self.name, self.unrouted, resolved.failure)
             return
         received.holders += len(resolved.legs) - 1
         for leg in resolved.legs:
@@ -163,7 +163,7 @@ class Ingress(UListener):
         for received, _ in self.backlog.remove(lambda received: not received.source_retransmits):
             resolved = self._resolver.resolve(received.message.attributes)
             if resolved.failure is not None:  # its route was removed meanwhile
-                self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
+                self._settler.fail_unrouted(received, self.name, self.unrouted, resolved.failure)
                 continue
             self._seen.remember_pending(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
@@ -314,7 +314,7 @@ class Ingress(UListener):
         elif seen.young.get(key) or seen.old.get(key):  # a copy of it has no outcome yet
             self._seen_before(key, received)
             return
-        self._settler.turn_away(received, self.name, self.unrouted, failure)
+        self._settler.fail_unrouted(received, self.name, self.unrouted, failure)
 
     def _count_duplicate(self, received: Received) -> None:
         self._settler.duplicate(received, self.name, self.unrouted)

@@ -204,7 +204,7 @@ class Recovery:
     def _homeless(self, message: UMessage, source: str, where: Where) -> None:
         self.found.homeless += 1
         account = self._unrouted.get(source) or RouteStats()  # no account counts it if its source endpoint is gone as well
-        self._settler.turn_away(Received(message), source, account, _NO_WAY, where)
+        self._settler.fail_unrouted(Received(message), source, account, _NO_WAY, where)
 
     def _segments(self) -> Iterator[None]:
         for segment in self._journal.segments():

@@ -2,7 +2,7 @@
 
 The law of this file:
 - Every step that can fail comes first, so a refused reload changes nothing.
-- Removed and changed endpoints are disconnected (`leaving`) under the old routing table. Then the new one is used.
+- Removed and changed endpoints are disconnected (`departure`) under the old routing table. Then the new one is used.
 - Changed and new transports start at once, because a network such as Zenoh loses messages meanwhile; unless one needs the
   port or the session of an endpoint that is still being removed.
 """
@@ -10,11 +10,10 @@ The law of this file:
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from streamer.config.models import Config
-from streamer.delivery.leaving import TRANSPORT_CALL_S, Leaving, RouterView, attempt, may_exclude
-from streamer.delivery.subscriber import Subscriber
+from streamer.delivery.departure import TRANSPORT_CALL_S, Leaving, attempt, may_exclude
+from streamer.delivery.router import Router
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import UTransport
 from streamer.uprotocol.status import UCode, UStatusError
@@ -23,36 +22,32 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 logger = logging.getLogger("ustreamer.router")
 
 
-class ReloadableRouter(RouterView, Protocol):
-    """The parts of a router that a reload needs."""
-
-    @property
-    def subscriber(self) -> Subscriber: ...
-    def table_of(self, config: Config, transports: Mapping[str, UTransport]) -> RoutingTable: ...
-    def add_endpoint(self, name: str, transport: UTransport, config: Config) -> None: ...
-    def replace_transport(self, name: str, transport: UTransport) -> None: ...
-    def remove_endpoint(self, name: str) -> None: ...
-    async def prepare(self, config: Config) -> None: ...
-    def use(self, config: Config, table: RoutingTable) -> None: ...
-
-
 class Reload:
     """One reload."""
 
     def __init__(
-        self, router: ReloadableRouter, config: Config, transports: Mapping[str, UTransport], on_accepted: Callable[[], None]
+        self,
+        router: Router,
+        config: Config,
+        transports: Mapping[str, UTransport] | None = None,
+        on_accepted: Callable[[], None] = lambda: None,
     ) -> None:
         """``transports``: those of new or changed endpoints, not started. Calls ``on_accepted`` once nothing can fail."""
         self._router = router
         self._config = config
-        self._transports = transports
+        self._transports = transports = transports or {}
         self._on_accepted = on_accepted
         self._gone = [name for name in router.transports if name != LOCAL_ENDPOINT and name not in config.endpoints]
         self._changed = [name for name in transports if name in router.transports]
         self._added = [name for name in transports if name not in router.transports]
 
     async def run(self) -> None:
-        """Apply it. Raises `UStatusError` if a transport cannot listen as the routes need; then nothing has changed."""
+        """Use the endpoints, routes, authorities and bounds of the configuration from now on. Queued messages stay queued.
+
+        Removed routes deliver their queues and accept nothing new. An endpoint that is removed or changed is left first, for
+        at most ``shutdown.drain_s``; messages left for a removed one then become dead letters. Raises `UStatusError` if a
+        transport cannot listen as the routes need; nothing has changed then.
+        """
         router, config = self._router, self._config
         await router.prepare(config)
         table = router.table_of(config, {**router.transports, **self._transports})

@@ -7,28 +7,26 @@ and changing listeners wait for anything.
 import asyncio
 import logging
 import random as _random
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import SeenIds
-from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.flush_times import Later
 from streamer.delivery.ingress import Ingress
+from streamer.delivery.observers import Observer
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.receiving import Receiving
 from streamer.delivery.recovery import Recovery
 from streamer.delivery.redrive import Redrive
-from streamer.delivery.reload import Reload
 from streamer.delivery.settle import NO_ROUTE, Settler
 from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
 from streamer.delivery.subscriber import Subscriber
 from streamer.delivery.tokens import Tokens
-from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
@@ -61,10 +59,9 @@ class Router:
         random: Callable[[], float] = _random.random,
         later: Later | None = None,
         journal: Journal | None = None,
-        tracer: Tracer | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         self.clock = clock
-        self._tracer = tracer
         self.journal = journal
         self.transports = transports
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
@@ -77,8 +74,9 @@ class Router:
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self._later = later or asyncio.get_running_loop().call_later
         self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes)
-        self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock)
-        self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
+        self.observers = list(observers)
+        self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock, self.observers)
+        self.settler = Settler(clock, self.seen, self.custody, self.notices, self.observers)
         self.settler.log.use(config.log)
         self._random = random
         self.egresses: dict[str, Egress] = {}
@@ -149,7 +147,7 @@ class Router:
             return None
         blocks_when_full = self.journal is not None
         store = UnconfirmedStore(
-            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, self._tracer, blocks_when_full
+            name, transport.unconfirmed_s, _UNCONFIRMED_BYTES, self.custody, self.seen, blocks_when_full
         )
         self.custody.add_store(store)
         return store
@@ -262,21 +260,6 @@ class Router:
         for transport in self.transports.values():
             await transport.start()
 
-    async def reload(
-        self,
-        config: Config,
-        transports: Mapping[str, UTransport] | None = None,
-        on_accepted: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Use the endpoints, routes, authorities and bounds of ``config`` from now on. Queued messages stay queued.
-
-        ``transports`` are those of new or changed endpoints, not started. Removed routes deliver their queues and accept
-        nothing new. An endpoint that is removed or changed is left first (`leaving`), for at most ``shutdown.drain_s``;
-        messages left for a removed one then become dead letters. Raises `UStatusError` if a transport cannot listen as the
-        routes need; nothing has changed then. Calls ``on_accepted`` once the reload cannot be refused any more.
-        """
-        await Reload(self, config, transports or {}, on_accepted).run()
-
     async def prepare(self, config: Config) -> None:
         """Read the files of a configuration that `use` needs."""
         await self._tokens.prepare(config.permissions)
@@ -291,12 +274,12 @@ class Router:
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         self._use_table()
 
-    def use_tracer(self, tracer: Tracer | None) -> None:
-        """Report every outcome to another tracer from now on, or to none."""
-        self._tracer = tracer
-        self.settler.use_tracer(tracer)
-        for store in (egress.store for egress in self.egresses.values() if egress.store is not None):
-            store.use_tracer(tracer)
+    def replace_observer(self, old: Observer | None, new: Observer | None) -> None:
+        """Report every outcome to ``new`` instead of ``old`` from now on; None: to none."""
+        if old is not None:
+            self.observers.remove(old)
+        if new is not None:
+            self.observers.append(new)
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.
@@ -424,15 +407,3 @@ class Router:
     def unsettled(self) -> int:
         """Return how many deliveries have no outcome yet."""
         return sum(egress.unsettled() for egress in self.egresses.values())
-
-    async def drain(self, within_s: float) -> int:
-        """Stop receiving, and deliver queued messages for at most ``within_s`` seconds; return how many are left.
-
-        That includes Requests to the streamer's services and their Responses. The messages left stay in the journal. Without
-        one, those in custody become dead letters; the sources of the others still have them.
-        """
-        return await Drain(self).run(within_s)
-
-    async def give_up_unwritten(self) -> int:
-        """After the drain, with a journal: dead-letter the messages for which it has no room; return their number."""
-        return await Drain(self).give_up_unwritten()

@@ -1,4 +1,4 @@
-"""Settling ends every delivery. Outcome → counters, trace record, tap, log line, failure notices, source acknowledgement.
+"""Settling ends every delivery. Outcome → counters, observers, log line, failure notices, source acknowledgement.
 
 Every delivery is settled exactly once. One that was sent and will not be confirmed is packed first (`unconfirmed`); it gets
 its outcome with the others of its batch.
@@ -14,10 +14,9 @@ from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.flow_log import DEAD_LETTERED, GIVEN_UP, FlowLog
 from streamer.delivery.lane import MAY_HAVE_ARRIVED, REDRIVEN, Delivery, Lane
+from streamer.delivery.observers import Observer
 from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.stats import RouteStats
-from streamer.delivery.tap import Taps
-from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import LaneSummary
 from streamer.journal.entries import JournalError
@@ -48,14 +47,14 @@ class Settler:
     """Settles deliveries, and received messages that never became one."""
 
     def __init__(
-        self, clock: Clock, seen: SeenIds, custody: Custody, notices: FailureNotices, tracer: Tracer | None = None
+        self, clock: Clock, seen: SeenIds, custody: Custody, notices: FailureNotices, observers: Sequence[Observer] = ()
     ) -> None:
+        """Every outcome is reported to ``observers``, to which the caller may add others later."""
         self._clock = clock
         self._seen = seen
         self._custody = custody
         self._notices = notices
-        self._tracer = tracer
-        self._taps: Taps | None = None  # while anybody watches
+        self._observers = observers
         self.log = FlowLog(clock)
 
     def tick(self, now_s: float) -> None:
@@ -63,23 +62,13 @@ class Settler:
         self.log.tick()
         self._custody.sources.tick(now_s)
 
-    def use_tracer(self, tracer: Tracer | None) -> None:
-        """Report every outcome to another tracer from now on, or to none."""
-        self._tracer = tracer
-
-    def use_taps(self, taps: Taps | None) -> None:
-        """Report every outcome to these taps from now on; None: to none."""
-        self._taps = taps
-
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries that the destination has confirmed."""
         if not deliveries:
             return
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        if self._tracer is not None:
-            self._tracer.delivered(deliveries, now_s)
-        if self._taps is not None:
-            self._taps.delivered(deliveries, now_s, now_ms)
+        for observer in self._observers:
+            observer.delivered(deliveries, now_s, now_ms)
         run, stats = 0, deliveries[0].lane.queue.stats  # consecutive deliveries on the same account
         for delivery in deliveries:
             queue = delivery.lane.queue
@@ -98,9 +87,7 @@ class Settler:
     def unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """Pack deliveries that a network has taken and does not confirm into a batch. Their latencies are counted now."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        store.add(deliveries, now_s)
-        if self._taps is not None:
-            self._taps.sent(deliveries, now_s, now_ms)
+        store.add(deliveries, now_s, now_ms, self._observers)
         for delivery in deliveries:
             queue = delivery.lane.queue
             queue.pack_away(delivery)
@@ -113,8 +100,8 @@ class Settler:
     def confirmed(self, lane: Lane, summary: LaneSummary) -> None:
         """Settle unconfirmed messages of a lane as delivered."""
         lane.queue.stats.count(Outcome.DELIVERED, number=summary.count)
-        if self._tracer is not None:
-            self._tracer.confirmed(lane, summary.traces, self._clock.monotonic_s())
+        for observer in self._observers:
+            observer.confirmed(lane, summary.records, self._clock.monotonic_s())
 
     def unconfirmed_for_good(self, lane: Lane, summary: LaneSummary) -> None:
         """Settle unconfirmed messages of a lane that nothing can confirm any more."""
@@ -126,11 +113,9 @@ class Settler:
 
     def _end(self, lane: Lane, summary: LaneSummary, failure: Failure) -> None:
         lane.queue.stats.count(failure.outcome, failure.code, summary.count)
-        if self._tracer is not None:
-            now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-            self._tracer.lost(lane, summary.traces, summary.count, failure, now_s, now_ms)
-        if self._taps is not None:
-            self._taps.lost(lane, summary.count, failure)
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        for observer in self._observers:
+            observer.never_confirmed(lane, summary.records, summary.count, failure, now_s, now_ms)
 
     def unheard(self, delivery: Delivery) -> None:
         """Settle a Publish that nobody listens to as unheard. A redriven one becomes a dead letter again."""
@@ -152,10 +137,8 @@ class Settler:
             is_told = bool(queue.source) and not self._notices.is_only_counted(delivery.received.message)
             event = DEAD_LETTERED if is_told else GIVEN_UP
             self.log.failed(delivery.message, failure, names, delivery.attempts, event)
-        if self._tracer is not None:
-            self._tracer.failed(delivery, failure, self._clock.monotonic_s())
-        if self._taps is not None:
-            self._taps.failed(delivery, failure, self._clock.monotonic_s(), self._clock.wall_ms())
+        for observer in self._observers:
+            observer.failed(delivery, failure, self._clock.monotonic_s(), self._clock.wall_ms())
         self._custody.settled(delivery)
         if queue.source and failure.is_reported:
             where = Where(queue.name, queue.target, delivery.message.attributes.sink)
@@ -171,7 +154,7 @@ class Settler:
             logger.error("payload_not_reported route=%s error=%s", delivery.lane.queue.name, exc)
             return failure
 
-    def turn_away(
+    def fail_unrouted(
         self, received: Received, ingress: str, stats: RouteStats, failure: Failure, where: Where = NOWHERE
     ) -> None:
         """Settle a message from ``ingress`` that no route takes, on the account ``stats``.
@@ -181,7 +164,7 @@ class Settler:
         stats.accepted += 1
         stats.count(failure.outcome, failure.code)
         names = (NO_ROUTE, ingress, "")
-        self._record(received, names, failure)
+        self._report(received, names, failure)
         if failure.is_reported:
             self.log.failed(received.message, failure, names)
             self._notify(received, ingress, stats, failure, where)
@@ -191,13 +174,13 @@ class Settler:
         """Count a message whose id was seen before, on the account ``stats``. The caller releases it."""
         stats.accepted += 1
         stats.count(_COPY.outcome)
-        self._record(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
+        self._report(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
     def sample_out(self, received: Received, queue: RouteQueue) -> None:
         """Settle a message that arrived before the sample period of the route's subscribers was over."""
         queue.stats.accepted += 1
         queue.stats.count(_SAMPLED_OUT.outcome)
-        self._record(received, (queue.name, queue.source, queue.target), _SAMPLED_OUT)
+        self._report(received, (queue.name, queue.source, queue.target), _SAMPLED_OUT)
         self._seen.release(received)
 
     def reject(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:
@@ -205,7 +188,7 @@ class Settler:
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
         names = (queue.name, queue.source, queue.target)
-        self._record(received, names, failure)
+        self._report(received, names, failure)
         self.log.failed(received.message, failure, names)
         if queue.source:  # failure notices cause none
             self._notify(received, queue.source, queue.stats, failure, Where(queue.name, queue.target, sink))
@@ -219,12 +202,9 @@ class Settler:
             self.give_up(victim, failure)
         return victims is not None
 
-    def _record(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:
-        if self._tracer is not None:
-            now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-            self._tracer.turned_away(received.message, names, failure, now_s, now_ms)
-        if self._taps is not None:
-            self._taps.turned_away(received.message, names, failure, self._clock.wall_ms())
+    def _report(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:
+        for observer in self._observers:
+            observer.never_queued(received.message, names, failure, self._clock.monotonic_s(), self._clock.wall_ms())
 
     def _notify(
         self,

@@ -16,6 +16,7 @@ from random import random
 from typing import NamedTuple
 
 from streamer.delivery.lane import RESTORED, Delivery, Lane
+from streamer.delivery.observers import Observer
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, sink_matches
 from streamer.uprotocol.status import UCode
@@ -69,7 +70,7 @@ class Tapped(NamedTuple):
     payload_bytes: int | None
 
 
-class Tap:
+class Tap(Observer):
     """Keeps up to ``most`` messages that a filter lets through, until they are taken. ``left_out`` counts the others."""
 
     def __init__(self, wanted: TapFilter, most: int, with_payload: bool, max_bytes: int = MAX_BYTES) -> None:
@@ -92,6 +93,72 @@ class Tap:
         kept.sort(key=_number)
         return [tapped for _, tapped in kept]
 
+    def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
+        """Show deliveries that the destination has confirmed."""
+        for delivery in deliveries:
+            self._ended(delivery, Outcome.DELIVERED.value, UCode.OK, "", now_s, now_ms)
+
+    def sent(self, delivery: Delivery, now_s: float, now_ms: int) -> bytes:
+        """Show a delivery that was sent to a network that does not confirm."""
+        self._ended(delivery, SENT, UCode.OK, "", now_s, now_ms)
+        return b""
+
+    def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
+        """Show a delivery that has failed."""
+        self._ended(delivery, failure.outcome.value, failure.code, failure.text, now_s, now_ms)
+
+    def never_confirmed(
+        self, lane: Lane, records: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int
+    ) -> None:
+        """Count messages of a lane that ended after they were sent: they were shown then."""
+        attributes = Attributes(UMessageType.UNSPECIFIED, lane.key[0], lane.key[1])
+        if self.wants(_names(lane), attributes, failure.outcome.value):
+            self.left_out += count
+
+    def never_queued(
+        self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
+    ) -> None:
+        """Show a message that never became a delivery."""
+        self._show(message, names, failure.outcome.value, failure.code, failure.text, 0, None, now_ms)
+
+    def _ended(self, delivery: Delivery, outcome: str, code: UCode, text: str, now_s: float, now_ms: int) -> None:
+        in_daemon_s = None if delivery.history & RESTORED else now_s - delivery.entered_s
+        names = _names(delivery.lane)
+        self._show(delivery.message, names, outcome, code, text, delivery.attempts, in_daemon_s, now_ms)
+
+    def _show(
+        self,
+        message: UMessage,
+        names: tuple[str, str, str],
+        outcome: str,
+        code: UCode,
+        text: str,
+        attempts: int,
+        in_daemon_s: float | None,
+        now_ms: int,
+    ) -> None:
+        attributes, payload = message.attributes, message.payload
+        if not self.wants(names, attributes, outcome) or not self._has_room(attributes, payload):
+            return
+        tapped = Tapped(
+            now_ms,
+            names[0],
+            names[1],
+            names[2],
+            message.id,
+            attributes.shared,  # without the token
+            outcome,
+            code,
+            text[:_TEXT],
+            attempts,
+            in_daemon_s,
+            payload[:PAYLOAD_BYTES] if self._with_payload and payload is not None else None,
+            None if payload is None else len(payload),
+        )
+        self._kept.append((self._seen, tapped))
+        self._bytes += self._size(payload)
+        self._of_flow[tapped.attributes] = self._of_flow.get(tapped.attributes, 0) + 1
+
     def wants(self, names: tuple[str, str, str], attributes: Attributes, outcome: str) -> bool:
         """Whether the filter lets a message through. ``names``: of route, ingress and egress."""
         if self._wants_all:
@@ -109,23 +176,14 @@ class Tap:
             return False
         return wanted.sink is None or sink_matches(wanted.sink, attributes.sink)
 
-    def has_room(self, attributes: Attributes, payload: bytes | None) -> bool:
-        """Make room for a message; if that returns True, call `keep`. Messages that are dropped count as left out."""
+    def _has_room(self, attributes: Attributes, payload: bytes | None) -> bool:
+        """Make room for a message, and return whether that succeeded. Messages that are dropped count as left out."""
         self._seen += 1
         size = self._size(payload)
         if len(self._kept) < self._most and self._bytes + size <= self._max_bytes:
             return True
         self.left_out += 1
         return self._make_room(attributes.shared, size)
-
-    def keep(self, tapped: Tapped, payload: bytes | None) -> None:
-        """Keep a message, with the beginning of its payload."""
-        flow = tapped.attributes
-        if self._with_payload and payload is not None:
-            tapped = tapped._replace(payload=payload[:PAYLOAD_BYTES])
-        self._kept.append((self._seen, tapped))
-        self._bytes += self._size(payload)
-        self._of_flow[flow] = self._of_flow.get(flow, 0) + 1
 
     def _size(self, payload: bytes | None) -> int:
         """Return the bytes that a message takes here, given its whole payload or the part that is kept."""
@@ -159,79 +217,6 @@ class Tap:
                 self._of_flow[other] -= 1
             return True
         return False
-
-
-class Taps:
-    """All taps, while there are any. The settler reports outcomes to them."""
-
-    def __init__(self, taps: Sequence[Tap]) -> None:
-        self._taps = tuple(taps)
-
-    def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
-        """Show deliveries that the destination has confirmed."""
-        for delivery in deliveries:
-            self._ended(delivery, Outcome.DELIVERED.value, UCode.OK, "", now_s, now_ms)
-
-    def sent(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
-        """Show deliveries that were sent to a network that does not confirm."""
-        for delivery in deliveries:
-            self._ended(delivery, SENT, UCode.OK, "", now_s, now_ms)
-
-    def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
-        """Show a delivery that has failed."""
-        self._ended(delivery, failure.outcome.value, failure.code, failure.text, now_s, now_ms)
-
-    def lost(self, lane: Lane, count: int, failure: Failure) -> None:
-        """Count messages of a lane that ended after they were sent: they were shown then."""
-        attributes = Attributes(UMessageType.UNSPECIFIED, lane.key[0], lane.key[1])
-        for tap in self._taps:
-            if tap.wants(_names(lane), attributes, failure.outcome.value):
-                tap.left_out += count
-
-    def turned_away(self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_ms: int) -> None:
-        """Show a message that never became a delivery. ``names``: of route, ingress and egress."""
-        outcome, attributes = failure.outcome.value, message.attributes
-        for tap in self._taps:
-            if tap.wants(names, attributes, outcome) and tap.has_room(attributes, message.payload):
-                tapped = _tapped(message, names, outcome, failure.code, failure.text, 0, None, now_ms)
-                tap.keep(tapped, message.payload)
-
-    def _ended(self, delivery: Delivery, outcome: str, code: UCode, text: str, now_s: float, now_ms: int) -> None:
-        message, names = delivery.message, _names(delivery.lane)
-        attributes = message.attributes
-        for tap in self._taps:
-            if tap.wants(names, attributes, outcome) and tap.has_room(attributes, message.payload):
-                in_daemon_s = None if delivery.history & RESTORED else now_s - delivery.entered_s
-                tapped = _tapped(message, names, outcome, code, text, delivery.attempts, in_daemon_s, now_ms)
-                tap.keep(tapped, message.payload)
-
-
-def _tapped(
-    message: UMessage,
-    names: tuple[str, str, str],
-    outcome: str,
-    code: UCode,
-    text: str,
-    attempts: int,
-    in_daemon_s: float | None,
-    now_ms: int,
-) -> Tapped:
-    payload = message.payload
-    return Tapped(
-        now_ms,
-        names[0],
-        names[1],
-        names[2],
-        message.id,
-        message.attributes.shared,  # without the token
-        outcome,
-        code,
-        text[:_TEXT],
-        attempts,
-        in_daemon_s,
-        None,
-        None if payload is None else len(payload),
-    )
 
 
 def _names(lane: Lane) -> tuple[str, str, str]:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, RESTORED, Delivery, Lane
-from streamer.delivery.tracer import Tracer
+from streamer.delivery.observers import Observer
 from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneSummary, OpenBatch, UnconfirmedBatch
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError
@@ -86,7 +86,6 @@ class UnconfirmedStore:
         max_bytes: int,
         keeper: BatchKeeper,
         seen: SeenIds,
-        tracer: Tracer | None = None,
         blocks_when_full: bool = True,
     ) -> None:
         """``blocks_when_full``: at the bound nothing more is sent; else `take_evicted` ends the oldest messages."""
@@ -97,7 +96,6 @@ class UnconfirmedStore:
         self.bytes = 0
         self._keeper = keeper
         self._seen = seen
-        self._tracer = tracer
         self._unconfirmed_bytes = 0  # without messages to redeliver
         self._batches: deque[UnconfirmedBatch] = deque()
         self._aside: deque[tuple[float, UnconfirmedBatch]] = deque()  # each with the time when a node was lost
@@ -108,10 +106,6 @@ class UnconfirmedStore:
         self._returned: dict[int, OpenBatch] = {}  # by the number of returns; none is empty
         self._requests: dict[bytes, tuple[Lane, int]] = {}  # lane and seq of the latest Requests by their id
         self.answered: dict[int, bool] = {}  # the seq of the latest answered ones that may be in a batch
-
-    def use_tracer(self, tracer: Tracer | None) -> None:
-        """Have another tracer, or none, pack the records of messages that are sent from now on."""
-        self._tracer = tracer
 
     @property
     def is_full(self) -> bool:
@@ -156,22 +150,24 @@ class UnconfirmedStore:
         """Whether unstored messages are many, or include some that no source retransmits."""
         return bool(self._unstored) or self._open.is_ours
 
-    def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """Pack deliveries that were sent into the open batches."""
+    def add(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int, observers: Sequence[Observer]) -> None:
+        """Pack deliveries that were sent into the open batches, and report them to the observers."""
         returned = [delivery for delivery in deliveries if delivery.returns]
         if returned:
             deliveries = [delivery for delivery in deliveries if not delivery.returns]
             for delivery in returned:
-                self._add(self._returned.setdefault(delivery.returns, OpenBatch()), (delivery,), now_s)
+                self._add(self._returned.setdefault(delivery.returns, OpenBatch()), (delivery,), now_s, now_ms, observers)
         if deliveries:
-            self._add(self._open, deliveries, now_s)
+            self._add(self._open, deliveries, now_s, now_ms, observers)
         _forget_oldest(self._requests)
 
-    def _add(self, current: OpenBatch, deliveries: Sequence[Delivery], now_s: float) -> None:
+    def _add(
+        self, current: OpenBatch, deliveries: Sequence[Delivery], now_s: float, now_ms: int, observers: Sequence[Observer]
+    ) -> None:
         is_first, was_urgent = not current.records, current.is_ours
         if is_first:
             current.made_s = now_s
-        self._unconfirmed_bytes += current.add(deliveries, now_s, self._tracer, self._requests)
+        self._unconfirmed_bytes += current.add(deliveries, now_s, now_ms, observers, self._requests)
         if current.bytes >= _BATCH_BYTES:
             self.close(now_s)
             self._keeper.sent(True)

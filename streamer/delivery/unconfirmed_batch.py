@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamer.delivery.lane import Delivery, Lane
-from streamer.delivery.tracer import Tracer
+from streamer.delivery.observers import Observer
 from streamer.journal import codec
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessageType
@@ -33,11 +33,11 @@ class BatchFlow:
 class LaneSummary:
     """The messages of one lane in a batch: their number and bytes, lowest ``seq``, and earliest deadline (0: none).
 
-    ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times. ``traces`` are their packed
-    trace records, if there is a tracer.
+    ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times. ``records`` are those that
+    `Observer.sent` has returned.
     """
 
-    __slots__ = ("bytes", "count", "deadline_ms", "first", "returns", "to_redeliver", "traces")
+    __slots__ = ("bytes", "count", "deadline_ms", "first", "records", "returns", "to_redeliver")
 
     def __init__(self, first: int) -> None:
         self.count = 0
@@ -46,7 +46,7 @@ class LaneSummary:
         self.deadline_ms = 0
         self.to_redeliver = False
         self.returns = 0
-        self.traces = bytearray()
+        self.records = bytearray()
 
     def add(self, seq: int, size: int, deadline_ms: int) -> None:
         self.count += 1
@@ -119,7 +119,12 @@ class OpenBatch:
         self.bytes = 0
 
     def add(
-        self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None, requests: dict[bytes, tuple[Lane, int]]
+        self,
+        deliveries: Sequence[Delivery],
+        now_s: float,
+        now_ms: int,
+        observers: Sequence[Observer],
+        requests: dict[bytes, tuple[Lane, int]],
     ) -> int:
         """Pack deliveries that were sent; return the bytes added. ``requests`` gets lane and ``seq`` of Requests, by id."""
         before = self.bytes
@@ -142,8 +147,8 @@ class OpenBatch:
                 summary = summaries[lane] = LaneSummary(seq)
             ttl = incoming.ttl
             summary.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
-            if tracer is not None:
-                summary.traces += tracer.unconfirmed(delivery, now_s)
+            for observer in observers:
+                summary.records += observer.sent(delivery, now_s, now_ms)
             came.append(received)
             if not (received.source_retransmits or received.is_acknowledged):
                 self.is_ours = True

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
+from streamer.delivery.observers import Observer
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces.record import (
     DTYPE,
@@ -35,7 +36,7 @@ Take = Callable[[Buffer], bool]
 """Takes a buffer to be written, without waiting; returns False if there is no room for it."""
 
 
-class Recorder:
+class Recorder(Observer):
     """Packs records for the router. ``transports``: the kind of transport of each endpoint, by name."""
 
     def __init__(self, transports: dict[str, str], take: Take, offset_us: Callable[[], int], config: str = "") -> None:
@@ -53,8 +54,8 @@ class Recorder:
         self._flows: list[TraceFlow] = []
         self._numbers: dict[object, int] = {}  # of the flows, by lane, or by names, source and sink
 
-    def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """The destination has confirmed these deliveries."""
+    def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
+        """Record deliveries that the destination has confirmed."""
         pack_into, numbers = RECORD.pack_into, self._numbers
         packed, at = self._packed, self._at
         if not at:
@@ -94,15 +95,15 @@ class Recorder:
                 packed, at, numbers, self._began_s = self._packed, 0, self._numbers, now_s
         self._at = at
 
-    def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
-        """This delivery has failed."""
+    def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
+        """Record a delivery that has failed."""
         outcome = OUTCOME_NUMBERS[failure.outcome]
         self._add(_pack(delivery, now_s, self._number_of(delivery.lane), outcome, failure.code), now_s)
 
-    def turned_away(
+    def never_queued(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        """This message never became a delivery. ``names``: of route, ingress and egress."""
+        """Record a message that never became a delivery."""
         source, sink = message.attributes.source, message.attributes.sink
         number = self._numbers.get((names, source, sink))
         if number is None:
@@ -112,27 +113,29 @@ class Recorder:
 
     # -- unconfirmed deliveries
 
-    def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
-        """The record of a delivery that was sent and is unconfirmed, to be kept until `confirmed` or `lost`."""
+    def sent(self, delivery: Delivery, now_s: float, now_ms: int) -> bytes:
+        """Pack the record of a delivery that was sent to a network that does not confirm it, and return it."""
         return _pack(delivery, now_s, 0, _DELIVERED, 0)
 
-    def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """Records of a lane that `unconfirmed` packed: the messages count as delivered now."""
-        for start in range(0, len(packed), _BYTES):
-            piece = bytearray(packed[start : start + _BYTES])
+    def confirmed(self, lane: Lane, records: bytes | bytearray, now_s: float) -> None:
+        """Record messages of a lane that count as delivered now."""
+        for start in range(0, len(records), _BYTES):
+            piece = bytearray(records[start : start + _BYTES])
             if self._at + len(piece) > _BYTES:
                 self.hand_on()
             np.frombuffer(piece, DTYPE)["flow"] = self._number_of(lane)  # a view: this changes the piece
             self._add(piece, now_s)
 
-    def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """``count`` messages of a lane can no longer be read. Those without a packed record get one without id and type."""
+    def never_confirmed(
+        self, lane: Lane, records: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int
+    ) -> None:
+        """Record the failure of sent messages of a lane. Those without a packed record get one without id and type."""
         rows = np.zeros(count, DTYPE)
         rows["entered_s"] = rows["settled_s"] = now_s
         rows["entered_ms"] = now_ms
         rows["ttl_ms"] = NO_TTL
         rows["flags"] = REDELIVERED | RESTORED
-        known = np.frombuffer(packed, DTYPE)
+        known = np.frombuffer(records, DTYPE)
         rows[: len(known)] = known
         rows["outcome"] = OUTCOME_NUMBERS[failure.outcome]
         rows["code"] = failure.code

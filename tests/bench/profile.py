@@ -41,7 +41,7 @@ _STAGES = [
         (r"delivery/(lane|queue|quotas|ready_lanes|deadlines)", "lane"),
         (r"delivery/(egress|pump|presence|unconfirmed)", "egress"),
         (r"delivery/custody|journal/", "journal"),
-        (r"traces/|delivery/tracer", "trace"),
+        (r"traces/|delivery/observers", "trace"),
         (r"delivery/", "settle"),
         (r"(daemon|admin|services|logs)", "daemon"),
     )

@@ -12,7 +12,7 @@ import gc
 import resource
 import time
 
-from streamer.delivery.tap import Tap, TapFilter, Taps
+from streamer.delivery.tap import Tap, TapFilter
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uuid import new_id
@@ -39,7 +39,7 @@ def taps() -> dict[str, tuple[Tap | None, bool]]:
 async def cost_us(tap: Tap | None, is_read: bool) -> float:
     """The processor time of one message, from its arrival until it is confirmed."""
     async with RouterHarness(is_traced=False) as harness:
-        harness.router.settler.use_taps(None if tap is None else Taps([tap]))
+        harness.router.replace_observer(None, tap)
         like = harness.speed(PAYLOAD)
         made = [MemoryReceived(UMessage(new_id(harness.clock.ms), like.attributes, PAYLOAD)) for _ in range(MESSAGES)]
         gc.collect()

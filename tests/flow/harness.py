@@ -12,7 +12,7 @@ import numpy as np
 from streamer.config.models import Config
 from streamer.delivery.arrivals import Arrivals
 from streamer.delivery.router import Router
-from streamer.delivery.tap import SENT, Tap, TapFilter, Taps
+from streamer.delivery.tap import SENT, Tap, TapFilter
 from streamer.journal.journal import Journal
 from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.traces.recorder import Recorder
@@ -104,7 +104,7 @@ class RouterHarness:
         }
         self._buffers: list[Buffer] = []
         self.traced: Counter[tuple[str, str, str, str, str]] = Counter()
-        self.tracer = Recorder(dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, self._offset_us)
+        self.recorder = Recorder(dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, self._offset_us)
         self.router = Router(
             self.config,
             dict(self.transports),
@@ -112,14 +112,14 @@ class RouterHarness:
             random=lambda: 0.5,
             later=lambda after_s, call: None if journal is None else self.due.append(call),
             journal=journal,
-            tracer=self.tracer if is_traced else None,
+            observers=[self.recorder] if is_traced else [],
         )
         self.router.custody.late_flush_s = 0
         self._tap = Tap(TapFilter(), sys.maxsize, with_payload=False, max_bytes=sys.maxsize)
         self.tapped: Counter[tuple[str, str, str, str, str]] = Counter()
         self._is_tapped = is_traced and is_tapped
         if self._is_tapped:
-            self.router.settler.use_taps(Taps([self._tap]))
+            self.router.replace_observer(None, self._tap)
 
     def other_transport(self, name: str, **options: Any) -> MemoryTransport:
         """A transport for the next reload. What has left through an earlier one of that name stays in ``sent``."""
@@ -193,7 +193,7 @@ class RouterHarness:
 
         The account of a route that was removed is gone, its records are not.
         """
-        self.tracer.hand_on()
+        self.recorder.hand_on()
         for endpoint in self.router.endpoint_accounts():
             assert endpoint.stats.balances, (endpoint.name, endpoint.stats.packets, endpoint.stats.received)
         counted: Counter[tuple[str, str, str, str, str]] = Counter()
@@ -216,7 +216,7 @@ class RouterHarness:
 
     def traces(self) -> list[dict[str, object]]:
         """Every trace record so far, in the order of the outcomes."""
-        self.tracer.hand_on()
+        self.recorder.hand_on()
         return [row for buffer in self._buffers for row in to_columns(buffer, 0).to_pylist()]
 
     def _check_tap(self, counted: Counter[tuple[str, str, str, str, str]], names: set[tuple[str, str, str]]) -> None:

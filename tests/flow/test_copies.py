@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamer.delivery.departure import Drain
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import VEHICLE_APP, RouterHarness, configuration, three_networks
@@ -159,6 +160,6 @@ async def test_misrouted_copies_are_bounded_in_bytes() -> None:
 async def test_misrouted_copies_of_a_streamer_that_stops_are_not_failures() -> None:
     async with RouterHarness(configuration(routes=WIDE)) as harness:
         harness.arrive("cloud", harness.speed())
-        assert await harness.router.drain(0) == 0
+        assert await Drain(harness.router).run(0) == 0
         assert harness.outcomes("none") == {"duplicate": 1}
         assert harness.dead_letters("cloud") == []

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamer.delivery import queue
+from streamer.delivery.departure import Drain
 from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK
 from streamer.transports.base import UNCONFIRMED, Done, Parcel, Presence
 from streamer.transports.errors import PermanentError
@@ -223,7 +224,7 @@ async def test_at_the_stop_without_a_journal_unconfirmed_messages_of_a_lost_rece
         harness.arrive("cloud", *(order(harness, b"%d" % number) for number in range(600)))
         harness.router.custody.flush()
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        assert await harness.router.drain(0.05) == 600
+        assert await Drain(harness.router).run(0.05) == 600
         assert harness.dead_letters("cloud") == []
         assert harness.outcomes(DOWN) == {"unconfirmed": 600}
 

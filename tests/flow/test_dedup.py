@@ -4,6 +4,7 @@ import tracemalloc
 from dataclasses import replace
 
 from streamer.delivery.dedup import SeenIds
+from streamer.delivery.reload import Reload
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.uuid import new_id
 from tests.clock import START_MS
@@ -67,7 +68,7 @@ async def test_a_reload_takes_other_bounds_for_what_is_remembered() -> None:
     async with RouterHarness() as harness:
         first = harness.notify(sink=CLOUD_APP)
         harness.arrive("vehicle", first, *(harness.notify(sink=CLOUD_APP) for _ in range(100)))
-        await harness.router.reload(configuration(remember={"ids": 10}))
+        await Reload(harness.router, configuration(remember={"ids": 10})).run()
         for _ in range(2):  # each generation makes room for the next
             harness.arrive("vehicle", *(harness.notify(sink=CLOUD_APP) for _ in range(10)))
             harness.pass_time(50)

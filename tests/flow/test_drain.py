@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.delivery.departure import Drain
 from streamer.delivery.ingress import IngressState
 from streamer.services.state import Statement
 from streamer.transports.base import LinkState
@@ -58,7 +59,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[DrainHarness]:
 
 async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_given(scene: DrainHarness) -> None:
     router = scene.device.router
-    draining = asyncio.create_task(router.drain(5))
+    draining = asyncio.create_task(Drain(router).run(5))
     await until(
         lambda: all(router.ingresses[name].state is IngressState.CLOSED for name in ("near", "far")), "the end of listening"
     )
@@ -71,7 +72,7 @@ async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_giv
 
 async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: DrainHarness) -> None:
     router = scene.device.router
-    assert await router.drain(0) == 1
+    assert await Drain(router).run(0) == 1
     assert all(ingress.state is IngressState.CLOSED for ingress in router.ingresses.values())
 
 
@@ -88,8 +89,8 @@ async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_lett
             router.custody.late_flush_s = 0
             router.custody.flush()
             run.journal.is_busy = True
-        assert await router.drain(0) == 5
-        assert await router.give_up_unwritten() == given_up
+        assert await Drain(router).run(0) == 5
+        assert await Drain(router).give_up_unwritten() == given_up
         assert len(router.custody.unwritten()) == 5 - given_up
         assert harness.queued("vehicle-cloud") == 5 - given_up
         run.journal.is_busy = False

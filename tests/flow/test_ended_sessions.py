@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from streamer.config.models import Config
+from streamer.delivery.reload import Reload
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.claims import Claim
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
@@ -45,7 +46,7 @@ async def test_it_is_asked_once_its_successor_has_started_and_what_it_brings_is_
         asked = Asked(old, monkeypatch)
         asked.gate.clear()
         new = harness.other_transport("vehicle")
-        reloading = asyncio.create_task(harness.router.reload(config(), {"vehicle": new}))
+        reloading = asyncio.create_task(Reload(harness.router, config(), {"vehicle": new}).run())
         await until(lambda: asked.successors, "the question")
         assert (asked.successors, reloading.done()) == ([(new, LinkState.UP)], False)
         kept = [MemoryReceived(harness.notify(b"%d" % number, sink=CLOUD_APP, source=SPEED)) for number in range(3)]
@@ -59,7 +60,7 @@ async def test_it_is_asked_once_its_successor_has_started_and_what_it_brings_is_
 async def test_one_that_is_not_changed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness(config()) as harness:
         asked = Asked(harness.transports["cloud"], monkeypatch)
-        await harness.router.reload(config(), {"vehicle": harness.other_transport("vehicle")})
+        await Reload(harness.router, config(), {"vehicle": harness.other_transport("vehicle")}).run()
         assert asked.successors == []
 
 
@@ -75,7 +76,7 @@ async def test_a_session_that_another_endpoint_has_now_is_not_ended(monkeypatch:
 
         monkeypatch.setattr(MemoryOptions, "claims", claims)
         asked = Asked(vehicle, monkeypatch)
-        await harness.router.reload(changed, {"vehicle": harness.other_transport("vehicle")})
+        await Reload(harness.router, changed, {"vehicle": harness.other_transport("vehicle")}).run()
         assert len(asked.successors) == (0 if bus == "the session" else 1)
 
 
@@ -83,7 +84,9 @@ async def test_a_stop_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness(config()) as harness:
         asked = Asked(harness.transports["vehicle"], monkeypatch)
         asked.gate.clear()
-        reloading = asyncio.create_task(harness.router.reload(config(), {"vehicle": harness.other_transport("vehicle")}))
+        reloading = asyncio.create_task(
+            Reload(harness.router, config(), {"vehicle": harness.other_transport("vehicle")}).run()
+        )
         await until(lambda: asked.successors, "the question")
         harness.router.is_draining = True
         harness.router.tick()
@@ -103,6 +106,6 @@ async def test_a_transport_that_fails_at_it_costs_nobody_the_reload(
     async with RouterHarness(config()) as harness:
         monkeypatch.setattr(harness.transports["vehicle"], "end_session", fail)
         new = harness.other_transport("vehicle")
-        await harness.router.reload(config(), {"vehicle": new})
+        await Reload(harness.router, config(), {"vehicle": new}).run()
         assert new.state is LinkState.UP
     assert "end_session_failed endpoint=vehicle" in caplog.text

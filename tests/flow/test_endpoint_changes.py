@@ -10,6 +10,7 @@ import pytest
 from streamer.config.models import Config
 from streamer.delivery.egress import Sending
 from streamer.delivery.ingress import IngressState
+from streamer.delivery.reload import Reload
 from streamer.transports.base import LinkState, ListenerOptions, Presence
 from streamer.transports.claims import Claim
 from streamer.transports.memory import MemoryOptions, MemoryReceived
@@ -53,7 +54,7 @@ def routes_of(harness: RouterHarness, endpoint: str) -> set[str]:
 
 async def test_an_added_endpoint_carries_messages_both_ways() -> None:
     async with RouterHarness(without_phone()) as harness:
-        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
+        await Reload(harness.router, with_phone(), {"phone": harness.other_transport("phone")}).run()
         assert endpoints(harness) == {"vehicle", "cloud", "phone"}
         down, up = (
             orders(harness, 1, PHONE_APP),
@@ -71,7 +72,7 @@ async def test_the_new_transport_listens_to_what_somebody_has_subscribed_to_alre
     async with RouterHarness(without_phone()) as harness:
         harness.router.set_interest(topics[endpoint], {"cloud": 0}, "test")
         await harness.router.subscriber.catch_up()
-        await harness.router.reload(config, {endpoint: harness.other_transport(endpoint)})
+        await Reload(harness.router, config, {endpoint: harness.other_transport(endpoint)}).run()
         message = harness.speed(source=topics[endpoint])
         harness.arrive(endpoint, message)
         assert harness.sent("cloud") == [message]
@@ -81,13 +82,13 @@ async def test_if_a_new_transport_cannot_listen_nothing_has_changed() -> None:
     async with RouterHarness(without_phone()) as harness:
         deaf = harness.other_transport("phone", listeners=ListenerOptions(max_listeners=0))
         with pytest.raises(UStatusError) as caught:
-            await harness.router.reload(with_phone(), {"phone": deaf})
+            await Reload(harness.router, with_phone(), {"phone": deaf}).run()
         assert caught.value.code is UCode.RESOURCE_EXHAUSTED
         assert (endpoints(harness), routes_of(harness, "phone")) == ({"vehicle", "cloud"}, set())
         assert deaf.state is LinkState.DOWN
         harness.arrive("cloud", *orders(harness, 1))
         assert len(harness.sent("vehicle")) == 1
-        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
+        await Reload(harness.router, with_phone(), {"phone": harness.other_transport("phone")}).run()
         assert endpoints(harness) == {"vehicle", "cloud", "phone"}
 
 
@@ -96,7 +97,7 @@ async def test_if_a_changed_transport_cannot_listen_the_old_one_goes_on() -> Non
         old = harness.transports["vehicle"]
         deaf = harness._transport("vehicle", listeners=ListenerOptions(max_listeners=0))
         with pytest.raises(UStatusError):
-            await harness.router.reload(without_phone(), {"vehicle": deaf})
+            await Reload(harness.router, without_phone(), {"vehicle": deaf}).run()
         harness.arrive("cloud", *orders(harness, 1))
         assert (len(old.sent), len(deaf.sent)) == (1, 0)
 
@@ -109,7 +110,7 @@ async def test_an_endpoint_that_goes_is_confirmed_first_and_is_gone_from_all_acc
         phone = harness.transports["phone"]
         phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 3, PHONE_APP))
-        reloading = asyncio.create_task(harness.router.reload(without_phone()))
+        reloading = asyncio.create_task(Reload(harness.router, without_phone()).run())
         await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         await asyncio.sleep(0)
         assert (phone.state, reloading.done()) == (LinkState.UP, False)
@@ -126,7 +127,7 @@ async def test_what_cannot_leave_becomes_a_dead_letter_that_says_why() -> None:
         harness.transports["phone"].lose_link()
         sent = orders(harness, WAITING, PHONE_APP)
         batch = harness.arrive("cloud", *sent)
-        await harness.router.reload(without_phone())
+        await Reload(harness.router, without_phone()).run()
         letters = harness.dead_letters("cloud")
         assert [letter.message.payload for letter in letters] == [message.payload for message in sent]
         assert {(letter.status.code, letter.status.message) for letter in letters} == {
@@ -140,7 +141,7 @@ async def test_what_is_paused_and_what_nobody_listens_to_is_not_waited_for() -> 
     async with RouterHarness(with_phone()) as harness:
         harness.transports["phone"].set_presence(ORDERS, PHONE_APP, Presence.ABSENT)
         harness.arrive("cloud", *orders(harness, WAITING, PHONE_APP))
-        await harness.router.reload(without_phone())
+        await Reload(harness.router, without_phone()).run()
         assert len(harness.dead_letters("cloud")) == WAITING
 
 
@@ -150,7 +151,7 @@ async def test_what_a_reload_allows_or_revokes_does_not_wait_for_an_endpoint_tha
         phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 3, PHONE_APP))
         accepted: list[LinkState] = []
-        reload = harness.router.reload(without_phone(), {}, lambda: accepted.append(phone.state))
+        reload = Reload(harness.router, without_phone(), {}, lambda: accepted.append(phone.state)).run()
         reloading = asyncio.create_task(reload)
         await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         assert (accepted, reloading.done()) == ([LinkState.UP], False)
@@ -164,7 +165,7 @@ async def test_a_reload_that_is_refused_allows_nothing() -> None:
         deaf = harness.other_transport("phone", listeners=ListenerOptions(max_listeners=0))
         accepted: list[None] = []
         with pytest.raises(UStatusError):
-            await harness.router.reload(with_phone(), {"phone": deaf}, lambda: accepted.append(None))
+            await Reload(harness.router, with_phone(), {"phone": deaf}, lambda: accepted.append(None)).run()
         assert accepted == []
 
 
@@ -173,7 +174,7 @@ async def test_other_endpoints_carry_messages_while_one_is_left() -> None:
         phone = harness.transports["phone"]
         phone.is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
-        reloading = asyncio.create_task(harness.router.reload(without_phone()))
+        reloading = asyncio.create_task(Reload(harness.router, without_phone()).run())
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
         harness.arrive("cloud", *orders(harness, WAITING))
         assert (len(harness.sent("vehicle")), reloading.done()) == (WAITING, False)
@@ -186,7 +187,7 @@ async def test_what_came_from_an_endpoint_that_goes_is_delivered() -> None:
         harness.transports["cloud"].lose_link()
         up = [harness.notify(b"%d" % number, sink=CLOUD_APP, source=UUri("phone1", 0xF, 1, 0x8000)) for number in range(3)]
         harness.arrive("phone", *up)
-        await harness.router.reload(without_phone())
+        await Reload(harness.router, without_phone()).run()
         assert harness.queued("phone-cloud") == len(up)
         await harness.transports["cloud"].start()
         assert harness.sent("cloud") == up
@@ -201,7 +202,7 @@ async def test_what_waits_for_room_stays_with_a_source_that_retransmits_it() -> 
         harness.transports["cloud"].lose_link()
         up = [harness.notify(b"%d" % number, sink=CLOUD_APP, source=UUri("phone1", 0xF, 1, 0x8000)) for number in range(5)]
         batch = harness.arrive("phone", *up)
-        await harness.router.reload(without_phone(queue_policy={"queue": narrow}, shutdown={"drain_s": 0}))
+        await Reload(harness.router, without_phone(queue_policy={"queue": narrow}, shutdown={"drain_s": 0})).run()
         await harness.transports["cloud"].start()
         harness.check_books()
         assert [received.acknowledged for received in batch] == [True, True, False, False, False]
@@ -210,8 +211,8 @@ async def test_what_waits_for_room_stays_with_a_source_that_retransmits_it() -> 
 
 async def test_an_endpoint_can_come_back_after_it_was_removed() -> None:
     async with RouterHarness(with_phone()) as harness:
-        await harness.router.reload(without_phone())
-        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
+        await Reload(harness.router, without_phone()).run()
+        await Reload(harness.router, with_phone(), {"phone": harness.other_transport("phone")}).run()
         harness.arrive("cloud", *orders(harness, 2, PHONE_APP))
         assert len(harness.sent("phone")) == 2
 
@@ -233,9 +234,9 @@ async def test_what_cannot_be_confirmed_any_more_ends_as_unconfirmed_and_leaves_
             | {"shutdown": {"drain_s": 0}}
         )
         traced = harness.traced.copy()
-        await harness.router.reload(only_cloud)
+        await Reload(harness.router, only_cloud).run()
         await run.flush()
-        harness.tracer.hand_on()
+        harness.recorder.hand_on()
         new = harness.traced - traced
         assert {key[3]: number for key, number in new.items() if key[2] == "vehicle"} == {"unconfirmed": 5}
         assert run.letters == []
@@ -254,7 +255,7 @@ async def test_a_changed_endpoint_receives_until_what_it_sent_is_confirmed() -> 
         old.is_withholding = True
         harness.arrive("cloud", *orders(harness, 1))
         new = harness.other_transport("vehicle")
-        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        reloading = asyncio.create_task(Reload(harness.router, without_phone(), {"vehicle": new}).run())
         await until(lambda: harness.router.egresses["vehicle"].sending is Sending.SUSPENDED, "the drain")
         up = harness.notify(b"up", source=SPEED)
         old.inject(MemoryReceived(up))
@@ -269,7 +270,7 @@ async def test_an_endpoint_that_goes_holds_up_only_those_that_want_what_it_has()
         harness.transports["phone"].is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
         new = harness.other_transport("vehicle")
-        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        reloading = asyncio.create_task(Reload(harness.router, without_phone(), {"vehicle": new}).run())
         await until(lambda: new.state is LinkState.UP, "the changed endpoint")
         assert not reloading.done()
         harness.arrive("cloud", *orders(harness, WAITING))
@@ -300,7 +301,7 @@ async def test_who_may_have_the_session_of_one_that_goes_starts_when_that_has_dr
             await start()
 
         monkeypatch.setattr(new, "start", start_and_look)
-        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        reloading = asyncio.create_task(Reload(harness.router, without_phone(), {"vehicle": new}).run())
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
         phone.release_withheld()
         await reloading
@@ -313,7 +314,7 @@ async def test_what_waits_goes_on_in_order_over_the_new_transport() -> None:
         sent = orders(harness, WAITING)
         harness.arrive("cloud", *sent)
         new = harness.other_transport("vehicle")
-        await harness.router.reload(without_phone(), {"vehicle": new})
+        await Reload(harness.router, without_phone(), {"vehicle": new}).run()
         assert (harness.sent("vehicle"), new.state) == (sent, LinkState.UP)
         up = harness.notify(b"up", source=SPEED)
         harness.arrive("vehicle", up)
@@ -328,7 +329,7 @@ async def test_what_is_in_flight_is_waited_for_and_nothing_more_is_sent_meanwhil
         first, *rest = orders(harness, 3)
         harness.arrive("cloud", first)
         new = harness.other_transport("vehicle")
-        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        reloading = asyncio.create_task(Reload(harness.router, without_phone(), {"vehicle": new}).run())
         await until(lambda: "endpoint_drain_began endpoint=vehicle drain_s=20 waits_for=1" in caplog.text, "the drain")
         assert harness.router.ingresses["vehicle"].state is IngressState.OPEN
         harness.arrive("cloud", *rest)
@@ -346,7 +347,7 @@ async def test_what_is_not_confirmed_in_time_is_sent_again() -> None:
         old.is_withholding = True
         sent = orders(harness, 3)
         harness.arrive("cloud", *sent)
-        await harness.router.reload(config, {"vehicle": harness.other_transport("vehicle")})
+        await Reload(harness.router, config, {"vehicle": harness.other_transport("vehicle")}).run()
         assert harness.sent("vehicle") == sent
         assert harness.outcomes("cloud-vehicle") == {"delivered": 3}
 
@@ -356,7 +357,7 @@ async def test_what_nobody_has_confirmed_on_a_network_without_confirmations_is_s
     async with RouterHarness(config, unconfirmed_s=10) as harness:
         sent = orders(harness, 3)
         harness.arrive("cloud", *sent)
-        await harness.router.reload(config, {"vehicle": harness.other_transport("vehicle", unconfirmed_s=10)})
+        await Reload(harness.router, config, {"vehicle": harness.other_transport("vehicle", unconfirmed_s=10)}).run()
         assert harness.sent("vehicle") == sent + sent
 
 
@@ -365,7 +366,9 @@ async def test_a_network_may_begin_or_cease_to_confirm(unconfirmed_s: float) -> 
     config = without_phone(shutdown={"drain_s": 0})
     async with RouterHarness(config, unconfirmed_s=10 - unconfirmed_s) as harness:
         harness.arrive("cloud", *orders(harness, 2))
-        await harness.router.reload(config, {"vehicle": harness.other_transport("vehicle", unconfirmed_s=unconfirmed_s)})
+        await Reload(
+            harness.router, config, {"vehicle": harness.other_transport("vehicle", unconfirmed_s=unconfirmed_s)}
+        ).run()
         harness.arrive("cloud", *orders(harness, 3, UUri("veh1", 0xD, 1, 0)))
         harness.router.custody.flush()
         harness.pass_time(11_000)
@@ -380,7 +383,7 @@ async def test_whom_nobody_listened_to_is_asked_again() -> None:
         sent = orders(harness, 2)
         harness.arrive("cloud", *sent)
         assert not harness.sent("vehicle")
-        await harness.router.reload(without_phone(), {"vehicle": harness.other_transport("vehicle")})
+        await Reload(harness.router, without_phone(), {"vehicle": harness.other_transport("vehicle")}).run()
         assert harness.sent("vehicle") == sent
 
 
@@ -389,7 +392,7 @@ async def test_a_stop_ends_the_waiting(caplog: pytest.LogCaptureFixture) -> None
     async with RouterHarness(with_phone(shutdown={"drain_s": 3600})) as harness:
         harness.transports["phone"].is_withholding = True
         harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
-        reloading = asyncio.create_task(harness.router.reload(without_phone(shutdown={"drain_s": 3600})))
+        reloading = asyncio.create_task(Reload(harness.router, without_phone(shutdown={"drain_s": 3600})).run())
         await until(lambda: harness.router.ingresses["phone"].state is IngressState.CLOSED, "the endpoint being left")
         harness.router.is_draining = True
         harness.router.tick()

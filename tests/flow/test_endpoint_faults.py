@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
+from streamer.delivery.reload import Reload
 from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState, Presence
 from streamer.uprotocol.status import UCode, UStatusError
@@ -58,7 +59,7 @@ async def test_nothing_keeps_an_endpoint_that_is_gone() -> None:
     async with RouterHarness(with_phone()) as harness:
         harness.arrive("cloud", harness.notify(b"", sink=PHONE_APP, source=ORDERS))
         gone = weakref.ref(harness.transports["phone"])  # which its ingress and its egress have as well
-        await harness.router.reload(only(harness.config, "vehicle", "cloud"))
+        await Reload(harness.router, only(harness.config, "vehicle", "cloud")).run()
         del harness.transports["phone"]
         harness.router.custody.flush()
         gc.collect()
@@ -69,7 +70,7 @@ async def test_nothing_keeps_the_transport_that_another_has_replaced() -> None:
     async with RouterHarness(with_phone()) as harness:
         harness.arrive("cloud", harness.notify(b"", sink=PHONE_APP, source=ORDERS))
         old = weakref.ref(harness.transports["phone"])
-        await harness.router.reload(harness.config, {"phone": harness.other_transport("phone")})
+        await Reload(harness.router, harness.config, {"phone": harness.other_transport("phone")}).run()
         gc.collect()
         assert old() is None
 
@@ -80,7 +81,7 @@ async def test_nothing_keeps_an_endpoint_that_was_refused() -> None:
         deaf = harness.other_transport("phone")
         deaf.register_listener = raising(UStatusError(UCode.RESOURCE_EXHAUSTED, "no room"))  # type: ignore[method-assign]
         with pytest.raises(UStatusError):
-            await harness.router.reload(with_phone(), {"phone": deaf})
+            await Reload(harness.router, with_phone(), {"phone": deaf}).run()
         assert len(harness.router.seen.before_forgetting) == before
 
 
@@ -94,7 +95,7 @@ async def test_endpoints_that_go_together_are_waited_for_together(slow: str) -> 
         for transport in leaving.values():
             transport.is_withholding = True
         harness.arrive("cloud", *(harness.notify(b"", sink=sink, source=ORDERS) for sink in (VEHICLE_APP, PHONE_APP)))
-        reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
+        reloading = asyncio.create_task(Reload(harness.router, only(harness.config, "cloud")).run())
         await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
         quick = leaving[next(name for name in leaving if name != slow)]
         quick.release_withheld()
@@ -116,7 +117,7 @@ async def test_what_fails_between_endpoints_that_go_together_is_settled() -> Non
         back = [harness.notify(b"%d" % n, sink=VEHICLE_APP, source=UUri("phone1", 0xF, 1, 0x8000)) for n in range(3)]
         batches = harness.arrive("vehicle", *there) + harness.arrive("phone", *back)
         egresses = [harness.router.egresses[name] for name in ("vehicle", "phone")]
-        await harness.router.reload(only(config, "cloud").model_copy(update={"dead_letter": config.dead_letter}))
+        await Reload(harness.router, only(config, "cloud").model_copy(update={"dead_letter": config.dead_letter})).run()
         assert [egress.unsettled() for egress in egresses] == [0, 0]
         assert all(received.acknowledged for received in batches)
         assert len(harness.dead_letters("cloud")) == 6
@@ -133,7 +134,7 @@ async def test_a_transport_that_fails_before_anything_is_left_is_refused(call: s
         new = {"vehicle": harness._transport("vehicle"), "phone": broken}
         old = harness.transports["vehicle"]
         with pytest.raises(UStatusError) as caught:
-            await harness.router.reload(with_phone(), new)
+            await Reload(harness.router, with_phone(), new).run()
         assert caught.value.message == "a transport failed: RuntimeError"
         assert set(harness.router.transports) - {"core"} == {"vehicle", "cloud"}
         harness.arrive("cloud", harness.notify(b"", sink=VEHICLE_APP, source=ORDERS))
@@ -146,20 +147,20 @@ async def test_a_transport_that_fails_later_holds_up_nothing(call: str) -> None:
         old, new = harness.transports["phone"], harness.other_transport("phone")
         setattr(old if call == "stop" else new, call, raising(RuntimeError("a bug")))
         vehicle = harness.other_transport("vehicle")
-        await harness.router.reload(with_phone(), {"phone": new, "vehicle": vehicle})
+        await Reload(harness.router, with_phone(), {"phone": new, "vehicle": vehicle}).run()
         assert vehicle.state is LinkState.UP
         assert harness.router.transports["phone"] is new
 
 
 @pytest.mark.parametrize("call", ["stop", "start", "stop_receiving"])
 async def test_a_transport_that_hangs_is_given_up(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.delivery.leaving.TRANSPORT_CALL_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.departure.TRANSPORT_CALL_S", 0.01)
     async with RouterHarness(with_phone()) as harness:
         old, new = harness.transports["phone"], harness.other_transport("phone")
         old.source_retransmits = call != "stop_receiving"
         setattr(new if call == "start" else old, call, hanging)
         vehicle = harness.other_transport("vehicle")
-        await asyncio.wait_for(harness.router.reload(with_phone(), {"phone": new, "vehicle": vehicle}), 10)
+        await asyncio.wait_for(Reload(harness.router, with_phone(), {"phone": new, "vehicle": vehicle}).run(), 10)
         assert vehicle.state is LinkState.UP
 
 
@@ -167,7 +168,7 @@ async def test_a_listener_that_cannot_be_unregistered_ends_nothing() -> None:
     async with RouterHarness(with_phone()) as harness:
         vehicle = harness.transports["vehicle"]
         harness.transports["vehicle"].unregister_listener = raising(RuntimeError("a bug"))  # type: ignore[method-assign]
-        await harness.router.reload(only(harness.config, "vehicle", "cloud"))
+        await Reload(harness.router, only(harness.config, "vehicle", "cloud")).run()
         assert "phone" not in harness.router.transports
         harness.arrive("cloud", harness.notify(b"", sink=VEHICLE_APP, source=ORDERS))
         assert len(vehicle.sent) == 1
@@ -180,7 +181,7 @@ async def test_a_listener_that_cannot_be_unregistered_ends_nothing() -> None:
 async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_daemon_stops(
     tmp_path: Path, has_to_stop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.leaving._TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.departure._TRY_AGAIN_S", 0.01)
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10, shutdown={"drain_s": 0}) as run:
         harness = run.harness
         harness.arrive("cloud", harness.notify(b"", sink=VEHICLE_APP, source=ORDERS))
@@ -193,7 +194,7 @@ async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_da
 
         monkeypatch.setattr(run.journal, "segment_body", unreadable)
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
+        reloading = asyncio.create_task(Reload(harness.router, only(harness.config, "cloud")).run())
         await asyncio.wait_for(tried.wait(), 10)
         assert not reloading.done()
         if has_to_stop:
@@ -202,7 +203,7 @@ async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_da
             monkeypatch.setattr(run.journal, "segment_body", read)
         traced = harness.traced.copy()
         await asyncio.wait_for(reloading, 10)
-        harness.tracer.hand_on()
+        harness.recorder.hand_on()
         ended = [key[3] for key in harness.traced - traced if key[2] == "vehicle"]
         assert ended == ([] if has_to_stop else ["unconfirmed"])
 
@@ -216,7 +217,7 @@ async def test_what_is_given_up_never_has_more_bytes_of_letters_than_may_wait(
         harness.transports["vehicle"].lose_link()
         harness.arrive("cloud", *(harness.notify(bytes(LARGE), sink=VEHICLE_APP, source=ORDERS) for _ in range(50)))
         await run.flush()
-        reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
+        reloading = asyncio.create_task(Reload(harness.router, only(harness.config, "cloud")).run())
         while not reloading.done():
             await asyncio.sleep(0)
             await run.flush()
@@ -230,16 +231,16 @@ async def test_what_is_given_up_waits_for_a_journal_that_hangs(
     tmp_path: Path, has_to_stop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More dead letters than may wait in memory: none is dropped, and until they are written the messages are there."""
-    monkeypatch.setattr("streamer.delivery.leaving._MESSAGES_PER_LOOP_CYCLE", 5)
-    monkeypatch.setattr("streamer.delivery.leaving._MAX_WAITING_LETTERS", 5)
+    monkeypatch.setattr("streamer.delivery.departure._MESSAGES_PER_LOOP_CYCLE", 5)
+    monkeypatch.setattr("streamer.delivery.departure._MAX_WAITING_LETTERS", 5)
     monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTERS", 10)
-    monkeypatch.setattr("streamer.delivery.leaving._TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.departure._TRY_AGAIN_S", 0.01)
     async with journaled_run(tmp_path / "journal.db", shutdown={"drain_s": 0}) as run:
         harness = run.harness
         harness.transports["vehicle"].lose_link()
         harness.arrive("cloud", *(harness.notify(b"%d" % n, sink=VEHICLE_APP, source=ORDERS) for n in range(50)))
         await run.flush()
-        reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud")))
+        reloading = asyncio.create_task(Reload(harness.router, only(harness.config, "cloud")).run())
         await until(lambda: len(run.letters) == 5, "the first letters")
         assert not reloading.done()
         if has_to_stop:
@@ -304,8 +305,8 @@ async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_we
     tmp_path: Path, is_request: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came from there expires elsewhere meanwhile. Nothing of it may stay in the journal."""
-    monkeypatch.setattr("streamer.delivery.leaving._MAX_WAITING_LETTERS", 5)
-    monkeypatch.setattr("streamer.delivery.leaving._TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.departure._MAX_WAITING_LETTERS", 5)
+    monkeypatch.setattr("streamer.delivery.departure._TRY_AGAIN_S", 0.01)
     config = with_phone(routes=[*BOTH_WAYS, {"from": "cloud", "to": "phone"}, {"from": "phone", "to": "cloud"}])
     raw = config.model_dump(mode="json", by_alias=True, include={"endpoints", "routes"})
     async with journaled_run(tmp_path / "journal.db", **raw, shutdown={"drain_s": 0}) as run:
@@ -318,7 +319,7 @@ async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_we
         else:
             harness.arrive("phone", harness.notify(source=PHONE_APP._replace(resource=0x8001), ttl=1000))
         await run.flush()
-        reloading = asyncio.create_task(harness.router.reload(only(harness.config, "cloud", "vehicle")))
+        reloading = asyncio.create_task(Reload(harness.router, only(harness.config, "cloud", "vehicle")).run())
         await until(lambda: len(run.letters) == 5, "the first letters, which wait for the journal")
         harness.pass_time(2000)
         while not reloading.done():
@@ -356,7 +357,7 @@ async def test_so_are_notices_that_the_last_run_of_the_pump_brings(
             cloud.options = options
 
         monkeypatch.setattr(phone, "stop", stop_later)
-        await harness.router.reload(only(harness.config, "cloud", "vehicle"))
+        await Reload(harness.router, only(harness.config, "cloud", "vehicle")).run()
         await run.flush()
         assert len(run.letters) == 2
         with contextlib.closing(sqlite3.connect(run.journal.path)) as file:
@@ -365,13 +366,13 @@ async def test_so_are_notices_that_the_last_run_of_the_pump_brings(
 
 async def test_a_stop_does_not_wait_until_all_letters_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a journal the next start makes them."""
-    monkeypatch.setattr("streamer.delivery.leaving._MESSAGES_PER_LOOP_CYCLE", 5)
+    monkeypatch.setattr("streamer.delivery.departure._MESSAGES_PER_LOOP_CYCLE", 5)
     async with journaled_run(tmp_path / "journal.db") as run:
         harness = run.harness
         harness.transports["vehicle"].lose_link()
         harness.arrive("cloud", *(harness.notify(b"%d" % n, sink=VEHICLE_APP, source=ORDERS) for n in range(50)))
         await run.flush()
         harness.router.is_draining = True
-        await harness.router.reload(only(harness.config, "cloud"))
+        await Reload(harness.router, only(harness.config, "cloud")).run()
         await run.flush()
         assert (len(run.letters), harness.router.unsettled()) == (5, 0)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamer.delivery.flow_log import CHANGES, FLOWS, LINES
+from streamer.delivery.reload import Reload
 from streamer.transports.base import Presence
 from streamer.transports.errors import Malformed, MalformedPacketError, PermanentError, RefusedError
 from streamer.uprotocol.status import UCode
@@ -217,7 +218,7 @@ async def test_long_reasons_are_cut(said: Said) -> None:
 
 async def test_a_longer_time_between_lines_is_used_after_a_reload(said: Said) -> None:
     async with RouterHarness() as router:
-        await router.router.reload(configuration(log={"repeat_s": 60}))
+        await Reload(router.router, configuration(log={"repeat_s": 60})).run()
         router.arrive("vehicle", *[router.notify(source=STRANGER) for _ in range(3)])
         router.pass_time(WINDOW_MS)
         assert len(said()) == 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamer.delivery.reload import Reload
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
@@ -178,9 +179,9 @@ async def test_subscriptions_outlive_a_reload_and_find_new_routes() -> None:
     async with RouterHarness(configuration(routes=[UP])) as harness:
         await want(harness, ORDERS, {"veh1": EVERY_MESSAGE})
         harness.arrive("cloud", harness.speed(b"no way", source=ORDERS))
-        await harness.router.reload(BARE)
+        await Reload(harness.router, BARE).run()
         harness.arrive("cloud", harness.speed(b"a way", source=ORDERS))
-        await harness.router.reload(configuration(routes=[UP]))
+        await Reload(harness.router, configuration(routes=[UP])).run()
         harness.arrive("cloud", harness.speed(b"none again", source=ORDERS))
         assert [message.payload for message in harness.sent("vehicle")] == [b"a way"]
         assert received(harness, "cloud") == 1
@@ -191,12 +192,12 @@ async def test_a_pattern_that_comes_and_goes_with_a_reload_leaves_the_interest()
     async with RouterHarness(listed) as harness:
         await want(harness, ORDERS, {"veh1": EVERY_MESSAGE})
         harness.arrive("cloud", harness.speed(b"1", source=ORDERS))
-        await harness.router.reload(BARE)
+        await Reload(harness.router, BARE).run()
         harness.arrive("cloud", harness.speed(b"2", source=ORDERS))
-        await harness.router.reload(listed)
+        await Reload(harness.router, listed).run()
         await want(harness, ORDERS, {})
         harness.arrive("cloud", harness.speed(b"3", source=ORDERS))
-        await harness.router.reload(BARE)
+        await Reload(harness.router, BARE).run()
         harness.arrive("cloud", harness.speed(b"4", source=ORDERS))
         assert [message.payload for message in harness.sent("vehicle")] == [b"1", b"2", b"3"]
 

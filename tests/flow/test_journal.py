@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.delivery.departure import Drain
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.letters import LetterFilter, open_letters
 from streamer.routing.pause_rules import PauseRule
@@ -228,7 +229,7 @@ async def test_after_the_drain_the_rest_is_in_the_journal(tmp_path: Path) -> Non
         run.harness.transports["vehicle"].lose_link()
         messages = [order(run.harness, b"%d" % number) for number in range(5)]
         run.harness.arrive("cloud", *messages)
-        assert await run.harness.router.drain(0.05) == 5
+        assert await Drain(run.harness.router).run(0.05) == 5
         await run.flush()
         assert run.harness.dead_letters("cloud") == []
     async with journaled_run(tmp_path / "j.db") as run:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from streamer.config.models import Config
+from streamer.delivery.reload import Reload
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import PermanentError, RefusedError, SendError
@@ -171,7 +172,7 @@ class Traffic(RuleBasedStateMachine):
 
     @rule(messages=st.sampled_from([3, 6, 50]))
     def configuration_is_read_again(self, messages: int) -> None:
-        self.loop.run_until_complete(self.harness.router.reload(self.config(messages=messages)))
+        self.loop.run_until_complete(Reload(self.harness.router, self.config(messages=messages)).run())
 
     @rule()
     def route_goes_and_comes_back(self) -> None:
@@ -181,9 +182,9 @@ class Traffic(RuleBasedStateMachine):
         held = self.waiting_outside()
         if held:  # the backlog would find no route, and rightly be refused
             return
-        self.loop.run_until_complete(self.harness.router.reload(without))
+        self.loop.run_until_complete(Reload(self.harness.router, without).run())
         self.harness.check_books()
-        self.loop.run_until_complete(self.harness.router.reload(everything))
+        self.loop.run_until_complete(Reload(self.harness.router, everything).run())
 
     def paused(self) -> list[PauseRule]:
         return list(self.harness.router.pause_rules.rules)

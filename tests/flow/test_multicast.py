@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from streamer.delivery.reload import Reload
 from streamer.routing.decide import decide
 from streamer.services.access import Access
 from streamer.services.multicast import MulticastReceivers, Registration
@@ -192,7 +193,7 @@ async def test_a_reload_marks_by_the_new_catalogue() -> None:
         service = await receivers(harness, (PHONE_APP, f"{NEWS}/local"), (VEHICLE_APP, f"{NEWS}/local"))
         harness.router.set_interest(LOCAL_NEWS, {"phone1": 0}, "subscription")
         new = configuration(**networks(multicast=CATALOGUE[1:]))
-        await harness.router.reload(new)
+        await Reload(harness.router, new).run()
         service.use(new.catalogue, EVERYBODY)
         await follow(harness)
         harness.arrive("cloud", fired(LOCAL_NEWS, b"plain now"))

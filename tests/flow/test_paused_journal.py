@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from streamer.delivery.departure import Drain
 from streamer.routing.pause_rules import PauseRule
 from tests.flow.harness import ORDERS, VEHICLE_APP
 from tests.flow.journaled_run import journaled_run
@@ -46,4 +47,4 @@ async def test_a_drain_with_a_journal_does_not_wait_for_what_is_paused(tmp_path:
         run.harness.arrive("cloud", run.harness.notify(sink=VEHICLE_APP, source=ORDERS))
         await run.flush()
         async with asyncio.timeout(30):
-            assert await run.harness.router.drain(600) == 1
+            assert await Drain(run.harness.router).run(600) == 1

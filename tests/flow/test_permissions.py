@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamer.admin.metrics import Exposition
+from streamer.delivery.reload import Reload
 from streamer.logs import audit
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import Provenance, UMessage, UPriority, response
@@ -115,10 +116,10 @@ async def test_a_reload_closes_and_opens_at_once() -> None:
         section = h.config.permissions
         assert section is not None
         closed = section.model_copy(update={"endpoints": {"vehicle": section.endpoints["vehicle"]}})
-        await h.router.reload(h.config.model_copy(update={"permissions": closed}))
+        await Reload(h.router, h.config.model_copy(update={"permissions": closed})).run()
         h.arrive("cloud", h.ask())
         assert h.sent("vehicle") == [first]
-        await h.router.reload(h.config)
+        await Reload(h.router, h.config).run()
         h.arrive("cloud", third := h.ask())
         assert h.sent("vehicle") == [first, third]
 
@@ -134,13 +135,13 @@ async def test_redriven_letters_are_judged_by_the_rules_of_the_day_and_by_who_se
         run.harness.arrive("cloud", message)
         await run.flush()
         run.harness.transports["vehicle"].refuse = lambda message: None
-        await run.harness.router.reload(configuration(permissions=section([])))
+        await Reload(run.harness.router, configuration(permissions=section([]))).run()
         run.harness.router.redrive.take(run.letters, [None])
         assert run.harness.sent("vehicle") == []
         assert run.harness.outcomes("none") == {}
         await run.flush()
         assert [letter.outcome for letter in run.letters] == ["dead_lettered"]  # the one that was there
-        await run.harness.router.reload(configuration(permissions=section([{"allow": {}}])))
+        await Reload(run.harness.router, configuration(permissions=section([{"allow": {}}]))).run()
         run.harness.router.redrive.take(run.letters, [None])
         assert [each.id for each in run.harness.sent("vehicle")] == [message.id]
 
@@ -282,7 +283,7 @@ async def test_a_message_that_waits_for_room_is_counted_once() -> None:
 async def test_a_reload_that_leaves_a_rule_as_it_was_gives_no_new_burst() -> None:
     async with guarded({"allow": {"rate": {"messages": 1, "burst_s": 1}}}) as h:
         h.arrive("cloud", first := h.ask())
-        await h.router.reload(h.config)
+        await Reload(h.router, h.config).run()
         h.arrive("cloud", h.ask())
         assert h.sent("vehicle") == [first]
 
@@ -385,7 +386,7 @@ async def test_a_reload_leaves_no_key_that_the_file_does_not_have(
         text = token(h.clock.ms / 1000, scope=[str(CLIMATE)])
         h.arrive("cloud", first := h.ask(token=text))
         withdraw(Path(tap["options"]["jwks_file"]))
-        await h.router.reload(h.config)
+        await Reload(h.router, h.config).run()
         h.arrive("cloud", again := h.ask(token=text))
         assert h.sent("vehicle") == [first]
         assert answers(h)[again.id] == UCode.UNAUTHENTICATED

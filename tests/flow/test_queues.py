@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from streamer.delivery.departure import Drain
+from streamer.delivery.reload import Reload
 from streamer.transports.base import LinkState, ListenerOptions
 from streamer.transports.errors import RefusedError, SendError
 from streamer.transports.memory import MemoryReceived
@@ -254,7 +256,7 @@ async def test_stop_leaves_to_its_source_what_was_not_acknowledged() -> None:
     async with RouterHarness() as harness:
         harness.transports["cloud"].set_state(LinkState.DOWN)
         (received,) = harness.arrive("vehicle", harness.speed())
-        assert await harness.router.drain(0) == 1
+        assert await Drain(harness.router).run(0) == 1
         assert not received.acknowledged
         (late,) = harness.arrive("vehicle", harness.speed())
         assert not late.acknowledged
@@ -268,7 +270,7 @@ async def test_stop_makes_dead_letters_of_what_was_in_custody() -> None:
         messages = [harness.speed(bytes([n])) for n in range(3)]
         harness.arrive("vehicle", *messages)
         harness.router.custody.flush()
-        assert await harness.router.drain(0) == 3
+        assert await Drain(harness.router).run(0) == 3
         letters = harness.dead_letters("vehicle")
         assert [letter.message.payload for letter in letters] == [message.payload for message in messages]
         assert {letter.status.code for letter in letters} == {UCode.UNAVAILABLE}
@@ -281,7 +283,7 @@ async def test_stop_delivers_the_backlog() -> None:
         cloud.is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(10)]
         harness.arrive("vehicle", *messages)
-        draining = asyncio.create_task(harness.router.drain(10))
+        draining = asyncio.create_task(Drain(harness.router).run(10))
         await asyncio.sleep(0)
         cloud.release_withheld()
         assert await draining == 0
@@ -294,7 +296,7 @@ async def test_stop_makes_dead_letters_of_what_no_source_retransmits(monkeypatch
         harness.transports["cloud"].is_withholding = True
         messages = [harness.speed(bytes([n])) for n in range(5)]
         harness.arrive("vehicle", *messages)
-        assert await harness.router.drain(0) == 5
+        assert await Drain(harness.router).run(0) == 5
         assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [m.payload for m in messages]
         harness.check_books()
 
@@ -336,7 +338,9 @@ async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch
         monkeypatch.setattr(vehicle.registry, "_limits", ListenerOptions(max_listeners=len(before) + 1))
         patterns = [f"//veh1/{n:X}/1/FFFF" for n in range(1, 5)]
         with pytest.raises(UStatusError):
-            await harness.router.reload(configuration(routes=[{"from": "vehicle", "to": "cloud", "publish": patterns}]))
+            await Reload(
+                harness.router, configuration(routes=[{"from": "vehicle", "to": "cloud", "publish": patterns}])
+            ).run()
         assert set(vehicle.registry.filters()) == before
         message = harness.speed()
         harness.arrive("vehicle", message)
@@ -347,7 +351,7 @@ async def test_policy_that_changes_is_applied_to_the_backlog() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
         harness.transports["cloud"].is_withholding = True
         received = harness.arrive("vehicle", *(harness.speed(bytes([n])) for n in range(5)))
-        await harness.router.reload(configuration(queue_policy={"queue": {"messages": 2, "on_full": "reject"}}))
+        await Reload(harness.router, configuration(queue_policy={"queue": {"messages": 2, "on_full": "reject"}})).run()
         assert [r.acknowledged for r in received] == [False] * 2 + [True] * 3
         assert harness.outcomes("vehicle-cloud") == {"rejected": 3}
 

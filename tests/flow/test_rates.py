@@ -2,6 +2,8 @@
 
 import pytest
 
+from streamer.delivery.departure import Drain
+from streamer.delivery.reload import Reload
 from streamer.transports.base import LinkState
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
@@ -143,9 +145,9 @@ async def test_another_rate_holds_after_a_reload_and_what_waits_goes_on() -> Non
     async with RouterHarness(configuration(queue_policy=at_a_rate(1))) as harness:
         harness.arrive("cloud", *numbered(harness, 100))
         assert len(harness.sent("vehicle")) == 1
-        await harness.router.reload(configuration(queue_policy=at_a_rate(50)))
+        await Reload(harness.router, configuration(queue_policy=at_a_rate(50))).run()
         assert len(harness.sent("vehicle")) == 51
-        await harness.router.reload(configuration())
+        await Reload(harness.router, configuration()).run()
         assert len(harness.sent("vehicle")) == 100
 
 
@@ -161,7 +163,7 @@ async def test_how_often_a_rate_was_waited_for_is_counted() -> None:
 async def test_a_stop_leaves_what_waits_for_its_rate_where_it_was() -> None:
     async with RouterHarness(configuration(queue_policy=at_a_rate(1))) as harness:
         received = harness.arrive("cloud", *numbered(harness, 3))
-        assert await harness.router.drain(0) == 2
+        assert await Drain(harness.router).run(0) == 2
         assert [each.acknowledged for each in received] == [True, False, False]
         assert harness.transports["vehicle"].state is LinkState.UP
         assert SPEED not in {m.attributes.source for m in harness.sent("vehicle")}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamer.delivery import ingress
+from streamer.delivery.reload import Reload
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
@@ -43,7 +44,7 @@ async def test_a_letter_is_redriven_on_the_route_where_its_message_failed(
         for name in failed:
             run.harness.transports[name].refuse = gladly
         before = {name: run.harness.sent(name).count(message) for name in sent}
-        await run.harness.router.reload(three_networks(routes=today))
+        await Reload(run.harness.router, three_networks(routes=today)).run()
         run.harness.router.redrive.take(run.letters, [None] * len(failed))
         await run.flush()
         assert {name: run.harness.sent(name).count(message) - before[name] for name in sent} == sent

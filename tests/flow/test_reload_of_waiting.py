@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.delivery.reload import Reload
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -33,7 +34,7 @@ async def test_what_waits_for_room_is_no_copy_of_itself_when_its_source_lives_el
         sent = [harness.speed(text) if is_publish else harness.notify(text) for text in (b"queued", b"outside")]
         batch = harness.arrive("vehicle", *sent)
         routes = [FROM_PHONE | {"publish": EVERY_TOPIC}]
-        await harness.router.reload(configuration(endpoints=MOVED, routes=routes, queue_policy=NARROW))
+        await Reload(harness.router, configuration(endpoints=MOVED, routes=routes, queue_policy=NARROW)).run()
         harness.transports["cloud"].restore_link()
         harness.pass_time(50)
         assert harness.sent("cloud") == sent[:1]
@@ -74,7 +75,7 @@ async def test_what_waits_on_a_route_that_gets_another_name_goes_before_newer_me
         cloud.is_withholding = True
         harness.arrive("vehicle", *(waiting := [harness.notify(b"%d" % number) for number in range(4)]))
         for name in names:
-            await harness.router.reload(three_networks(routes=[UP | {"name": name}], queue_policy=policy))
+            await Reload(harness.router, three_networks(routes=[UP | {"name": name}], queue_policy=policy)).run()
         harness.arrive("vehicle", newer := harness.notify(b"newer"))
         for _ in range(5):
             cloud.release_withheld()
@@ -122,7 +123,7 @@ async def test_a_letter_from_an_endpoint_that_comes_back_waits_until_that_is_in_
             await at_once(entity)
 
         monkeypatch.setattr(phone, "authenticate", authenticate)
-        reloading = asyncio.create_task(router.reload(three_networks(routes=[UP, FROM_PHONE]), {"phone": phone}))
+        reloading = asyncio.create_task(Reload(router, three_networks(routes=[UP, FROM_PHONE]), {"phone": phone}).run())
         await asked.wait()
         router.redrive.take(letters, [None])
         harness.pass_time(500)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from streamer.delivery.reload import Reload
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessageType, response
 from streamer.uprotocol.status import UCode
@@ -165,7 +166,7 @@ async def test_routes_change_while_messages_wait() -> None:
         harness.transports["cloud"].lose_link()
         waiting = harness.speed(b"kept")
         harness.arrive("vehicle", waiting)
-        await harness.router.reload(configuration(routes=[{"from": "vehicle", "to": "cloud", "name": "up"}]))
+        await Reload(harness.router, configuration(routes=[{"from": "vehicle", "to": "cloud", "name": "up"}])).run()
         harness.arrive("vehicle", harness.speed(b"no longer wanted"))
         notice = harness.notify(b"still routed")
         harness.arrive("vehicle", notice)

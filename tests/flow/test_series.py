@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.admin.metrics import Exposition
 from streamer.config.models import Config
+from streamer.delivery.reload import Reload
 from streamer.transports.errors import Malformed, MalformedPacketError, PermanentError, Unwanted
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -54,13 +55,13 @@ async def test_a_removed_route_takes_its_dead_letters_with_it_and_its_name_begin
     async with RouterHarness(config(TO_PHONE)) as harness:
         refused(harness, 1)
         assert dead_letters(harness, "calls") == 1
-        await harness.router.reload(config())
+        await Reload(harness.router, config()).run()
         harness.pass_time(50)
         assert samples(harness, "calls") == {}
         for seen in (harness.traced, harness.tapped):  # what the harness compares with accounts
             for key in [key for key in seen if key[0] == "calls"]:
                 del seen[key]
-        await harness.router.reload(config(TO_PHONE))
+        await Reload(harness.router, config(TO_PHONE)).run()
         assert set(samples(harness, "calls").values()) == {0}
         assert dead_letters(harness, "calls") == 0
         refused(harness, 2)
@@ -70,7 +71,7 @@ async def test_a_removed_route_takes_its_dead_letters_with_it_and_its_name_begin
 async def test_under_another_name_a_route_begins_at_0() -> None:
     async with RouterHarness(config(TO_PHONE)) as harness:
         refused(harness, 1)
-        await harness.router.reload(config(TO_PHONE | {"name": "rings"}))
+        await Reload(harness.router, config(TO_PHONE | {"name": "rings"})).run()
         assert samples(harness, "calls") == {}
         assert set(samples(harness, "rings").values()) == {0}
         refused(harness, 1)
@@ -82,7 +83,7 @@ async def test_the_name_of_a_route_that_still_has_messages_may_be_used_for_anoth
         refused(harness, 1)
         harness.transports["phone"].is_withholding = True
         harness.arrive("cloud", harness.notify(b"late", sink=PHONE_APP, source=CLOUD_APP._replace(resource=0x9000)))
-        await harness.router.reload(config({"from": "vehicle", "to": "phone", "name": "calls"}))
+        await Reload(harness.router, config({"from": "vehicle", "to": "phone", "name": "calls"})).run()
         assert dead_letters(harness, "calls") == 1  # of the one that is about to go
         harness.transports["phone"].release_withheld()
         harness.pass_time(50)
@@ -109,11 +110,11 @@ async def test_a_removed_endpoint_takes_all_its_series_with_it_and_its_name_begi
             "ustreamer_accepted_messages_total",
             "ustreamer_outcomes_total",
         }
-        await harness.router.reload(config(phone=False))
+        await Reload(harness.router, config(phone=False)).run()
         harness.pass_time(50)
         assert samples(harness, "phone") == samples(harness, "calls") == {}
         if again:
-            await harness.router.reload(config(TO_PHONE, back), {"phone": harness.other_transport("phone")})
+            await Reload(harness.router, config(TO_PHONE, back), {"phone": harness.other_transport("phone")}).run()
             gauges = ("ustreamer_endpoint_up",)
             counted = {name: value for name, value in samples(harness, "phone").items() if not name.startswith(gauges)}
             assert set(counted.values()) == {0}

@@ -202,7 +202,7 @@ async def test_a_reload_writes_the_traces_somewhere_else_from_the_next_outcome_o
             return True
 
         other = Recorder({}, take, lambda: 0)
-        harness.router.use_tracer(other)
+        harness.router.replace_observer(harness.recorder, other)
         before = len(harness.traces())
         harness.router.custody.flush()
         harness.clock.advance(11_000)

@@ -7,11 +7,11 @@ their spans are in one trace.
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamer.delivery.lane import RESTORED, Delivery, Lane
-from streamer.delivery.tracer import Tracer
+from streamer.delivery.lane import RESTORED, Delivery
+from streamer.delivery.observers import Observer
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
@@ -41,16 +41,18 @@ class SpanRecord(NamedTuple):
     is_confirmed: bool
 
 
-class Spans:
-    """A `Tracer` that keeps records until `take` fetches them, which another thread may do."""
+class Spans(Observer):
+    """Keeps records until `take` fetches them, which another thread may do.
 
-    def __init__(self, sample: float, max_queued: int, wall_ms: Callable[[], int]) -> None:
+    The span of a message that the destination's network does not confirm ends when the message is sent.
+    """
+
+    def __init__(self, sample: float, max_queued: int) -> None:
         """``sample``: the share of messages without a traceparent that are sampled, 0 to 1."""
         self.dropped = 0
         self._queue: deque[SpanRecord] = deque()
         self._max_queued = max_queued
         self._below = round(sample * (1 << _RANDOM_BITS))
-        self._wall_ms = wall_ms
 
     def take(self, most: int) -> list[SpanRecord]:
         """Take up to ``most`` records, the oldest first."""
@@ -63,44 +65,45 @@ class Spans:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """The destination has confirmed these deliveries: record a span for each sampled one."""
+    def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
+        """Record a span for each sampled delivery."""
         below = self._below
         for delivery in deliveries:
             message = delivery.message
             if message.attributes.traceparent or int.from_bytes(message.id[-7:], "big") < below:
-                self._of_delivery(delivery, Outcome.DELIVERED, UCode.OK, "", now_s)
+                self._of_delivery(delivery, Outcome.DELIVERED, UCode.OK, "", now_s, now_ms)
 
-    def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
-        """A delivery has failed: record its span."""
-        self._of_delivery(delivery, failure.outcome, failure.code, failure.text, now_s)
+    def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
+        """Record the span of a delivery that has failed."""
+        self._of_delivery(delivery, failure.outcome, failure.code, failure.text, now_s, now_ms)
 
-    def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
-        """A delivery was sent to a network that does not confirm: record its span. Nothing is kept for `confirmed`."""
-        self._of_delivery(delivery, Outcome.DELIVERED, UCode.OK, "", now_s, is_confirmed=False)
+    def sent(self, delivery: Delivery, now_s: float, now_ms: int) -> bytes:
+        """Record the span of a delivery that its network does not confirm."""
+        self._of_delivery(delivery, Outcome.DELIVERED, UCode.OK, "", now_s, now_ms, is_confirmed=False)
         return b""
 
-    def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """Nothing to do: the spans of these messages ended when they were sent."""
-
-    def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """Nothing to do: a message that cannot be read has no traceparent either."""
-
-    def turned_away(
+    def never_queued(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        """A message never became a delivery: record its span."""
+        """Record the span of a message that never became a delivery."""
         if (context := self._context(message)) is not None:
             now_ns = now_ms * 1_000_000
             self._add(context, now_ns, now_ns, names, message, failure.outcome, failure.code, failure.text, 0, True)
 
     def _of_delivery(
-        self, delivery: Delivery, outcome: Outcome, code: UCode, text: str, now_s: float, is_confirmed: bool = True
+        self,
+        delivery: Delivery,
+        outcome: Outcome,
+        code: UCode,
+        text: str,
+        now_s: float,
+        now_ms: int,
+        is_confirmed: bool = True,
     ) -> None:
         message = delivery.message
         if (context := self._context(message)) is None:
             return
-        end_ns = self._wall_ms() * 1_000_000
+        end_ns = now_ms * 1_000_000
         start_ns = end_ns - max(0, round((now_s - delivery.entered_s) * 1e9))
         if delivery.history & RESTORED:
             start_ns = min(end_ns, delivery.entered_ms * 1_000_000)
@@ -148,36 +151,3 @@ class Spans:
                 is_confirmed,
             )
         )
-
-
-class TracerPair:
-    """Passes every call on to two tracers. Only the first may pack records."""
-
-    def __init__(self, first: Tracer, second: Tracer) -> None:
-        self._first, self._second = first, second
-
-    def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        self._first.delivered(deliveries, now_s)
-        self._second.delivered(deliveries, now_s)
-
-    def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
-        self._first.failed(delivery, failure, now_s)
-        self._second.failed(delivery, failure, now_s)
-
-    def turned_away(
-        self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
-    ) -> None:
-        self._first.turned_away(message, names, failure, now_s, now_ms)
-        self._second.turned_away(message, names, failure, now_s, now_ms)
-
-    def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
-        self._second.unconfirmed(delivery, now_s)
-        return self._first.unconfirmed(delivery, now_s)
-
-    def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        self._first.confirmed(lane, packed, now_s)
-        self._second.confirmed(lane, packed, now_s)
-
-    def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        self._first.lost(lane, packed, count, failure, now_s, now_ms)
-        self._second.lost(lane, packed, count, failure, now_s, now_ms)

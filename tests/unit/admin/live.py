@@ -37,6 +37,11 @@ class LiveHarness:
             self.live.routes(),
         )
 
+    @property
+    def has_reader(self) -> bool:
+        """Whether a reader of a page observes the router."""
+        return self.flow.router.observers != [self.flow.recorder]
+
     def write_token(self, token: str) -> None:
         self._token_file.write_text(token)
 

@@ -116,7 +116,7 @@ async def test_dead_letters_are_told_and_beyond_a_bound_counted(pages: Pages) ->
     live, http = pages
     async with http.get("/api/v1/events?kinds=dead_letter") as answer:
         stranger = live.flow.notify(b"12345", source=SPEED._replace(authority="nobody"))
-        await until(lambda: live.flow.router.notices._watcher is not None)
+        await until(lambda: live.has_reader)
         live.flow.arrive("vehicle", stranger)
         told = await until_event(answer, "dead_letter")
         assert (told["type"], told["source"], told["sink"]) == (
@@ -145,11 +145,10 @@ async def test_another_configuration_and_other_rules_are_told(pages: Pages) -> N
 
 async def test_nothing_is_watched_while_nobody_listens(pages: Pages) -> None:
     live, http = pages
-    notices = live.flow.router.notices
     async with http.get("/api/v1/events") as answer:
         await next_event(answer)
-        assert notices._watcher is not None
-    await until(lambda: notices._watcher is None)
+        assert live.has_reader
+    await until(lambda: not live.has_reader)
 
 
 async def test_there_are_only_so_many_streams(pages: Pages) -> None:

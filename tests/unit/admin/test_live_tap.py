@@ -12,6 +12,7 @@ import pytest
 from streamer.admin import streams
 from streamer.admin.streams import MAX_ANONYMOUS, event
 from streamer.admin.tap import MAX_TAPS, payload_as
+from streamer.delivery.reload import Reload
 from streamer.logs import audit
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.uuid import format_id
@@ -121,9 +122,9 @@ async def test_acts_are_audited_with_the_filters(pages: Pages, caplog: pytest.Lo
 async def test_a_tap_goes_on_when_its_route_goes_and_comes_back(pages: Pages) -> None:
     live, http = pages
     answer = await tap(http, route="vehicle-cloud", payload="text")
-    await live.flow.router.reload(configuration(routes=[{"from": "cloud", "to": "vehicle"}]))
+    await Reload(live.flow.router, configuration(routes=[{"from": "cloud", "to": "vehicle"}])).run()
     live.flow.arrive("vehicle", live.flow.speed(b"nowhere"))
-    await live.flow.router.reload(live.config)
+    await Reload(live.flow.router, live.config).run()
     live.flow.arrive("vehicle", live.flow.speed(b"there"))
     assert (await until_event(answer, "message"))["payload"] == {"text": "there"}
     answer.close()
@@ -143,7 +144,7 @@ async def test_a_tap_ends_when_its_token_is_changed(
     live.write_token(token)
     with pytest.raises(EOFError):
         await until_event(answer, "never")
-    await until(lambda: live.flow.router.settler._taps is None)
+    await until(lambda: not live.has_reader)
     began, denied, ended = (each.getMessage() for each in caplog.records if each.name == "streamer.audit")
     assert (began.split()[0], ended.split()[0]) == ("tap_began", "tap_ended")
     assert denied.startswith("denied who=http where=127.0.0.1 reason=the token was changed")
@@ -153,9 +154,9 @@ async def test_a_tap_ends_when_its_token_is_changed(
 async def test_nothing_is_told_to_taps_that_are_gone(pages: Pages) -> None:
     live, http = pages
     answer = await tap(http)
-    assert live.flow.router.settler._taps is not None
+    assert live.has_reader
     answer.close()
-    await until(lambda: live.flow.router.settler._taps is None)
+    await until(lambda: not live.has_reader)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong-wrong-wrong"}])
@@ -164,7 +165,7 @@ async def test_without_the_token_nothing_is_shown(pages: Pages, headers: dict[st
     async with http.get("/api/v1/tap", headers=headers) as answer:
         assert answer.status == 401
         assert "expected Authorization: Bearer" in (await answer.json())["error"]
-    assert live.flow.router.settler._taps is None
+    assert not live.has_reader
 
 
 @pytest.mark.parametrize("http_control", ["loopback", "any"])

@@ -8,6 +8,7 @@ import pytest
 
 from streamer.admin.metrics import _ROUTES_PER_ITERATION, CONTENT_TYPE, Exposition
 from streamer.admin.server import unready
+from streamer.delivery.reload import Reload
 from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState
@@ -158,7 +159,7 @@ async def test_a_reload_during_a_scrape_disturbs_nothing() -> None:
     scraping = asyncio.create_task(Exposition(harness.router).scrape())
     await asyncio.sleep(0)
     fewer = harness.config.model_copy(update={"routes": harness.config.routes[:1]})
-    await harness.router.reload(fewer)
+    await Reload(harness.router, fewer).run()
     assert b'route="e0-e1"' in await scraping
 
 
@@ -272,9 +273,9 @@ async def test_no_series_appears_twice_when_a_route_goes_and_comes_back() -> Non
         harness.transports["cloud"].lose_link()
         harness.arrive("vehicle", harness.speed())
         everything = harness.config
-        await harness.router.reload(everything.model_copy(update={"routes": everything.routes[1:]}))
+        await Reload(harness.router, everything.model_copy(update={"routes": everything.routes[1:]})).run()
         Scrape(harness).check_books()
-        await harness.router.reload(everything)
+        await Reload(harness.router, everything).run()
         harness.arrive("vehicle", harness.speed())
         scrape = Scrape(harness)
         scrape.check_books()

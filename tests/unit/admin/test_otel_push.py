@@ -15,7 +15,7 @@ from streamer.admin.otel import push as push_module
 from streamer.admin.otel.convert import resource_of
 from streamer.admin.otel.push import _LONGEST_PAUSE_S, Collect, Push
 from streamer.admin.otel.session import CollectorAnswer
-from streamer.admin.otel.spans import Spans, TracerPair
+from streamer.admin.otel.spans import Spans
 from streamer.cli.main import main
 from streamer.config.push import OtelConfig, OtelSpansConfig
 from tests.flow.harness import RouterHarness
@@ -42,8 +42,8 @@ def test_a_pause_that_a_collector_asks_for_holds_for_everything() -> None:
 
 async def test_spans_that_cannot_be_told_are_dropped_and_the_next_ones_go_on() -> None:
     async with RouterHarness() as harness:
-        spans = Spans(1.0, 10, harness.clock.wall_ms)
-        harness.router.use_tracer(TracerPair(harness.tracer, spans))
+        spans = Spans(1.0, 10)
+        harness.router.replace_observer(None, spans)
         harness.arrive("vehicle", harness.speed())
         (record,) = spans.take(1)
         push = pushing(spans)
@@ -78,8 +78,8 @@ async def test_what_has_failed_is_sent_again_in_each_turn_but_not_in_a_pause_and
     is_pausing: bool, failing: str, spans: int, metrics: int
 ) -> None:
     async with RouterHarness() as harness:
-        sampled = Spans(1.0, 10, harness.clock.wall_ms)
-        harness.router.use_tracer(TracerPair(harness.tracer, sampled))
+        sampled = Spans(1.0, 10)
+        harness.router.replace_observer(None, sampled)
         harness.arrive("vehicle", harness.speed())
         push = pushing(sampled, timeout_s=0.1)
         push._loop, push._ending = asyncio.get_running_loop(), Turns(3)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.admin.otel.spans import SpanRecord, Spans, TracerPair
+from streamer.admin.otel.spans import SpanRecord, Spans
 from streamer.delivery.lane import RESTORED
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.errors import PermanentError
@@ -18,8 +18,8 @@ SAMPLED = f"00-{TRACE}-{PARENT}-01"
 
 
 def traced(harness: RouterHarness, sample: float = 0, queue: int = 100) -> Spans:
-    spans = Spans(sample, queue, harness.clock.wall_ms)
-    harness.router.use_tracer(TracerPair(harness.tracer, spans))
+    spans = Spans(sample, queue)
+    harness.router.replace_observer(None, spans)
     return spans
 
 
@@ -134,25 +134,25 @@ async def test_what_nobody_confirms_has_its_span_when_it_was_sent() -> None:
         harness.pass_time(1000)
         harness.pass_time(20_000)
         assert len(spans) == 0
-        harness.tracer.hand_on()
-        assert harness.tracer.records == 1  # the routing traces have it once it counts as delivered
+        harness.recorder.hand_on()
+        assert harness.recorder.records == 1  # the routing traces have it once it counts as delivered
 
 
 @pytest.mark.parametrize(("age_ms", "lasts_ms"), [(5000, 5000), (-5000, 0)], ids=["usually", "the clock was set back"])
 def test_the_span_of_a_message_from_before_a_restart_begins_with_its_reception(age_ms: int, lasts_ms: int) -> None:
-    spans = Spans(1.0, 10, lambda: NOW_MS)
+    spans = Spans(1.0, 10)
     delivery = push(route_queue(), message())
     delivery.history |= RESTORED
     delivery.entered_ms = NOW_MS - age_ms
-    spans.delivered([delivery], delivery.entered_s)
+    spans.delivered([delivery], delivery.entered_s, NOW_MS)
     (span,) = spans.take(10)
     assert (span.end_ns, span.end_ns - span.start_ns) == (NOW_MS * 1_000_000, lasts_ms * 1_000_000)
 
 
 def test_a_message_without_an_id_has_no_trace() -> None:
-    spans = Spans(1.0, 10, lambda: NOW_MS)
+    spans = Spans(1.0, 10)
     nobody = replace(message(), id=bytes(16))
-    spans.turned_away(
+    spans.never_queued(
         nobody, ("none", "vehicle", ""), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, "no id"), 0.0, NOW_MS
     )
     assert len(spans) == 0

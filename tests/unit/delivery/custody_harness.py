@@ -78,7 +78,7 @@ class CustodyHarness:
         """Send all messages of a lane over a network that does not confirm, as the settler does."""
         sent: list[Delivery] = []
         lane.take(1000, self.clock.ms, sent, [])
-        self.store.add(sent, self.clock.s)
+        self.store.add(sent, self.clock.s, self.clock.ms, ())
         for delivery in sent:
             lane.confirmed()
             lane.queue.pack_away(delivery)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from streamer.delivery.leaving import Leaving
+from streamer.delivery.departure import Leaving
 from tests.flow.harness import RouterHarness
 from tests.waiting import until
 
@@ -37,7 +37,7 @@ class RunPump:
 
 
 class LeftRouter:
-    """The `RouterView` of a harness: as if it had a journal, and with another custody, if a test says so."""
+    """The router of a harness: as if it had a journal, and with another custody, if a test says so."""
 
     def __init__(
         self,

@@ -4,13 +4,14 @@ from streamer.config.models import QueueBounds
 from streamer.delivery.dedup import key_of
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.lane import Delivery, Lane
+from streamer.delivery.observers import Observer
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.unit.delivery.custody_harness import CustodyHarness
-from tests.unit.delivery.fake_tracer import FakeTracer
+from tests.unit.delivery.fake_observer import FakeObserver
 from tests.unit.delivery.messages import FakeOwner, queue_policy
 
 
@@ -35,12 +36,13 @@ class SettlerHarness:
         self.clock, self.seen, self.custody = self.held.clock, self.held.seen, self.held.custody
         self.queue = self.held.queue
         options = NoticeOptions("gateway", 0x8001, endpoints, QueueBounds(messages=most_notices), queue_policy())
-        self.notices = FailureNotices(options, self.custody, self.clock)
+        self.observer = FakeObserver()
+        self.observers: list[Observer] = [self.observer]
+        self.notices = FailureNotices(options, self.custody, self.clock, self.observers)
         self.owner = NoticeOwner()
         for name, authorities in (("vehicle", ("veh1",)), ("cloud", ("*",))):
             self.notices.add_endpoint(name, self.owner, authorities, False)
-        self.tracer = FakeTracer()
-        self.settler = Settler(self.clock, self.seen, self.custody, self.notices, self.tracer)
+        self.settler = Settler(self.clock, self.seen, self.custody, self.notices, self.observers)
 
     def accept(self, message: UMessage, queue: RouteQueue | None = None) -> Delivery:
         return self.held.accept(message, queue)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.lane import Delivery, Lane
+from streamer.delivery.observers import Observer
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import LaneSummary, UnconfirmedBatch
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
 from tests.clock import FakeClock
-from tests.unit.delivery.fake_tracer import FakeTracer
+from tests.unit.delivery.fake_observer import FakeObserver
 from tests.unit.delivery.messages import NOW_MS, message, route_queue, topic
 
 UNCONFIRMED_S = 10.0
@@ -64,9 +65,8 @@ class StoreHarness:
         self.keeper = FakeKeeper()
         self.seen = SeenIds(1000, 1000, 0)
         self.in_journal = in_journal
-        self.store = UnconfirmedStore(
-            "cloud", UNCONFIRMED_S, max_bytes, self.keeper, self.seen, FakeTracer(), blocks_when_full
-        )
+        self.store = UnconfirmedStore("cloud", UNCONFIRMED_S, max_bytes, self.keeper, self.seen, blocks_when_full)
+        self.observers: list[Observer] = [FakeObserver()]
         self.queue = route_queue()
         self.receipts: list[MemoryReceived] = []
 
@@ -92,7 +92,7 @@ class StoreHarness:
         for _ in out:
             lane.confirmed()
         if out:
-            self.store.add(out, self.clock.s)
+            self.store.add(out, self.clock.s, self.clock.ms, self.observers)
         for delivery in out:
             self.queue.pack_away(delivery)
             delivery.forget()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery import drain as drain_module
+from streamer.delivery import departure
+from streamer.delivery.departure import Drain
 from streamer.delivery.ingress import Ingress, IngressState
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
@@ -30,7 +31,7 @@ from tests.waiting import until
 @pytest.fixture(autouse=True)
 def _no_last_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for dead letters that cannot be sent."""
-    monkeypatch.setattr(drain_module, "_LAST_NOTICES_S", 0.0)
+    monkeypatch.setattr(departure, "_LAST_NOTICES_S", 0.0)
 
 
 class RecordingTransport(FakeTransport):
@@ -81,7 +82,7 @@ async def test_networks_are_left_before_anything_is_waited_for_and_our_own_servi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ending = Ending(monkeypatch)
-    assert await ending.router.drain(30) == 0
+    assert await Drain(ending.router).run(30) == 0
     assert ending.waits == [(30, 1, {"cloud"})]
     assert ending.closed == {"cloud", "vehicle", LOCAL_ENDPOINT}
 
@@ -89,14 +90,14 @@ async def test_networks_are_left_before_anything_is_waited_for_and_our_own_servi
 async def test_a_drain_ends_when_everything_is_delivered() -> None:
     async with RouterHarness() as harness:
         harness.arrive("vehicle", harness.speed())
-        assert await harness.router.drain(3600) == 0
+        assert await Drain(harness.router).run(3600) == 0
 
 
 async def test_a_transport_that_has_not_confirmed_gives_its_messages_back() -> None:
     async with RouterHarness() as harness:
         harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", harness.speed())
-        assert await harness.router.drain(0) == 1
+        assert await Drain(harness.router).run(0) == 1
         assert harness.transports["cloud"].state is LinkState.DOWN
         assert harness.transports["vehicle"].state is LinkState.UP
         assert harness.router.egresses["cloud"].in_flight == 0
@@ -110,7 +111,7 @@ async def test_transports_that_have_not_confirmed_are_stopped_at_once(monkeypatc
             monkeypatch.setattr(transport, "stop", meeting.wait)
         harness.arrive("vehicle", harness.speed())
         harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
-        assert await asyncio.wait_for(harness.router.drain(0), 10) == 2
+        assert await asyncio.wait_for(Drain(harness.router).run(0), 10) == 2
         monkeypatch.undo()
 
 
@@ -122,7 +123,7 @@ async def test_without_a_journal_messages_in_our_custody_become_dead_letters_and
         waiting, lost = MemoryReceived(harness.speed(b"waiting")), FleetingReceived(harness.speed(b"lost"))
         taken.take_custody()
         harness.transports["vehicle"].inject(kept, fleeting, taken, waiting, lost)
-        assert await harness.router.drain(0) == 5
+        assert await Drain(harness.router).run(0) == 5
         assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [
             b"fleeting",
             b"lost",
@@ -137,7 +138,7 @@ async def test_unconfirmed_messages_that_were_to_be_sent_again_end_as_unconfirme
         harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
         harness.router.custody.flush()
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        assert await harness.router.drain(0) == 1
+        assert await Drain(harness.router).run(0) == 1
         assert harness.dead_letters("cloud") == []  # it was sent while somebody listened
         assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 1}
 
@@ -150,7 +151,7 @@ async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_t
         harness.transports["cloud"].set_state(LinkState.DOWN)
         messages = [FleetingReceived(harness.speed(b"%d" % number)) for number in range(3)]
         harness.transports["vehicle"].inject(*messages)
-        assert await harness.router.drain(0) == 3
+        assert await Drain(harness.router).run(0) == 3
         assert harness.queued("vehicle-cloud") == 3
         await run.flush()
         assert all(received.acknowledged for received in messages)
@@ -160,7 +161,7 @@ async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_t
 async def test_with_a_journal_paused_flows_are_not_waited_for(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "journal.db", pause_rules=[PauseRule(SPEED)]) as run:
         run.harness.arrive("vehicle", run.harness.speed())
-        assert await run.harness.router.drain(3600) == 1
+        assert await Drain(run.harness.router).run(3600) == 1
 
 
 # -- what is on its way when the streamer is told to stop
@@ -190,7 +191,7 @@ async def test_with_a_journal_what_a_network_brings_at_the_end_is_written_and_th
         harness.transports["cloud"].set_state(LinkState.DOWN)
         batch = fleeting(harness, 5)
         bring_at_the_end(harness, monkeypatch, batch)
-        assert await harness.router.drain(0) == 5
+        assert await Drain(harness.router).run(0) == 5
         assert not any(received.acknowledged for received in batch)  # a receipt would say that it is on disk
         await run.flush()
         assert all(received.acknowledged for received in batch)
@@ -206,7 +207,7 @@ async def test_with_a_journal_backpressure_holds_nothing_back_at_the_end(
         before, batch = fleeting(harness, 1100), fleeting(harness, 100)
         harness.transports["vehicle"].inject(*before)
         bring_at_the_end(harness, monkeypatch, batch)
-        assert await harness.router.drain(0) == 1200
+        assert await Drain(harness.router).run(0) == 1200
         await run.flush()
         assert all(received.acknowledged for received in (*before, *batch))
     async with journaled_run(tmp_path / "journal.db") as run:
@@ -221,14 +222,14 @@ async def test_without_a_journal_what_a_network_brings_at_the_end_becomes_dead_l
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
         harness.transports["cloud"].set_state(LinkState.DOWN)
         bring_at_the_end(harness, monkeypatch, fleeting(harness, 5))
-        assert await harness.router.drain(0) == 5
+        assert await Drain(harness.router).run(0) == 5
         assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_what_comes_after_the_end_is_rejected_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
         bring_at_the_end(harness, monkeypatch, [])
-        assert await harness.router.drain(0) == 0
+        assert await Drain(harness.router).run(0) == 0
         late, kept = FleetingReceived(harness.speed(b"late")), MemoryReceived(harness.speed(b"kept by its source"))
         harness.transports["vehicle"].inject(late, kept)
         assert [letter.message.payload for letter in harness.dead_letters("vehicle")] == [b"late"]
@@ -245,7 +246,7 @@ async def test_a_transport_that_fails_to_leave_its_network_does_not_keep_the_oth
 
         monkeypatch.setattr(harness.transports["vehicle"], "source_retransmits", False)
         monkeypatch.setattr(harness.transports["vehicle"], "stop_receiving", stop_receiving)
-        assert await harness.router.drain(0) == 0
+        assert await Drain(harness.router).run(0) == 0
 
 
 async def test_what_the_journal_has_no_room_for_becomes_a_dead_letter(
@@ -256,11 +257,11 @@ async def test_what_the_journal_has_no_room_for_becomes_a_dead_letter(
         harness.transports["cloud"].set_state(LinkState.DOWN)
         large = [FleetingReceived(harness.speed(bytes(9_000))) for _ in range(5)]
         bring_at_the_end(harness, monkeypatch, large)
-        assert await harness.router.drain(0) == 5
+        assert await Drain(harness.router).run(0) == 5
         await run.flush()
         written = sum(received.acknowledged for received in large)
         assert 0 < written < 5
-        assert await harness.router.give_up_unwritten() == 5 - written
+        assert await Drain(harness.router).give_up_unwritten() == 5 - written
         assert len(run.letters) == 5 - written
         assert harness.queued("vehicle-cloud") == written
 
@@ -278,8 +279,8 @@ async def test_dead_letters_that_wait_may_make_room_for_those_of_what_is_given_u
         late = [FleetingReceived(harness.speed(b"late", ttl=1)) for _ in range(letters)]
         harness.clock.advance(10)
         bring_at_the_end(harness, monkeypatch, [*waiting, *late])
-        assert await harness.router.drain(0) == 5 + letters
-        assert await harness.router.give_up_unwritten() == 5
+        assert await Drain(harness.router).run(0) == 5 + letters
+        assert await Drain(harness.router).give_up_unwritten() == 5
         harness.check_books()
         assert len(run.letters) == 5 + letters
         assert harness.queued("vehicle-cloud") == 0
@@ -299,7 +300,7 @@ async def test_with_a_journal_nothing_is_waited_for_that_cannot_leave(
         harness.arrive("vehicle", harness.speed())
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         harness.arrive("cloud", order(harness))
-        assert await harness.router.drain(3600) == 2
+        assert await Drain(harness.router).run(3600) == 2
         assert "drain_began drain_s=3600 waits_for=nothing left_in_journal=vehicle:1 cloud:1" in caplog.text
 
 
@@ -308,7 +309,7 @@ async def test_with_a_journal_a_back_off_is_not_waited_for(tmp_path: Path) -> No
         harness = run.harness
         harness.transports["cloud"].refuse = lambda message: RefusedError(UCode.UNAVAILABLE, "not now")
         harness.arrive("vehicle", harness.speed())
-        assert await harness.router.drain(3600) == 1
+        assert await Drain(harness.router).run(3600) == 1
 
 
 async def test_with_a_journal_what_is_being_sent_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -319,7 +320,7 @@ async def test_with_a_journal_what_is_being_sent_is_waited_for(tmp_path: Path, c
         run.hold("cloud")
         harness.arrive("cloud", order(harness))
         harness.arrive("vehicle", harness.speed())
-        draining = asyncio.create_task(harness.router.drain(3600))
+        draining = asyncio.create_task(Drain(harness.router).run(3600))
         await until(lambda: "drain_began" in caplog.text, "the beginning")
         assert "waits_for=cloud:1 left_in_journal=vehicle:1" in caplog.text
         assert not draining.done()
@@ -332,7 +333,7 @@ async def test_with_a_journal_it_is_found_out_first_whether_anybody_listens(tmp_
         harness = run.harness
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
         harness.arrive("cloud", order(harness))
-        draining = asyncio.create_task(harness.router.drain(3600))
+        draining = asyncio.create_task(Drain(harness.router).run(3600))
         await until(lambda: draining.done() or harness.router.pump._awaited is not None, "the wait")
         assert not draining.done()
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
@@ -342,7 +343,7 @@ async def test_with_a_journal_it_is_found_out_first_whether_anybody_listens(tmp_
 
 async def begin_to_drain(harness: RouterHarness) -> "asyncio.Task[int]":
     """A drain that has come to its first wait, or is over."""
-    draining = asyncio.create_task(harness.router.drain(3600))
+    draining = asyncio.create_task(Drain(harness.router).run(3600))
     await until(lambda: draining.done() or harness.router.pump._awaited is not None, "the wait")
     return draining
 
@@ -366,7 +367,7 @@ async def test_with_a_journal_what_was_sent_is_waited_for_until_the_network_says
 async def test_with_a_journal_nothing_is_waited_for_that_only_time_can_confirm(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
         run.harness.arrive("cloud", order(run.harness))
-        assert await run.harness.router.drain(3600) == 1  # it stays in the journal
+        assert await Drain(run.harness.router).run(3600) == 1  # it stays in the journal
 
 
 async def test_with_a_journal_a_network_that_says_nothing_new_is_not_waited_for_long(tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ async def test_with_a_journal_a_network_that_says_nothing_new_is_not_waited_for_
         harness.arrive("cloud", order(harness))
         draining = await begin_to_drain(harness)
         assert not draining.done()
-        harness.clock.advance(round(drain_module._CONFIRMATIONS_S * 1000))
+        harness.clock.advance(round(departure._CONFIRMATIONS_S * 1000))
         harness.router.tick()
         assert await draining == 1
 
@@ -404,7 +405,7 @@ async def test_without_a_journal_everything_is_waited_for(caplog: pytest.LogCapt
     async with RouterHarness() as harness:
         harness.transports["cloud"].set_state(LinkState.DOWN)
         harness.arrive("vehicle", harness.speed())
-        draining = asyncio.create_task(harness.router.drain(3600))
+        draining = asyncio.create_task(Drain(harness.router).run(3600))
         await until(lambda: "drain_began" in caplog.text, "the beginning")
         assert "waits_for=cloud:1 left_in_journal=nothing" in caplog.text
         assert not draining.done()
@@ -424,13 +425,13 @@ async def test_a_journal_that_cannot_be_written_is_none(tmp_path: Path) -> None:
         harness.transports["cloud"].set_state(LinkState.DOWN)
         kept = MemoryReceived(harness.speed(b"kept by its source"))
         harness.transports["vehicle"].inject(FleetingReceived(harness.speed(b"ours alone")), kept)
-        draining = asyncio.create_task(harness.router.drain(3600))
+        draining = asyncio.create_task(Drain(harness.router).run(3600))
         await until(lambda: harness.router.ingresses["vehicle"].state is IngressState.CLOSED, "the beginning")
         harness.router.tick()
         assert not draining.done()
         draining.cancel()
-        assert await harness.router.drain(0) == 2
-        assert await harness.router.give_up_unwritten() == 1
+        assert await Drain(harness.router).run(0) == 2
+        assert await Drain(harness.router).give_up_unwritten() == 1
         assert [letter.message.payload for letter in harness.dead_letters("vehicle")] == [b"ours alone"]
         assert not kept.acknowledged
     await asyncio.to_thread(journal.stop, 0.1)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from streamer.delivery.departure import attempt, excludes, may_exclude, movable, stop_all, stop_receiving
 from streamer.delivery.ingress import Ingress, IngressState
-from streamer.delivery.leaving import attempt, excludes, may_exclude, movable, stop_all, stop_receiving
 from streamer.delivery.settle import UNREADABLE
 from streamer.logs.lines import JsonFormatter
 from streamer.routing.pause_rules import PauseRule

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery import leaving as leaving_module
+from streamer.delivery import departure
 from streamer.delivery import unconfirmed as unconfirmed_module
-from streamer.delivery.leaving import unpack_all
+from streamer.delivery.departure import unpack_all
 from streamer.delivery.settle import UNREADABLE
 from streamer.journal.entries import JournalError
 from streamer.routing.pause_rules import PauseRule
@@ -68,7 +68,7 @@ async def test_the_others_go_on_while_much_is_given_up_and_what_was_settled_mean
             turns.append(queue.messages)
             asyncio.get_running_loop().call_soon(others.append, len(turns))
             if len(turns) == 1:  # somebody else settles the youngest one
-                egress.give_up(list(queue.waiting())[-1], leaving_module._CAME_FROM_REMOVED)
+                egress.give_up(list(queue.waiting())[-1], departure._CAME_FROM_REMOVED)
 
         assert await LeftRouter(harness, run=turn).leaving().give_up() == 250
         assert (turns, others) == ([150, 49, 0], [1, 2])
@@ -121,7 +121,7 @@ async def test_however_much_was_to_be_sent_again_all_of_it_is_given_up(monkeypat
 async def test_what_cannot_be_unpacked_now_is_tried_again_unless_the_daemon_ends(
     has_to_stop: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(leaving_module, "_TRY_AGAIN_S", 0.0)
+    monkeypatch.setattr(departure, "_TRY_AGAIN_S", 0.0)
     async with RouterHarness(unconfirmed_s=10) as harness:
         await sent_and_returned(harness)
         tries: list[object] = []
@@ -132,7 +132,7 @@ async def test_what_cannot_be_unpacked_now_is_tried_again_unless_the_daemon_ends
                 raise JournalError("locked")
             unpack_all(egress)
 
-        monkeypatch.setattr(leaving_module, "unpack_all", unreadable)
+        monkeypatch.setattr(departure, "unpack_all", unreadable)
         router = LeftRouter(harness)
         router.is_draining = has_to_stop
         assert await router.leaving("vehicle").give_up() == (0 if has_to_stop else 1)

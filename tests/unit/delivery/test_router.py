@@ -14,6 +14,7 @@ from streamer.delivery.arrivals import Arrivals
 from streamer.delivery.custody import LATE_FLUSH_S
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.queue import RouteQueue
+from streamer.delivery.reload import Reload
 from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
@@ -103,7 +104,7 @@ async def test_a_route_keeps_its_queue_through_a_reload_with_new_bounds() -> Non
         harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", harness.speed())
         before = queue_of(harness, "vehicle-cloud")
-        await harness.router.reload(configuration(queue_policy={"window": 3}))
+        await Reload(harness.router, configuration(queue_policy={"window": 3})).run()
         assert queue_of(harness, "vehicle-cloud") is before
         assert (before.policy.window, before.messages, harness.router.egresses["cloud"].window) == (3, 1, 3)
 
@@ -114,7 +115,7 @@ async def test_a_removed_route_takes_nothing_new_delivers_what_it_holds_and_goes
         cloud.is_withholding = True
         held = harness.speed()
         harness.arrive("vehicle", held)
-        await harness.router.reload(configuration(routes=[DOWN]))
+        await Reload(harness.router, configuration(routes=[DOWN])).run()
         harness.arrive("vehicle", harness.speed())
         harness.pass_time(50)
         assert harness.queued("vehicle-cloud") == 1
@@ -128,7 +129,7 @@ async def test_a_removed_route_takes_nothing_new_delivers_what_it_holds_and_goes
 async def test_a_removed_route_stays_while_something_is_unconfirmed() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
-        await harness.router.reload(configuration(routes=[UP]))
+        await Reload(harness.router, configuration(routes=[UP])).run()
         harness.pass_time(50)
         assert harness.queued("cloud-vehicle") == harness.router.unsettled() == 1
         harness.router.custody.flush()
@@ -142,8 +143,8 @@ async def test_a_route_that_comes_back_in_time_has_its_queue_again() -> None:
         cloud.is_withholding = True
         older, newer = harness.speed(b"1"), harness.speed(b"2")
         harness.arrive("vehicle", older)
-        await harness.router.reload(configuration(routes=[DOWN]))
-        await harness.router.reload(configuration())
+        await Reload(harness.router, configuration(routes=[DOWN])).run()
+        await Reload(harness.router, configuration()).run()
         harness.arrive("vehicle", newer)
         cloud.release_withheld()
         assert harness.sent("cloud") == [older, newer]
@@ -154,7 +155,7 @@ async def test_a_route_that_has_gone_leaves_nothing_at_the_transport() -> None:
     async with RouterHarness() as harness:
         harness.arrive("vehicle", harness.speed())
         assert len(harness.transports["cloud"]._watched[SPEED, None]) == 1
-        await harness.router.reload(configuration(routes=[DOWN]))
+        await Reload(harness.router, configuration(routes=[DOWN])).run()
         harness.pass_time(50)
         assert harness.transports["cloud"]._watched[SPEED, None] == []
 
@@ -164,13 +165,13 @@ async def test_a_reload_with_more_room_lets_the_backlog_in() -> None:
         harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         assert harness.queued("vehicle-cloud") == 1
-        await harness.router.reload(configuration(queue_policy={"queue": {"messages": 5}}))
+        await Reload(harness.router, configuration(queue_policy={"queue": {"messages": 5}})).run()
         assert harness.queued("vehicle-cloud") == 3
 
 
 async def test_a_reload_gives_failure_notices_other_options() -> None:
     async with RouterHarness() as harness:
-        await harness.router.reload(configuration(dead_letter={"endpoints": ["cloud"]}))
+        await Reload(harness.router, configuration(dead_letter={"endpoints": ["cloud"]})).run()
         harness.arrive("vehicle", harness.speed(ttl=1))
         harness.clock.advance(10)
         harness.arrive("vehicle", replace(harness.speed(ttl=1), id=bytes(6) + harness.speed().id[6:]))

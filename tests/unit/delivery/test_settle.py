@@ -9,7 +9,7 @@ from streamer.delivery.lane import Delivery, DeliveryState
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import NO_ROUTE
 from streamer.delivery.stats import Histogram, RouteStats
-from streamer.delivery.tap import Tap, TapFilter, Taps
+from streamer.delivery.tap import Tap, TapFilter
 from streamer.delivery.unconfirmed_batch import LaneSummary
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.memory import MemoryReceived
@@ -44,7 +44,7 @@ def test_a_delivered_message_is_counted_traced_and_acknowledged() -> None:
     harness.settler.delivered([delivery])
     assert harness.queue.stats.outcomes == {(Outcome.DELIVERED, UCode.OK): 1}
     assert (harness.queue.messages, harness.queue.bytes) == (0, 0)
-    assert harness.tracer.records == [(Outcome.DELIVERED, uuid)]
+    assert harness.observer.records == [(Outcome.DELIVERED, uuid)]
     assert acknowledged(received)
     assert harness.seen.young == {key: None}
     assert is_forgotten(delivery)
@@ -115,23 +115,23 @@ def test_unconfirmed_messages_that_count_as_delivered_are_counted_and_traced_the
     harness = SettlerHarness()
     lane, summary = harness.queue.lane((message().attributes.source, None)), LaneSummary(1)
     summary.count = 2
-    summary.traces += bytes(16) + bytes([1] * 16)
+    summary.records += bytes(16) + bytes([1] * 16)
     harness.settler.confirmed(lane, summary)
     assert harness.queue.stats.outcomes == {(Outcome.DELIVERED, UCode.OK): 2}
-    assert [outcome for outcome, _ in harness.tracer.records] == [Outcome.DELIVERED] * 2
+    assert [outcome for outcome, _ in harness.observer.records] == [Outcome.DELIVERED] * 2
 
 
 def test_unconfirmed_messages_that_cannot_be_read_any_more_are_lost() -> None:
     harness = SettlerHarness()
     lane, summary = harness.queue.lane((message().attributes.source, None)), LaneSummary(1)
     summary.count = 2
-    summary.traces += bytes(16)
+    summary.records += bytes(16)
     tap, other = Tap(TapFilter(), 10, False), Tap(TapFilter(route="down"), 10, False)
-    harness.settler.use_taps(Taps([tap, other]))
+    harness.observers += [tap, other]
     harness.settler.lost(lane, summary)
     assert (tap.left_out, other.left_out) == (2, 0)
     assert harness.queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.DATA_LOSS): 2}
-    assert [outcome for outcome, _ in harness.tracer.records] == [Outcome.DEAD_LETTERED]
+    assert [outcome for outcome, _ in harness.observer.records] == [Outcome.DEAD_LETTERED]
 
 
 # accepted and not delivered
@@ -145,7 +145,7 @@ def test_a_failed_message_is_counted_traced_told_and_acknowledged() -> None:
     harness.settler.fail(delivery, EXPIRED)
     assert harness.queue.stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
     assert (harness.queue.messages, harness.queue.bytes) == (0, 0)
-    assert harness.tracer.records == [(Outcome.EXPIRED, uuid)]
+    assert harness.observer.records == [(Outcome.EXPIRED, uuid)]
     assert [(letter.route, letter.status.message) for letter in harness.letters()] == [("up", EXPIRED.text)]
     assert acknowledged(received)
     assert harness.seen.young[key] is None
@@ -169,9 +169,9 @@ def test_a_publish_that_nobody_listens_to_is_no_failure() -> None:
 def test_a_message_that_is_turned_away_is_counted_and_told_where_it_came_in() -> None:
     harness, stats = SettlerHarness(), RouteStats()
     received = harness.arrived(message())
-    harness.settler.turn_away(received, "vehicle", stats, EXPIRED)
+    harness.settler.fail_unrouted(received, "vehicle", stats, EXPIRED)
     assert (stats.accepted, stats.outcomes) == (1, {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1})
-    assert harness.tracer.turned_away_at == [(NO_ROUTE, "vehicle", "")]
+    assert harness.observer.never_queued_at == [(NO_ROUTE, "vehicle", "")]
     assert [(letter.route, letter.endpoint) for letter in harness.letters()] == [("", "")]
     assert received.acknowledged
     assert harness.seen.young[key_of(received.message)] is None
@@ -180,7 +180,7 @@ def test_a_message_that_is_turned_away_is_counted_and_told_where_it_came_in() ->
 def test_an_outcome_that_is_no_failure_is_counted_and_told_to_nobody() -> None:
     harness, stats = SettlerHarness(), RouteStats()
     received = harness.arrived(message())
-    harness.settler.turn_away(received, "vehicle", stats, UNWANTED)
+    harness.settler.fail_unrouted(received, "vehicle", stats, UNWANTED)
     assert stats.outcomes == {(Outcome.UNWANTED, UCode.OK): 1}
     assert harness.letters() == []
     assert received.acknowledged
@@ -192,7 +192,7 @@ def test_a_copy_is_counted_and_left_to_the_caller_to_acknowledge(has_route: bool
     received = harness.arrived(message())
     harness.settler.duplicate(received, "vehicle", stats, harness.queue if has_route else None)
     assert (stats.accepted, stats.outcomes) == (1, {(Outcome.DUPLICATE, UCode.OK): 1})
-    assert harness.tracer.turned_away_at == [("up", "vehicle", "cloud") if has_route else (NO_ROUTE, "vehicle", "")]
+    assert harness.observer.never_queued_at == [("up", "vehicle", "cloud") if has_route else (NO_ROUTE, "vehicle", "")]
     assert not received.acknowledged
     assert harness.letters() == []
 
@@ -203,7 +203,7 @@ def test_a_message_that_a_route_leaves_out_is_counted_there_and_may_have_other_d
     received.holders = 2
     harness.settler.sample_out(received, harness.queue)
     assert (harness.queue.stats.accepted, harness.queue.stats.outcomes) == (1, {(Outcome.SAMPLED_OUT, UCode.OK): 1})
-    assert harness.tracer.turned_away_at == [("up", "vehicle", "cloud")]
+    assert harness.observer.never_queued_at == [("up", "vehicle", "cloud")]
     assert not received.acknowledged
     harness.settler.sample_out(received, harness.queue)
     assert received.acknowledged
@@ -264,15 +264,15 @@ def test_with_every_tick_sources_are_told_that_have_waited_too_long_for_a_commit
         assert received.acknowledged
 
 
-def test_without_a_tracer_everything_is_settled_as_well() -> None:
+def test_without_an_observer_everything_is_settled_as_well() -> None:
     harness = SettlerHarness()
-    harness.settler._tracer = None
+    harness.observers.clear()
     harness.settler.delivered(harness.in_flight(message()))
     failed = harness.accept(message(1))
     failed.lane.drop(failed)
     harness.settler.fail(failed, EXPIRED)
-    harness.settler.turn_away(MemoryReceived(message()), "vehicle", RouteStats(), UNWANTED)
+    harness.settler.fail_unrouted(MemoryReceived(message()), "vehicle", RouteStats(), UNWANTED)
     harness.settler.confirmed(harness.queue.lane((message().attributes.source, None)), LaneSummary(1))
     harness.settler.lost(harness.queue.lane((message().attributes.source, None)), LaneSummary(1))
-    assert harness.tracer.records == []
+    assert harness.observer.records == []
     assert harness.queue.stats.settled == 2

@@ -28,9 +28,9 @@ def question(priority: UPriority = UPriority.CS4) -> UMessage:
     return request(START_MS, APP, METHOD, 1000, b"?", Options(priority=priority))
 
 
-def turn_away(harness: SettlerHarness, *messages: UMessage) -> None:
+def fail_unrouted(harness: SettlerHarness, *messages: UMessage) -> None:
     for each in messages:
-        harness.settler.turn_away(harness.arrived(each), "vehicle", RouteStats(), EXPIRED)
+        harness.settler.fail_unrouted(harness.arrived(each), "vehicle", RouteStats(), EXPIRED)
 
 
 def fail(harness: SettlerHarness, delivery: Delivery) -> None:
@@ -40,7 +40,7 @@ def fail(harness: SettlerHarness, delivery: Delivery) -> None:
 
 def test_a_notice_waits_in_a_lane_of_its_queue_and_its_owner_is_to_send_it() -> None:
     harness = SettlerHarness()
-    turn_away(harness, question())
+    fail_unrouted(harness, question())
     ((answer,), (letter,)) = (
         list(harness.notice_queue(name).waiting()) for name in ("rpc-error/vehicle", "dead-letter/vehicle")
     )
@@ -50,7 +50,7 @@ def test_a_notice_waits_in_a_lane_of_its_queue_and_its_owner_is_to_send_it() -> 
 
 def test_a_notice_is_in_our_custody() -> None:
     harness = SettlerHarness()
-    turn_away(harness, message())
+    fail_unrouted(harness, message())
     assert [after_s for after_s, _ in harness.held.due] == [FLUSH_S]
     harness.held.flush()
     (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
@@ -59,14 +59,14 @@ def test_a_notice_is_in_our_custody() -> None:
 
 def test_the_echo_of_a_notice_is_known() -> None:
     harness = SettlerHarness()
-    turn_away(harness, message())
+    fail_unrouted(harness, message())
     (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
     assert key_of(letter.message) in harness.seen
 
 
 def test_at_the_bound_the_oldest_notice_goes_and_no_notice_tells_of_it() -> None:
     harness = SettlerHarness(most_notices=2)
-    turn_away(harness, *(message(flow, payload=b"%d" % flow) for flow in range(3)))
+    fail_unrouted(harness, *(message(flow, payload=b"%d" % flow) for flow in range(3)))
     queue = harness.notice_queue("dead-letter/vehicle")
     assert [letter.message.payload for letter in harness.letters()] == [b"1", b"2"]
     assert queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED): 1}
@@ -85,18 +85,18 @@ def test_a_notice_that_has_to_go_itself_at_the_bound_is_counted_and_no_notice_te
 
 def test_notices_about_what_was_never_accepted_push_out_only_each_other() -> None:
     harness = SettlerHarness(most_notices=2)
-    turn_away(harness, question(UPriority.CS6), question(UPriority.CS6))
+    fail_unrouted(harness, question(UPriority.CS6), question(UPriority.CS6))
     fail(harness, harness.accept(question()))
-    turn_away(harness, *(question(UPriority.CS6) for _ in range(10)))
+    fail_unrouted(harness, *(question(UPriority.CS6) for _ in range(10)))
     fail(harness, harness.accept(question()))
-    turn_away(harness, question(UPriority.CS6))
+    fail_unrouted(harness, question(UPriority.CS6))
     assert [letter.route for letter in harness.letters()] == ["up", "up"]
     assert [answer.attributes.priority for answer in harness.answers()] == [UPriority.CS4, UPriority.CS4]
 
 
 def test_a_notice_that_fails_is_counted_and_no_notice_tells_of_it() -> None:
     harness = SettlerHarness(endpoints=("cloud",))
-    turn_away(harness, question())
+    fail_unrouted(harness, question())
     (answer,) = harness.notice_queue("rpc-error/vehicle").waiting()
     fail(harness, answer)
     assert harness.notice_queue("rpc-error/vehicle").stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
@@ -122,7 +122,7 @@ def test_only_what_becomes_a_dead_letter_is_said_to_be_one(
 
 def test_a_notice_that_fails_is_not_said_to_be_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
     harness = SettlerHarness(endpoints=("cloud",))
-    turn_away(harness, question())
+    fail_unrouted(harness, question())
     caplog.clear()
     (answer,) = harness.notice_queue("rpc-error/vehicle").waiting()
     fail(harness, answer)

@@ -77,7 +77,7 @@ def test_a_batch_is_urgent_as_soon_as_it_has_a_message_that_no_source_retransmit
     ours = harness.accept(message(1), message(2))
     for delivery in ours:
         delivery.received = FleetingReceived(delivery.received.message)
-        harness.store.add([delivery], harness.clock.s)
+        harness.store.add([delivery], harness.clock.s, harness.clock.ms, harness.observers)
     assert (harness.keeper.scheduled, harness.keeper.is_urgent) == (2, True)
 
 

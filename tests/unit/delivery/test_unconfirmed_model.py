@@ -14,7 +14,7 @@ from streamer.delivery.lane import Lane
 from streamer.delivery.unconfirmed import MAX_RETURNS
 from streamer.delivery.unconfirmed_batch import LaneSummary, UnconfirmedBatch
 from streamer.journal.entries import JournalError
-from tests.unit.delivery.fake_tracer import ids_in
+from tests.unit.delivery.fake_observer import ids_in
 from tests.unit.delivery.messages import message
 from tests.unit.delivery.store_harness import ABSENT_S, UNCONFIRMED_S, StoreHarness
 
@@ -158,7 +158,7 @@ class Network(RuleBasedStateMachine):
         del bodies[data.draw(st.sampled_from(list(bodies)))]
 
     def ids_of(self, lane: Lane, summary: LaneSummary) -> list[bytes]:
-        ids = ids_in(summary.traces)
+        ids = ids_in(summary.records)
         assert len(ids) == summary.count
         assert {self.harness.lane(self.flow[uuid]) for uuid in ids} == {lane}
         return ids

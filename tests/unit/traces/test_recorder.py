@@ -56,7 +56,7 @@ def delivery(queue: RouteQueue, ue_id: int = 1) -> Delivery:
 
 def test_flows_that_come_and_go_keep_their_names(harness: RecorderHarness, queue: RouteQueue) -> None:
     deliveries = [delivery(queue, ue_id=number % 7) for number in range(50)]
-    harness.recorder.delivered(deliveries, 1.0)
+    harness.recorder.delivered(deliveries, 1.0, NOW_MS)
     rows = harness.rows()
     assert [row["src_ue_id"] for row in rows] == [number % 7 for number in range(50)]
     assert {(row["route"], row["ingress"], row["egress"]) for row in rows} == {(queue.name, queue.source, queue.target)}
@@ -65,9 +65,9 @@ def test_flows_that_come_and_go_keep_their_names(harness: RecorderHarness, queue
 
 def test_a_full_buffer_is_handed_on_and_numbers_go_on(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
-    harness.recorder.delivered([one] * (MAX_RECORDS + 3), 1.0)
+    harness.recorder.delivered([one] * (MAX_RECORDS + 3), 1.0, NOW_MS)
     assert [buffer.records for buffer in harness.buffers] == [MAX_RECORDS]
-    harness.recorder.failed(one, NEVER, 2.0)
+    harness.recorder.failed(one, NEVER, 2.0, NOW_MS)
     rows = harness.rows()
     assert [row["seq"] for row in rows] == list(range(MAX_RECORDS + 4))
     assert rows[-1]["outcome"] == "dead_lettered"
@@ -76,20 +76,20 @@ def test_a_full_buffer_is_handed_on_and_numbers_go_on(harness: RecorderHarness, 
 
 def test_a_buffer_that_is_not_taken_is_counted_and_leaves_a_hole(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
-    harness.recorder.delivered([one] * 2, 1.0)
+    harness.recorder.delivered([one] * 2, 1.0, NOW_MS)
     harness.recorder.hand_on()
     harness.has_room = False
-    harness.recorder.delivered([one] * 5, 1.0)
+    harness.recorder.delivered([one] * 5, 1.0, NOW_MS)
     harness.recorder.hand_on()
     harness.has_room = True
-    harness.recorder.delivered([one] * 2, 1.0)
+    harness.recorder.delivered([one] * 2, 1.0, NOW_MS)
     assert [row["seq"] for row in harness.rows()] == [0, 1, 7, 8]
     assert harness.recorder.dropped == 5
 
 
 def test_an_old_buffer_is_handed_on_by_the_tick(harness: RecorderHarness, queue: RouteQueue) -> None:
     harness.recorder.tick(100.0)
-    harness.recorder.delivered([delivery(queue)], 100.0)
+    harness.recorder.delivered([delivery(queue)], 100.0, NOW_MS)
     harness.recorder.tick(100.0 + MAX_AGE_S / 2)
     assert harness.buffers == []
     harness.recorder.tick(100.0 + MAX_AGE_S)
@@ -101,8 +101,8 @@ def test_an_old_buffer_is_handed_on_by_the_tick(harness: RecorderHarness, queue:
 def test_unconfirmed_messages_are_recorded_once_they_count_as_delivered(harness: RecorderHarness, queue: RouteQueue) -> None:
     deliveries = [delivery(queue, ue_id=5) for _ in range(3)]
     lane = deliveries[0].lane
-    packed = b"".join(harness.recorder.unconfirmed(each, 1.0) for each in deliveries)
-    harness.recorder.delivered([delivery(queue, ue_id=9)], 2.0)
+    packed = b"".join(harness.recorder.sent(each, 1.0, NOW_MS) for each in deliveries)
+    harness.recorder.delivered([delivery(queue, ue_id=9)], 2.0, NOW_MS)
     harness.recorder.confirmed(lane, packed, 3.0)
     rows = harness.rows()
     assert [(row["src_ue_id"], row["latency_us"]) for row in rows] == [(9, 2_000_000), *[(5, 1_000_000)] * 3]
@@ -111,8 +111,8 @@ def test_unconfirmed_messages_are_recorded_once_they_count_as_delivered(harness:
 
 def test_more_than_a_buffer_counts_as_delivered_at_once(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
-    harness.recorder.delivered([one] * 7, 1.0)
-    harness.recorder.confirmed(one.lane, harness.recorder.unconfirmed(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
+    harness.recorder.delivered([one] * 7, 1.0, NOW_MS)
+    harness.recorder.confirmed(one.lane, harness.recorder.sent(one, 1.0, NOW_MS) * (2 * MAX_RECORDS + 5), 1.0)
     rows = harness.rows()
     assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
 
@@ -122,7 +122,7 @@ def test_messages_that_cannot_be_read_any_more_are_traced_with_and_without_their
 ) -> None:
     one = delivery(queue, ue_id=5)
     failure = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "lost")
-    harness.recorder.lost(one.lane, harness.recorder.unconfirmed(one, 1.0), 3, failure, 9.0, NOW_MS)
+    harness.recorder.never_confirmed(one.lane, harness.recorder.sent(one, 1.0, NOW_MS), 3, failure, 9.0, NOW_MS)
     rows = harness.rows()
     assert [row["msg_id"] for row in rows] == [one.message.id, bytes(16), bytes(16)]
     assert {(row["outcome"], row["ucode"], row["src_ue_id"]) for row in rows} == {("dead_lettered", "DATA_LOSS", 5)}
@@ -131,7 +131,7 @@ def test_messages_that_cannot_be_read_any_more_are_traced_with_and_without_their
 def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     one.message = replace(one.message, payload=None)
-    harness.recorder.failed(one, NEVER, 2.0)
+    harness.recorder.failed(one, NEVER, 2.0, NOW_MS)
     assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
 
 
@@ -140,13 +140,13 @@ def test_the_size_of_a_message_is_that_of_its_payload_also_if_it_has_a_token(
 ) -> None:
     one = message(payload=b"12")
     one = replace(one, attributes=replace(one.attributes, token="t" * 1000))
-    harness.recorder.failed(push(queue, one), NEVER, 2.0)
+    harness.recorder.failed(push(queue, one), NEVER, 2.0, NOW_MS)
     assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
 
 
 def test_a_message_that_never_became_a_delivery(harness: RecorderHarness) -> None:
     message = UMessage(new_id(NOW_MS), Attributes(UMessageType.REQUEST, UUri("a", 1, 1, 0), UUri("b", 2, 1, 3), ttl=100))
-    harness.recorder.turned_away(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)
+    harness.recorder.never_queued(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)
     (row,) = harness.rows()
     expected = {
         "route": "none",

@@ -17,7 +17,7 @@ from streamer.config.stores import TraceConfig
 from streamer.traces import tracing as tracing_module
 from streamer.traces.tracing import Tracing
 from streamer.uprotocol.form import IS_COMPILED
-from tests.unit.delivery.messages import message, push, route_queue
+from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_records_are_compacted_when_it_stops(tmp_path: Path) -> None:
     one = tracing(tmp_path)
     one.start({})
     up = route_queue()
-    one.recorder.delivered([push(up, message()) for _ in range(20)], 101.0)
+    one.recorder.delivered([push(up, message()) for _ in range(20)], 101.0, NOW_MS)
     one.stop()
     assert (one.written, one.dropped, one.compacted.records, one.compacted.files, one.problem) == (20, 0, 20, 2, "")
     file, events = one.folders.parquet_files()
@@ -57,7 +57,7 @@ def test_the_process_that_compacts_says_by_what_it_was_ended(
 
     one = tracing(tmp_path)
     one.start({})
-    one.recorder.delivered([push(route_queue(), message())], 101.0)
+    one.recorder.delivered([push(route_queue(), message())], 101.0, NOW_MS)
     monkeypatch.setattr(subprocess, "Popen", start_and_end)
     one.stop()
     assert "the compaction process failed: it was ended by SIGKILL" in caplog.text
@@ -140,9 +140,9 @@ def test_events_stand_beside_the_records_in_files_of_their_own(tmp_path: Path) -
     one.start({"vehicle": True, "cloud": False})
     one.link_changed("cloud", True, "")
     up = route_queue()
-    one.recorder.delivered([push(up, message())], 101.0)
+    one.recorder.delivered([push(up, message())], 101.0, NOW_MS)
     one.configured("second")
-    one.recorder.delivered([push(up, message())], 101.0)
+    one.recorder.delivered([push(up, message())], 101.0, NOW_MS)
     one.link_changed("cloud", False, "gone " * 100)
     one.stop()
     records, events = one.folders.parquet_files()

@@ -1,32 +1,38 @@
-"""Disconnects an endpoint: when the daemon ends, when a reload removes the endpoint, or to restart it with other options.
+"""Disconnects endpoints: all when the daemon ends (`Drain`), or one that a reload removes or changes (`Leaving`).
 
-A network that retransmits unacknowledged messages (MQTT) keeps all later ones. From other networks (Zenoh) everything that
-has arrived is taken, and receiving ends before the endpoint waits for anything, so that senders see that nobody listens.
+The law of this file:
+- Receiving ends. Messages are delivered for a limited time. The transport stops. The rest is stored or dead-lettered.
+- A network that retransmits unacknowledged messages (MQTT) keeps all later ones. From other networks (Zenoh) everything that
+  has arrived is taken, and receiving ends before one endpoint waits for anything, so that senders see that nobody listens.
+- A drain with a journal leaves networks that do not retransmit last, because what is sent there after that is lost. The
+  router goes on receiving from them, into the journal, while earlier messages make progress and sent ones may be confirmed.
+  Then the drain waits briefly for messages in flight. The rest stays in the journal; what it has no room for becomes a dead
+  letter.
+- A drain without a journal, or with one that cannot be written, first stops receiving everywhere, then waits for everything.
+  What is left becomes dead letters, except for messages that their source still has.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
 
-from streamer.clock import Clock
-from streamer.delivery.custody import Custody
 from streamer.delivery.egress import Egress
-from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import QUEUED, Hold, Lane
-from streamer.delivery.pump import Pump
-from streamer.delivery.settle import Settler
+from streamer.delivery.router import Router
 from streamer.journal.entries import JournalError
-from streamer.journal.journal import Journal
+from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Presence, UTransport
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 logger = logging.getLogger("ustreamer.leaving")
+drain_logger = logging.getLogger("ustreamer.drain")
 
 _REMOVED = Failure(
     Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "its endpoint was removed from the configuration before it could be delivered"
@@ -34,37 +40,19 @@ _REMOVED = Failure(
 _CAME_FROM_REMOVED = Failure(
     Outcome.REJECTED, UCode.UNAVAILABLE, "the endpoint that it came from was removed while it waited for room"
 )
+_CONFIRMATIONS_S = 4.0  # for sent messages: a live receiver is heard every 2.5 s, unless its lease is longer
+_ANSWERS_S = 1.0  # for messages in flight, once receiving has ended
+_LAST_NOTICES_S = 1.0  # after the drain: for the dead letters of messages that were given up
+_STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
+_NOT_WRITTEN = Failure(
+    Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the streamer was stopped, and its journal had no room for it"
+)
 _MESSAGES_PER_LOOP_CYCLE = 100  # given up before the event loop goes on with others
 _MAX_WAITING_LETTERS = 1000  # that the journal has not begun to write
 _TRY_AGAIN_S = 1.0
 
 TRANSPORT_CALL_S = 15.0
 """How long a transport may take for one call. Those of this project take a few seconds at most."""
-
-
-class RouterView(Protocol):
-    """The parts of a router that draining it or leaving one of its endpoints needs."""
-
-    @property
-    def transports(self) -> Mapping[str, UTransport]: ...
-    @property
-    def ingresses(self) -> Mapping[str, Ingress]: ...
-    @property
-    def egresses(self) -> Mapping[str, Egress]: ...
-    @property
-    def pump(self) -> Pump: ...
-    @property
-    def settler(self) -> Settler: ...
-    @property
-    def notices(self) -> FailureNotices: ...
-    @property
-    def custody(self) -> Custody: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def is_draining(self) -> bool: ...
-    @property
-    def journal(self) -> Journal | None: ...
 
 
 async def attempt(call: Callable[[], Awaitable[None]], what: str, endpoint: str) -> None:
@@ -154,10 +142,24 @@ def unpack_all(egress: Egress) -> None:
         egress.unpack(lane, whole=True)
 
 
+def _settled(egress: Egress) -> int:
+    return sum(queue.stats.settled for queue in egress.queues)
+
+
+def _may_be_confirmed(egress: Egress, now_s: float) -> bool:
+    """Whether the network may soon report that sent messages have arrived. Other networks need `unconfirmed_s`."""
+    is_sent = egress.store is not None and egress.store.may_confirm
+    return is_sent and egress.transport.arrived_until_s(now_s) > -math.inf
+
+
+def _listed(numbers: Iterable[tuple[str, int]]) -> str:
+    return " ".join(f"{name}:{number}" for name, number in numbers if number) or "nothing"
+
+
 class Leaving:
     """Disconnects one endpoint while the others go on. Once the daemon has to stop, only `end_session` still waits."""
 
-    def __init__(self, name: str, router: RouterView, within_s: float) -> None:
+    def __init__(self, name: str, router: Router, within_s: float) -> None:
         self._transport = router.transports[name]
         self._ingress = router.ingresses[name]
         self._egress = router.egresses[name]
@@ -226,8 +228,7 @@ class Leaving:
                     if not await self._goes_on():
                         return given_up
                 if delivery.state is QUEUED:  # not evicted or expired meanwhile
-                    delivery.lane.drop(delivery)
-                    self._router.settler.give_up(delivery, _REMOVED)
+                    self._egress.give_up(delivery, _REMOVED)
                 given_up += 1
             self._router.pump.run()  # this also settles what has expired elsewhere
         return given_up
@@ -268,3 +269,132 @@ class Leaving:
             except JournalError as exc:
                 logger.error("batch_not_read endpoint=%s error=%s", egress.name, exc)
                 await asyncio.sleep(_TRY_AGAIN_S)
+
+
+class Drain:
+    """Disconnects all endpoints of a router, because the daemon ends."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._transports = router.transports
+        self._ingresses = router.ingresses
+        self._egresses = router.egresses
+        self._journal = router.journal
+
+    async def run(self, within_s: float) -> int:
+        """Stop receiving, and deliver queued messages for at most ``within_s`` seconds; return how many are left.
+
+        That includes Requests to the streamer's services and their Responses. The messages left stay in the journal. Without
+        one, those in custody become dead letters; the sources of the others still have them.
+        """
+        self._log_what_is_awaited(within_s)
+        if self._journal_works:
+            for name, ingress in self._outside():
+                if self._transports[name].source_retransmits:
+                    ingress.close()
+            await self._router.pump.until(self._progress(), within_s)
+            within_s = min(within_s, _ANSWERS_S)
+        await self._stop_receiving()
+        await self._router.pump.until(self._is_done, within_s)
+        if LOCAL_ENDPOINT in self._ingresses:  # until now the streamer's services could answer earlier Requests
+            self._ingresses[LOCAL_ENDPOINT].close()
+        left = self._unfinished()
+        if left:
+            sending = [name for name, egress in self._egresses.items() if egress.in_flight]
+            await stop_all({name: self._transports[name] for name in sending})  # unconfirmed messages return to their lanes
+        if self._journal is not None:
+            for ingress in self._ingresses.values():
+                ingress.admit_all()
+        else:
+            for ingress in self._ingresses.values():
+                ingress.close()
+            if left:
+                await self._give_up()
+        return left
+
+    def _log_what_is_awaited(self, within_s: float) -> None:
+        unsettled = {name: egress.unsettled() for name, egress in self._egresses.items()}
+        awaited = {name: self._awaited(egress) for name, egress in self._egresses.items()}
+        drain_logger.info(
+            "drain_began drain_s=%s waits_for=%s left_in_journal=%s",
+            within_s,
+            _listed(awaited.items()),
+            _listed((name, unsettled[name] - awaited[name]) for name in unsettled),
+        )
+
+    # -- receiving
+
+    async def _stop_receiving(self) -> None:
+        """Take what has arrived, then stop receiving. The streamer's services go on, to answer earlier Requests."""
+        has_journal = self._journal is not None
+        await asyncio.gather(*(stop_receiving(each, self._transports[name], has_journal) for name, each in self._outside()))
+
+    def _outside(self) -> list[tuple[str, Ingress]]:
+        return [(name, ingress) for name, ingress in self._ingresses.items() if name != LOCAL_ENDPOINT]
+
+    # -- waiting
+
+    def _progress(self) -> Callable[[], bool]:
+        """Return a test whether what the router has now is settled, as far as it can be. More messages arrive meanwhile."""
+        until_s = self._router.clock.monotonic_s() + _CONFIRMATIONS_S
+        goals = {egress: _settled(egress) + egress.unsettled() for egress in self._egresses.values()}
+
+        def is_made() -> bool:
+            now_s = self._router.clock.monotonic_s()
+            return not any(
+                _settled(egress) < goal and (sendable(egress) or (now_s < until_s and _may_be_confirmed(egress, now_s)))
+                for egress, goal in goals.items()
+            )
+
+        return is_made
+
+    def _is_done(self) -> bool:
+        if not self._unfinished():
+            return True
+        if not self._journal_works:
+            return False
+        return not any(egress.in_flight and egress.transport.state is LinkState.UP for egress in self._egresses.values())
+
+    @property
+    def _journal_works(self) -> bool:
+        return self._journal is not None and self._journal.state is JournalState.OK
+
+    def _awaited(self, egress: Egress) -> int:
+        """Return for how many messages of an endpoint the drain waits; with a journal, only for those that can be sent."""
+        return sendable(egress) if self._journal_works else egress.unsettled()
+
+    def _unfinished(self) -> int:
+        queued = sum(egress.unsettled() for egress in self._egresses.values())
+        return queued + sum(len(ingress.backlog) for ingress in self._ingresses.values())
+
+    # -- the rest
+
+    async def _give_up(self) -> None:
+        """Without a journal: dead-letter the messages that no source retransmits."""
+        for egress in self._egresses.values():
+            unpack_all(egress)
+        for queue in [queue for egress in self._egresses.values() for queue in egress.queues if queue.source]:
+            for delivery in list(queue.waiting()):
+                if delivery.received.is_acknowledged or not delivery.received.source_retransmits:
+                    queue.owner.give_up(delivery, _STOPPED)
+        for ingress in self._ingresses.values():
+            ingress.give_up(_STOPPED)
+        await self._send_last_notices()
+
+    async def give_up_unwritten(self) -> int:
+        """After `run`: dead-letter the messages that neither the journal nor a source has; return their number."""
+        given_up = 0
+        for delivery in self._router.custody.unwritten():
+            # A dead letter is not queued any more if the dead letter of another message has evicted it.
+            if delivery.state is QUEUED and not delivery.received.source_retransmits:
+                delivery.lane.queue.owner.give_up(delivery, _NOT_WRITTEN)
+                given_up += 1
+        if given_up:
+            await self._send_last_notices()
+        return given_up
+
+    async def _send_last_notices(self) -> None:
+        self._router.pump.run()
+        await self._router.pump.until(
+            lambda: not any(queue.messages for queue in self._router.notices.queues()), _LAST_NOTICES_S
+        )
