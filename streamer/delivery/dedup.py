@@ -169,11 +169,11 @@ class MisroutedCopies:
         self,
         seen: SeenIds,
         duplicate: Callable[[Received], None],
-        turn_away: Callable[[Received, Failure], None],
+        fail_unrouted: Callable[[Received, Failure], None],
     ) -> None:
         self._seen = seen
         self._duplicate = duplicate
-        self._turn_away = turn_away
+        self._fail_unrouted = fail_unrouted
         self._waiting: dict[bytes, _Misrouted] = {}  # in the order in which their grace ends
         self.bytes = 0
         seen.before_forgetting.append(self.settle_copies)
@@ -220,7 +220,7 @@ class MisroutedCopies:
         if self._seen.has_arrived_at_home(copy.received.message):
             self._duplicate(copy.received)
         else:
-            self._turn_away(copy.received, copy.failure)
+            self._fail_unrouted(copy.received, copy.failure)
 
     def _pop(self, key: bytes) -> _Misrouted:
         copy = self._waiting.pop(key)

@@ -1,6 +1,13 @@
 """The way out through one endpoint: serves ready lanes by priority class, keeps the window, handles the transport's results.
 
 Every outcome goes to the settler. Nothing here depends on the content of messages.
+
+What keeps a message from being sent, from its lane outward:
+- the lane: a reason in `Hold`, its window, or messages in flight that are to be sent again first (`Lane.is_ready`);
+- its source group: the rate of the group or of the route is used up (`ReadyLanes`);
+- the endpoint: its window, bounded by configuration, transport and round trip (`InFlight`); no room for unconfirmed messages
+  (`UnconfirmedStore.is_full`); the link is down; another transport is awaited (`Sending.SUSPENDED`);
+- the router: older messages are still being put into the lanes (`Pump.is_suspended`).
 """
 
 import logging

@@ -77,7 +77,7 @@ class Ingress(UListener):
         self._settler = settler
         self._seen = seen
         self._scope = scope("endpoint", name)
-        self.misrouted = MisroutedCopies(seen, self._count_duplicate, self._turn_away)
+        self.misrouted = MisroutedCopies(seen, self._count_duplicate, self._fail_unrouted)
         self._clock = clock
         self.custody = custody
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
@@ -226,7 +226,7 @@ class Ingress(UListener):
             if resolved.is_misrouted:
                 self.misrouted.take(received, failure, now_s)
             else:
-                self._turn_away(received, failure)
+                self._fail_unrouted(received, failure)
         self._pump.send()
 
     def _reject_late(self, batch: Sequence[Received]) -> None:
@@ -235,7 +235,7 @@ class Ingress(UListener):
                 self.stats.count_unwanted(Unwanted.STOPPED)
             else:
                 self.stats.received += 1
-                self._turn_away(received, refusals.STOPPING)
+                self._fail_unrouted(received, refusals.STOPPING)
         self._pump.send()
 
     @property
@@ -258,7 +258,7 @@ class Ingress(UListener):
         now_ms = self._clock.wall_ms()
         expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_MESSAGES_PER_TICK)
         for received, _ in expired:
-            self._turn_away(received, refusals.EXPIRED_OUTSIDE)
+            self._fail_unrouted(received, refusals.EXPIRED_OUTSIDE)
         self._receiving.backlog_changed(self.backlog)
         return len(expired) >= EXPIRED_MESSAGES_PER_TICK
 
@@ -280,7 +280,7 @@ class Ingress(UListener):
                 if resolved.is_misrouted and not is_backlog:  # in the backlog, it came from where its source lived then
                     self.misrouted.take(received, resolved.failure, now_s)
                 else:
-                    self._turn_away(received, resolved.failure)
+                    self._fail_unrouted(received, resolved.failure)
                 continue
             if attributes.reqid is not None:
                 self._request_answered(attributes)
@@ -288,17 +288,17 @@ class Ingress(UListener):
             if key in seen.young or key in seen.old or (attributes.sink is not None and seen.is_copy(message)):
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
-                self._turn_away(received, refusals.EXPIRED_OUTSIDE if is_backlog else refusals.EXPIRED)
+                self._fail_unrouted(received, refusals.EXPIRED_OUTSIDE if is_backlog else refusals.EXPIRED)
                 self._expired += is_backlog
             elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):
-                self._turn_away(received, refusals.TOO_FAST)
+                self._fail_unrouted(received, refusals.TOO_FAST)
             elif resolved.wants_token and (refused := resolver.refusal_of_token(resolved.wants_token, attributes)):
-                self._turn_away(received, refused)
+                self._fail_unrouted(received, refused)
             elif self._has_room(received, resolved, key):
                 seen.remember_pending(key, received)
                 self._enter(received, resolved, now_s, now_ms)
 
-    def _turn_away(self, received: Received, failure: Failure) -> None:
+    def _fail_unrouted(self, received: Received, failure: Failure) -> None:
         """Settle a message that no route takes. It is reported once per endpoint, and its id does not count as seen."""
         seen, message, key = self._seen, received.message, key_of(received.message)
         if failure.is_reported:

@@ -188,14 +188,14 @@ class MisroutedHarness:
     def __init__(self) -> None:
         self.ids = SeenIds(100, 1000.0, 0.0)
         self.duplicates: list[bytes] = []
-        self.turned_away: list[tuple[bytes, Failure]] = []
-        self.misrouted = MisroutedCopies(self.ids, self._duplicate, self._turn_away)
+        self.failed: list[tuple[bytes, Failure]] = []
+        self.misrouted = MisroutedCopies(self.ids, self._duplicate, self._fail_unrouted)
 
     def _duplicate(self, received: Received) -> None:
         self.duplicates.append(received.message.id)
 
-    def _turn_away(self, received: Received, failure: Failure) -> None:
-        self.turned_away.append((received.message.id, failure))
+    def _fail_unrouted(self, received: Received, failure: Failure) -> None:
+        self.failed.append((received.message.id, failure))
 
 
 def test_misrouted_copies_are_judged_when_their_grace_is_over_and_not_before() -> None:
@@ -210,9 +210,9 @@ def test_misrouted_copies_are_judged_when_their_grace_is_over_and_not_before() -
     assert len(harness.misrouted) == 2
     harness.misrouted.expire(5.0 + GRACE_S)
     assert harness.duplicates == [copy.message.id]
-    assert harness.turned_away == []
+    assert harness.failed == []
     harness.misrouted.expire(5.5 + GRACE_S)
-    assert harness.turned_away == [(forged.message.id, WRONG_WAY)]
+    assert harness.failed == [(forged.message.id, WRONG_WAY)]
     assert len(harness.misrouted) == harness.misrouted.bytes == 0
 
 
