@@ -117,7 +117,7 @@ class RouterCollector:
     def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         accepted = CounterMetricFamily(
             "ustreamer_accepted_messages",
-            "Messages that came onto the route; route none: onto no route.",
+            "Messages that the route has accepted; route none: messages without a route.",
             labels=_ROUTE,
         )
         outcomes = CounterMetricFamily(
@@ -128,14 +128,14 @@ class RouterCollector:
         )
         unconfirmed = GaugeMetricFamily(
             "ustreamer_unconfirmed_messages",
-            "Of these: sent to a network that does not confirm (Zenoh).",
+            "Queued messages that were sent to a network that does not confirm (Zenoh).",
             labels=_ROUTE,
         )
         size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that the queued messages take.", labels=_ROUTE)
         age = GaugeMetricFamily(
             "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
         )
-        retries = CounterMetricFamily("ustreamer_retries", "Refused sends that were tried again.", labels=_ROUTE)
+        retries = CounterMetricFamily("ustreamer_retries", "Refused sends that were repeated.", labels=_ROUTE)
         limited = CounterMetricFamily(
             "ustreamer_rate_limited",
             "Times that a route, or a source authority on it, had to wait for its rate.",
@@ -170,7 +170,7 @@ class RouterCollector:
         yield letters
         suppressed = CounterMetricFamily(
             "ustreamer_reports_suppressed",
-            "Failures of messages that no route took, reported to nobody because there were too many.",
+            "Failures of messages without a route that were not reported because there were too many.",
             labels=("endpoint",),
         )
         for endpoint, number in router.reports_suppressed.items():
@@ -179,7 +179,7 @@ class RouterCollector:
 
     def _subscriptions(self, router: RouterAccount) -> Iterable[Metric]:
         yield GaugeMetricFamily(
-            "ustreamer_interest_topics", "Topics that somebody has subscribed to.", router.interest_topics
+            "ustreamer_interest_topics", "Topics with at least one interested authority.", router.interest_topics
         )
         yield GaugeMetricFamily(
             "ustreamer_refused_topics",
@@ -209,7 +209,7 @@ class RouterCollector:
                 "1 while what is handed to the journal gets onto the disk.",
                 int(journal.state is JournalState.OK),
             ),
-            ("ustreamer_journal_bytes", "What the journal holds: messages and dead letters.", journal.bytes),
+            ("ustreamer_journal_bytes", "Bytes of messages and dead letters in the journal.", journal.bytes),
             ("ustreamer_journal_max_bytes", "Bound of the journal.", journal.max_bytes),
             ("ustreamer_journal_wal_bytes", "Size of the journal's write-ahead log.", journal.wal_bytes),
             ("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s),
@@ -258,7 +258,7 @@ class RouterCollector:
             ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", compacted.torn),
             ("ustreamer_trace_bad_files", "Spool files that could not be compacted and were set aside.", compacted.bad),
             ("ustreamer_trace_deleted_files", "Files that were deleted because traces are bounded.", deleted.files),
-            ("ustreamer_trace_deleted_bytes", "What those files took.", deleted.bytes),
+            ("ustreamer_trace_deleted_bytes", "Size of those files.", deleted.bytes),
             ("ustreamer_trace_compaction_failures", "Compactions that failed and are repeated.", tracing.failures),
         ):
             yield CounterMetricFamily(name, text, value)
@@ -289,7 +289,9 @@ class RouterCollector:
             "ustreamer_malformed_packets", "Packets that were not uProtocol messages.", labels=(*labels, "reason")
         )
         unwanted = CounterMetricFamily(
-            "ustreamer_unwanted_packets", "Packets that nobody took, and nothing was wrong with.", labels=(*labels, "reason")
+            "ustreamer_unwanted_packets",
+            "Intact packets that the streamer does not want.",
+            labels=(*labels, "reason"),
         )
         backlog = GaugeMetricFamily(
             "ustreamer_backlog_messages",
@@ -300,7 +302,7 @@ class RouterCollector:
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
         problems = GaugeMetricFamily(
             "ustreamer_endpoint_problems",
-            "What keeps the endpoint from working, other than a lost link, such as refused subscriptions.",
+            "Problems of the endpoint other than a lost link, such as refused subscriptions.",
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)

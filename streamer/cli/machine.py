@@ -73,7 +73,7 @@ def _token(path: Path) -> Answer:
 def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:
     """Yield a probe for every file and folder that the streamer writes, and for the disk space that they may need.
 
-    ``used``: the files that the streamer of this configuration uses now; None if it cannot be asked.
+    ``used``: the files that the streamer of this configuration uses now; None: it cannot be queried.
     """
     journal, state = config.journal, state_path(config)
     if journal is not None:
@@ -104,7 +104,7 @@ def _database(path: Path, form: FileForm, used: frozenset[str] | None) -> Answer
     if is_in_use(path):
         if used is None:
             return cannot_tell(
-                f"{path} is in use: fine if that is the streamer of this file; with metrics.listen it is asked"
+                f"{path} is in use: fine if that is the streamer of this file; with metrics.listen the command can find out"
             )
         if str(path) in used:
             return ok(f"{path} is in use by the running streamer")

@@ -218,7 +218,7 @@ def _flows(rows: Sequence[WaitingFlow], columns: int) -> Table:
         cells: list[Text | str] = [_name(row.route)] if columns >= WIDE else []
         cells += [_name(f"{row.source} → {row.sink}" if row.sink else row.source), Text(number(row.waiting), _NOTE)]
         if columns >= MIDDLE:
-            cells += [seconds(row.oldest_s), _name(", ".join(row.held) or "its turn")]
+            cells += [seconds(row.oldest_s), _name(", ".join(row.held) or "other flows")]
         table.add_row(*cells)
     return table
 

@@ -251,7 +251,7 @@ def _nowhere(config: Config, route: RouteConfig, names: list[str]) -> Iterator[s
     for name in names:
         if not {name, ANY_AUTHORITY} & known:
             hint = nearest(name, known)
-            yield f"route {route.name}: publish_to: {name} lives at no endpoint, so nobody can answer it{hint}"
+            yield f"route {route.name}: publish_to: {name} lives at no endpoint, so no uEntity can answer it{hint}"
 
 
 def _everybody(config: Config) -> Iterator[str]:

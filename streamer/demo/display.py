@@ -180,7 +180,7 @@ def _endpoints(snapshot: Snapshot) -> Table:
     _columns(table, "endpoint", "transport", "state")
     _columns(table, "received", "in flight", right=True)
     for endpoint in snapshot.endpoints:
-        state = Text("up", _GOOD) if endpoint.is_up else Text("nobody there", "yellow")
+        state = Text("up", _GOOD) if endpoint.is_up else Text("not connected", "yellow")
         table.add_row(endpoint.name, endpoint.transport, state, f"{endpoint.received}", _count(endpoint.in_flight, "yellow"))
     return table
 

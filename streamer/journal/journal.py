@@ -49,7 +49,7 @@ class Journal:
     ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
 
     The writer takes the GIL five times for a batch. Each time can take long beside an event loop that is never idle, and
-    releases and takes the GIL in every iteration: each time, CPython's waiter starts its switch interval anew.
+    releases and takes the GIL in every iteration: each time, CPython's waiter restarts its switch interval.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ class JwtOptions(VerifierOptions):
     require_scope: bool = True
     """Whether a token without this claim is refused. If not, it is for every method."""
     authority_claim: str | None = None
-    """The claim with the authority that the token was issued to: only its uEntities may use it. None: whoever has it."""
+    """The claim with the authority whose uEntities may use the token. None: every uEntity that has the token may."""
 
 
 class JwtVerifier(TokenVerifier):

@@ -26,7 +26,7 @@ def test_the_root_leads_to_an_overview_that_says_how_it_is(console: Console, top
     expect(console.page.locator("#link")).to_have_text("live")
     for name in ("first", "second"):
         expect(rows(console.page).filter(has_text=name)).to_contain_text("up")
-    expect(console.page.get_by_role("progressbar", name="Part of its bound")).to_be_visible()
+    expect(console.page.get_by_role("progressbar", name="Share of its bound")).to_be_visible()
     assert re.search(r"Configuration\s+\w{6,}", console.page.locator(".properties").first.inner_text())
 
 

@@ -160,7 +160,7 @@ def test_a_tap_shows_a_message_with_its_payload_and_can_be_held(console: Console
 def test_the_token_can_be_kept_in_the_tab_and_forgotten(console: Console) -> None:
     console.open("overview")
     console.page.get_by_role("button", name="Token…").click()
-    console.page.get_by_label("Keep it over a reload").check()
+    console.page.get_by_label("Keep the token when").check()
     console.give(TOKEN)
     console.page.reload()
     expect(console.page.locator("#token")).to_have_text("Token: set")

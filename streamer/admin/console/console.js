@@ -1,7 +1,7 @@
-/* The console: one page that asks the administration API and follows its events.
+/* The console: one page that shows data of the administration API and follows its events.
  *
- * It keeps nothing but the token (in memory; in the tab's storage if asked to) and the appearance. A page that is not seen
- * holds no stream and asks nothing.
+ * It stores only the token (in memory; in the tab's storage if the user wants that) and the appearance. A page that is not
+ * visible has no stream and sends no requests.
  */
 
 import { askToken, drawToken } from "./daemon.js"
@@ -21,7 +21,7 @@ const SECTIONS = {
   "dead-letters": ["Dead letters", "Messages that could not be delivered. A redrive sends them again.", deadLetters],
   pause: ["Pause", "Paused flows wait in order, under their TTL. A pause survives a restart.", pause],
   explain: ["Explain", "Which route a message would take, and why not the others. Nothing is sent.", explain],
-  subscriptions: ["Subscriptions", "Who has asked for which topic.", subscriptions],
+  subscriptions: ["Subscriptions", "Which uEntity has subscribed to which topic.", subscriptions],
   configuration: ["Configuration", "What the daemon uses now, with all defaults. Secrets are left out.", configuration],
   tap: ["Tap", "Messages with their outcomes, live. It delays none: those that do not fit are left out and counted.", tap],
 }

@@ -35,24 +35,24 @@ export async function request(path, { method = "GET", body, signal, isPermitted 
 
 export const get = async (path, signal) => (await request(path, { signal })).json()
 
-/** Something that needs permission: asks for the token if it is missing or wrong, and then tries once more. */
+/** A request that needs the token: prompts for it if it is missing or wrong, and then repeats the request once. */
 export async function permitted(path, options = {}) {
   try { return await request(path, { ...options, isPermitted: true }) } catch (error) {
     if (error.status !== 401) throw error
-    if (!await askToken(error.message)) throw new Error("Nothing was done: this needs the token.")
+    if (!await askToken(error.message)) throw new Error("Nothing was changed: this needs the token.")
     return request(path, { ...options, isPermitted: true })
   }
 }
 
 export const post = async (path, body) => (await permitted(path, { method: "POST", body })).json()
 
-/** What was given, as the query of an address. */
+/** The parameters that are set, as the query of a URL. */
 export function query(params) {
   const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "")
   return given.length ? `?${new URLSearchParams(given)}` : ""
 }
 
-/** The events of a stream, as {event, data}, until it ends. What is silent for too long is aborted. */
+/** Yields the events of a stream, as {event, data}, until it ends. Aborts a stream that is silent for too long. */
 export async function* events(answer, abort) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader()
   for (let text = ""; text.length < EVENT_CHARS;) {
@@ -76,7 +76,7 @@ export const sleep = (ms, signal) => new Promise(resolve => {
 
 // ---------------------------------------------------------------- the token
 
-/** In memory, and in the tab's storage if asked to; nowhere else. */
+/** Stores the token in memory, and in the tab's storage if `isKept`; nowhere else. */
 const token = { value: sessionStorage.getItem("token") ?? "" }
 
 function keep(value, isKept) {
@@ -100,16 +100,16 @@ export function askToken(why = "") {
     title: "Token", label: "Use", other: token.value ? [forget] : [],
     body: [
       why && el("p", { class: "hint" }, pieces(why)),
-      el("p", {}, "To change something, or to see payloads, the daemon wants the token of ",
+      el("p", {}, "To change something, or to see payloads, you need the token of ",
         el("code", {}, "control.http_token_file"), ". If that is not set, it is in the file ",
           el("code", {}, "journal-token"),
         " beside the journal. With a client certificate no token is needed."),
       field("Token", "token", { type: "password", required: true, autofocus: true }),
       el("label", { class: "check" }, el("input", { type: "checkbox", name: "keep" }),
-        "Keep it over a reload of the page, until this tab is closed"),
+        "Keep the token when the page is reloaded, until this tab is closed"),
     ],
     run: given => {
-      if (!/^[\x21-\x7E]+$/.test(given.token ?? "")) throw new Error("A token has ASCII characters only, and no blanks.")
+      if (!/^[\x21-\x7E]+$/.test(given.token ?? "")) throw new Error("A token has ASCII characters only, and no spaces.")
       keep(given.token, Boolean(given.keep))
     },
   })

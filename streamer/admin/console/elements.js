@@ -1,10 +1,10 @@
-/* What a section is made of. Whatever comes from the daemon is set as text, never as markup. */
+/* The elements of sections. Data of the daemon are inserted as text, never as markup. */
 
 import { cut, plural, runs, words } from "./text.js"
 
 const DRAWN = ["svg", "path", "line"]
 
-/** An element. `on…` properties are listeners; what is null, undefined or false is left out. */
+/** An element. `on…` properties are listeners; properties and children that are null, undefined or false are left out. */
 export function el(tag, props = {}, ...children) {
   const node = DRAWN.includes(tag) ? document.createElementNS("http://www.w3.org/2000/svg",
     tag) : document.createElement(tag)
@@ -20,7 +20,7 @@ export function el(tag, props = {}, ...children) {
 export const pieces = (chars, allowed) =>
   runs(chars, allowed).map(([text, hidden]) => hidden ? el("span", { class: "ctl" }, text) : text)
 
-/** A name from outside: isolated, with what is invisible spelled out; all of a long one only if asked for. */
+/** A name from outside: isolated, with invisible characters spelled out; a long one is shortened until it is opened. */
 export function name(value, none = "–") {
   if (value === null || value === undefined || value === "") return el("span", { class: "none" }, none)
   const { all, head, isCut } = cut(value)
@@ -60,7 +60,7 @@ export function lines(columns, rows) {
   }, column.cell(row)))))
 }
 
-/** A table, or the sentence `none`. On a phone each row becomes a card; the roles keep it a table for who hears it. */
+/** A table, or the sentence `none`. On a phone each row becomes a card; the roles keep it a table for screen readers. */
 export function table(caption, columns, rows, none, body = el("tbody", { role: "rowgroup" }, lines(columns, rows))) {
   if (none !== undefined && !rows.length) return empty(none)
   const heads = columns.map(({ head, num }) => el("th", { scope: "col", role: "columnheader", class: num && "num" }, head))
@@ -68,7 +68,7 @@ export function table(caption, columns, rows, none, body = el("tbody", { role: "
     el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, heads)), body))
 }
 
-/** What a message carries. */
+/** The payload of a message. */
 export function payload(given) {
   if (!given) return null
   const { json, text, hex, left_out_bytes: more } = given
@@ -97,7 +97,7 @@ export function field(label, key, { choices, hint, ...props } = {}) {
 
 export const anyOf = choices => [["", "any"], ...choices.map(each => [each, words(each)])]
 
-/** What is filled in. */
+/** The values of a form's fields. */
 export function values(form) {
   const all = [...new FormData(form)].map(([key, value]) => [key, value.trim()])
   return Object.fromEntries(all.filter(([, value]) => value !== ""))
@@ -107,7 +107,7 @@ export function fill(form, params) {
   for (const [key, value] of params) if (form.elements[key]) form.elements[key].value = value
 }
 
-/** A form whose failure is shown in it, and which loses nothing then. */
+/** A form that shows a failure in itself, and keeps its values then. */
 export function form(fields, label, run, ...more) {
   const wrong = wrongs(), submit = el("button", { class: "primary" }, label)
   const onsubmit = event => { event.preventDefault(); attempt(wrong, submit, () => run(values(node))) }
@@ -115,7 +115,7 @@ export function form(fields, label, run, ...more) {
   return node
 }
 
-/** Run an action once at a time; show in `wrong` why it failed. */
+/** Run an action, one at a time; show in `wrong` why it failed. */
 export async function attempt(wrong, control, run) {
   if (control.getAttribute("aria-disabled")) return
   wrong.replaceChildren()
@@ -129,7 +129,7 @@ export function show(wrong, error) {
   wrong.replaceChildren(el("p", {}, pieces(error.message)), ...problems.length ? [el("ul", {}, problems)] : [])
 }
 
-/** Say something that has been done. */
+/** Announce the result of an action. */
 export function announce(text) {
   const status = document.getElementById("status")
   clearTimeout(announce.timer)

@@ -1,4 +1,4 @@
-/* The last hour of every route, and its drawing. A series has SAMPLES places, the last of which is now; null: not known. */
+/* The last hour of every route, and its drawing. A series has SAMPLES values, the last one of now; null: not known. */
 
 import { get } from "./daemon.js"
 import { el } from "./elements.js"
@@ -31,7 +31,7 @@ export async function loadHistory(signal) {
   history = { step_ms, now, series, leftOut, sums: new Map(), samples: 0 }
 }
 
-/** Put the rates of a moment into the series. */
+/** Add the present rates to the series. */
 export function roll(rates, at) {
   if (!history) return
   for (const [route, each] of Object.entries(rates)) {

@@ -1,4 +1,4 @@
-/* The sections that show a long list by pages: flows, subscriptions, dead letters. */
+/* The sections that show a long list in pages: flows, subscriptions, dead letters. */
 
 import { get, permitted, post, query } from "./daemon.js"
 import { actions, announce, anyOf, ask, attempt, button, card, el, field, fill, flow, form, name, payload, pill, properties,
@@ -8,14 +8,14 @@ import { page, redraw, refresh } from "./page.js"
 import { bytes, count, moment, plural, said, span, words } from "./text.js"
 
 const ROWS = 100
-const REDRIVE_S = 2 // how often it is asked what became of those that are being redriven
+const REDRIVE_S = 2 // how often the state of the redriven letters is requested
 const PATTERN = { placeholder: "//veh1/FFFFFFFF/FF/FFFF" }
 const CODES = ["CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
   "PERMISSION_DENIED",
   "UNAUTHENTICATED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL",
   "UNAVAILABLE", "DATA_LOSS"]
 
-/** A filter, a table and the way through its pages. `tools` are beside the number of rows; `onAnswer` hears of each page. */
+/** A filter, a table, and buttons for its pages. `tools` are beside the number of rows; `onAnswer` gets each page. */
 class List {
   cursors = []
   answer = null
@@ -76,11 +76,11 @@ function links({ route, endpoint, source, sink }) {
 export function flows(root) {
   const list = new List({
     section: "flows", one: "flow", caption: "Flows",
-    none: "No flow waits like that: what has arrived is on its way, or delivered.",
+    none: "No flow like that has waiting messages: all that arrived are being sent, or delivered.",
     fields: [
       field("State", "state", { choices: [["", "waiting"], ["held", "held for any reason"], ["paused", "paused"],
         ["absent", "its receiver is absent"], ["backoff", "backing off"],
-        ["unconfirmed", "too much of it is unconfirmed"], ["all", "all flows"]] }),
+        ["unconfirmed", "too many of its messages are unconfirmed"], ["all", "all flows"]] }),
       field("Route", "route"), field("Endpoint", "endpoint"), field("Source", "source", PATTERN), field("Sink", "sink"),
     ],
     columns: () => [
@@ -111,7 +111,7 @@ export function subscriptions(root) {
   const note = el("p", { class: "hint" })
   const list = new List({
     section: "subscriptions", one: "subscription", caption: "Subscriptions",
-      none: "Nobody has subscribed to anything like that.",
+      none: "There is no subscription like that.",
     fields: [field("Topic", "topic", { placeholder: "//veh1/A8000/2/8A50" }), field("Subscriber", "subscriber")],
     columns: () => [
       { head: "Topic", wide: "wide", cell: row => name(row.topic) },
@@ -142,7 +142,7 @@ export function deadLetters(root) {
   }
   const list = new List({
     section: "dead-letters", rows: "dead_letters", one: "dead letter", caption: "Dead letters",
-    none: "There is no dead letter like that: what was accepted has been delivered, or still waits.",
+    none: "There is no dead letter like that: accepted messages were delivered, or still wait.",
     fields: [
       field("Reason", "reason", { choices: anyOf(CODES) }), field("Route", "route"), field("Source", "source", PATTERN),
       field("Sink", "sink"), field("Older than", "older_than", { placeholder: "2h" }),
@@ -197,7 +197,7 @@ export function deadLetters(root) {
   const redrive = ({ which, text }) => {
     const seconds = field("Seconds", "seconds", { type: "number", min: "0.001", step: "any", value: "30" })
     seconds.hidden = true
-    const ttl = field("TTL", "ttl", { choices: [["", "what is left of their own"], ["new", "a new one, from now on"],
+    const ttl = field("TTL", "ttl", { choices: [["", "the rest of their own"], ["new", "a new one, from now on"],
       ["0", "none"]] })
     ttl.onchange = event => { seconds.hidden = event.target.value !== "new" }
     return ask({

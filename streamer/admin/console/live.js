@@ -1,5 +1,5 @@
-/* What is known of the daemon, and how the page hears of changes: by its events for as long as the page can be seen, and by
- * asking now and then where there is no room for another stream. */
+/* The known state of the daemon, and its updates: by events as long as the page is visible, or by polling if the daemon has
+ * no room for another stream. */
 
 import { events, get, request, sleep } from "./daemon.js"
 import { announce, button, name } from "./elements.js"
@@ -27,7 +27,7 @@ const states = new Map()
 let draw = () => {}
 let totals = null, letters = null, lettersAt = 0
 
-/** Follow the daemon from now on. `redraw` shows the state of the connection, and what is always in sight. */
+/** Follow the daemon from now on. `redraw` shows the state of the connection, and the parts that are always visible. */
 export async function follow(redraw) {
   draw = redraw
   document.addEventListener("visibilitychange", () => { if (document.hidden) link.abort?.abort() })
@@ -50,7 +50,7 @@ export async function follow(redraw) {
   }
 }
 
-/** The daemon's events; null where there is no room for one more stream. */
+/** The daemon's events; null if it has no room for one more stream. */
 async function stream(signal) {
   try {
     const answer = await request("/events?kinds=state,dead_letter,rates,config,paused", { signal, isPermitted: true })
@@ -102,7 +102,7 @@ function lost(error, wait_s) {
   draw()
 }
 
-/** What has happened since the page was opened. */
+/** Add an event to the list of those since the page was opened. */
 function happened(kind, ...text) {
   model.happened.unshift({ kind, text, when: new Date().toISOString() })
   model.happened.length = Math.min(model.happened.length, HAPPENED)
@@ -171,5 +171,5 @@ export async function about() {
     model.about = found
     page.on.about?.()
     draw()
-  } catch { /* the stream says so */ }
+  } catch { /* the stream reports the failure */ }
 }

@@ -1,4 +1,4 @@
-/* The section that is shown: what in it is kept up to date, and how it is asked for anew. */
+/* The visible section: the parts of it that are kept up to date, and how its data are requested again. */
 
 import { el, show } from "./elements.js"
 
@@ -34,7 +34,7 @@ export function redrawCharts() {
   for (const [, draw] of page.charts) draw()
 }
 
-/** Replace what is in a box, and leave the focus where it was: on what has the same `data-keep`, else on the heading. */
+/** Replace the content of a box, and keep the focus: on the element with the same `data-keep`, else on the heading. */
 export function redraw(box, ...nodes) {
   const held = box.contains(document.activeElement) ? document.activeElement : null
   box.replaceChildren(...nodes.flat().filter(Boolean))
@@ -44,7 +44,7 @@ export function redraw(box, ...nodes) {
   target.focus({ preventScroll: true })
 }
 
-/** Ask for what the section shows. `isAnew`: everything may be different. */
+/** Request the data of the section. `isAnew`: all of it may have changed. */
 export async function refresh(isAnew = false) {
   const mine = page
   if (!mine.refresh || mine.abort.signal.aborted) return

@@ -1,4 +1,4 @@
-/* The sections that show all there is of something. Each builds itself once, and returns what asks for its data anew. */
+/* The sections that show all entries of a kind. Each builds itself once, and returns the function that requests its data. */
 
 import { get, post, query } from "./daemon.js"
 import { actions, announce, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties, state,
@@ -52,7 +52,7 @@ export function overview(root) {
 
 const healthOf = ({ ready, reasons }) => el("div", { class: `health ${ready ? "good" : "bad"}` },
   el("strong", {}, ready ? "Ready" : "Not ready"),
-  ready ? "Every endpoint is connected, and nothing is wrong." : el("ul", {},
+  ready ? "Every endpoint is connected, and there are no problems." : el("ul", {},
     reasons.map(reason => el("li", {}, name(reason)))))
 
 const streamerOf = about => properties([
@@ -66,12 +66,12 @@ const streamerOf = about => properties([
 ])
 
 const journalOf = journal => !journal
-  ? empty("There is none: what has not been delivered is lost if the process ends, and dead letters are not kept.")
+  ? empty("There is no journal: undelivered messages are lost if the process ends, and dead letters are not kept.")
   : properties([
     ["State", el("span", {}, state(journal.state), " ", journal.problem ? name(journal.problem) : "")],
     ["File", name(journal.path)],
     ["Size", el("span", {}, el("progress",
-      { max: journal.max_bytes, value: journal.bytes, "aria-label": "Part of its bound" }),
+      { max: journal.max_bytes, value: journal.bytes, "aria-label": "Share of its bound" }),
       ` ${bytes(journal.bytes)} of ${bytes(journal.max_bytes)}`)],
     ["Dead letters", el("a", { href: "#dead-letters", "data-keep": "letters" }, count(journal.dead_letters))],
   ])

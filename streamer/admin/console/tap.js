@@ -1,4 +1,4 @@
-/* The tap: messages with their outcomes, live. The page keeps only the last ones, and counts those that were left out. */
+/* The tap: messages with their outcomes, live. The page keeps only the latest, and counts those that were left out. */
 
 import { events, get, permitted, query, sleep } from "./daemon.js"
 import { actions, anyOf, button, card, el, empty, field, fill, flow, lines, name, payload, pill, show, stack, table,
@@ -93,7 +93,7 @@ export async function tap(root) {
     draw()
   }
 
-  /** Listen until it is stopped, also over a restart of the daemon. */
+  /** Receive messages until `stop`, also after a restart of the daemon. */
   async function start() {
     const mine = running = new AbortController()
     toggle.textContent = "Stop"
@@ -110,7 +110,7 @@ export async function tap(root) {
         wrong.replaceChildren()
         for await (const each of events(answer, abort)) take(each)
       } catch (error) {
-        const isBrief = error.isLost || error.status === 503 || error instanceof TypeError // of a stream that broke off
+        const isBrief = error.isLost || error.status === 503 || error instanceof TypeError // of a broken stream
         if (running === mine) show(wrong, error)
         if (!isBrief && !abort.signal.aborted && running === mine) stop()
       }

@@ -1,15 +1,15 @@
-/* Values as text: what cannot be seen is spelled out, numbers have their units. */
+/* Formats values as text: invisible characters are spelled out, numbers have their units. */
 
 const LONG = 120 // characters of a name before it is cut
 
-/** What has no shape of its own: controls, joiners, changes of direction, blanks that are no spaces. */
+/** Invisible characters: controls, joiners, changes of text direction, white space other than the space. */
 const UNSEEN = new RegExp(
   String.raw`[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}\u034F\u115F\u1160\u17B4\u17B5\u3164\uFFA0\uFE00-\uFE0F` +
   String.raw`\u{E0100}-\u{E01EF}]|[^\S ]`, "u")
 
 const codepoint = char => "U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")
 
-/** The characters of a text, in runs: [text, whether it is the name of a character that cannot be seen]. */
+/** The characters of a text in runs: [text, whether it is the name of an invisible character]. */
 export function runs(chars, allowed = "") {
   const found = []
   for (const char of chars) {
@@ -20,7 +20,7 @@ export function runs(chars, allowed = "") {
   return found
 }
 
-/** The beginning and the end of a long text, as characters. */
+/** The characters at the beginning and the end of a long text. */
 export function cut(value) {
   const chars = [...String(value)]
   return chars.length <= LONG ? { all: chars, head: chars } : { all: chars, head: chars.slice(0, LONG - 20), isCut: true }
@@ -61,7 +61,7 @@ export function span(seconds) {
   return `${Math.floor(seconds / size)} ${big}` + (rest ? ` ${rest} ${small}` : "")
 }
 
-/** Times are those of the logs: UTC. */
+/** Formats a time in UTC, as in the logs. */
 export function moment(iso) {
   const at = new Date(iso)
   return isNaN(at) ? said(iso) : at.toISOString().slice(0, 19).replace("T", " ")

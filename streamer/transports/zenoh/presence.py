@@ -170,5 +170,5 @@ class Flows:
     def _set(self, flow: FlowPresence, presence: Presence) -> None:
         if presence is not flow.presence:
             flow.presence = presence
-            for tell in tuple(flow.watchers):
-                tell(presence)
+            for watcher in tuple(flow.watchers):
+                watcher(presence)

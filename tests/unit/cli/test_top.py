@@ -96,7 +96,7 @@ def test_flows_that_wait_are_shown_where_the_gateway_tells(pages: Pages) -> None
     assert picture.flows_in_all == 12
 
 
-@pytest.mark.parametrize(("state", "why"), [("down", "cloud is down"), ("alone", "cloud is alone"), ("up", "its turn")])
+@pytest.mark.parametrize(("state", "why"), [("down", "cloud is down"), ("alone", "cloud is alone"), ("up", "other flows")])
 def test_a_flow_whose_endpoint_is_not_up_does_not_wait_for_its_turn(pages: Pages, state: str, why: str) -> None:
     pages.metrics(1)
     pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [{"name": "cloud", "state": state}]})
@@ -105,7 +105,7 @@ def test_a_flow_whose_endpoint_is_not_up_does_not_wait_for_its_turn(pages: Pages
     gateway.look()
     drawn = io.StringIO()
     Console(file=drawn, width=132).print(draw(gateway.picture(0), 132, None))
-    assert {each for each in ("cloud is down", "cloud is alone", "its turn") if each in drawn.getvalue()} == {why}
+    assert {each for each in ("cloud is down", "cloud is alone", "other flows") if each in drawn.getvalue()} == {why}
 
 
 def test_the_metrics_say_that_an_endpoint_is_not_up_where_nothing_else_does(pages: Pages) -> None:
