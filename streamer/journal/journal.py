@@ -239,12 +239,11 @@ class Journal:
         return True
 
     def _serve(self) -> None:
-        """Write what is handed over, and when nothing is, tidy the file."""
+        """Write what is handed over. When nothing is, tidy the file, which also shows whether it can be used."""
         while True:
             try:
                 work = self._work.get(timeout=self._idle_s)
             except Empty:
-                self._attempt(self._post_marked)
                 self._attempt(self._tidy)
             else:
                 if work is None or not work():
@@ -270,7 +269,7 @@ class Journal:
         if done.set_running_or_notify_cancel():
             try:
                 done.set_result(self._store.change_letters(change))
-            except JournalError as exc:
+            except Exception as exc:  # noqa: BLE001  # whatever it is, the caller waits for it
                 done.set_exception(exc)
             else:
                 self._call(self._recounted, self._store.totals.bytes)
@@ -283,6 +282,7 @@ class Journal:
         try:
             while self._store.tidy() and self._work.empty():
                 pass
+            self._post_marked()
         except JournalError as exc:
             if not exc.is_link_good:
                 raise
@@ -290,7 +290,8 @@ class Journal:
 
     def _redrive_next(self) -> bool:
         self._is_redriving = False
-        self._attempt(self._post_marked)
+        if self._to_redrive != []:
+            self._attempt(self._post_marked)
         return True
 
     def _post_marked(self) -> None:

@@ -262,6 +262,22 @@ def test_a_failing_journal_changes_no_letters_and_says_so(harness: MakeHarness, 
         at.journal.change_letters(LetterChange([1]))
 
 
+def test_a_journal_that_fails_while_it_is_idle_says_so_once(
+    harness: MakeHarness, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = harness().open(on_redrive=lambda letters, ttls: None)
+
+    def fail() -> bool:
+        raise JournalError("no")
+
+    monkeypatch.setattr(at.journal._store, "tidy", fail)
+    deadline_s = time.monotonic() + 10
+    while at.journal.failures < 5:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.002)
+    assert not [record for record in caplog.records if record.getMessage().startswith("journal_healed")]
+
+
 def test_a_change_that_is_given_up_is_not_made_later(
     harness: MakeHarness, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
