@@ -120,7 +120,7 @@ async def test_what_is_exported_equals_metrics_at_rest() -> None:
 async def test_metrics_are_sent_again_after_each_interval_also_if_spans_are_sent_more_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(push, "_TURN_S", 0.01)
+    monkeypatch.setattr(push, "_EXPORT_EVERY_S", 0.01)
     async with listening(Collector()) as collector, running(configuration(collector.endpoint, interval_s=1)):
         await until(lambda: len(collector.metrics) >= 3, "the third export")
 
