@@ -21,7 +21,7 @@ from streamer.admin.streams import Streams, event, moment
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.dead_letter import FailedMessage
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.router import Router
 from streamer.uprotocol.uuid import format_id
 
@@ -70,7 +70,7 @@ class Listener:
         return data
 
 
-class Events(Observer):
+class Events(OutcomeObserver):
     """Detects changes, and offers them to all readers as events."""
 
     def __init__(self, router: Router, config: Callable[[], Config], streams: Streams) -> None:

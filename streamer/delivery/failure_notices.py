@@ -25,7 +25,7 @@ from streamer.delivery.dead_letter import (
     letter_of,
 )
 from streamer.delivery.lane import Delivery, LaneOwner
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
@@ -87,7 +87,9 @@ class FailureNotices:
     because there were too many.
     """
 
-    def __init__(self, options: NoticeOptions, custody: Custody, clock: Clock, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self, options: NoticeOptions, custody: Custody, clock: Clock, observers: Sequence[OutcomeObserver] = ()
+    ) -> None:
         self.options = options
         self.made = 0
         self.suppressed: dict[str, int] = {}

@@ -11,7 +11,7 @@ from streamer.uprotocol.message import UMessage
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Observer:
+class OutcomeObserver:
     """Observes the outcomes of messages. A method that is not overridden does nothing; none may wait or fail.
 
     ``now_s`` is the time of the monotonic clock, ``now_ms`` that of the wall clock.

@@ -17,7 +17,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.flush_times import Later
 from streamer.delivery.ingress import Ingress
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.receiving import Receiving
@@ -59,7 +59,7 @@ class Router:
         random: Callable[[], float] = _random.random,
         later: Later | None = None,
         journal: Journal | None = None,
-        observers: Iterable[Observer] = (),
+        observers: Iterable[OutcomeObserver] = (),
     ) -> None:
         self.clock = clock
         self.journal = journal
@@ -274,7 +274,7 @@ class Router:
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         self._use_table()
 
-    def replace_observer(self, old: Observer | None, new: Observer | None) -> None:
+    def replace_observer(self, old: OutcomeObserver | None, new: OutcomeObserver | None) -> None:
         """Report every outcome to ``new`` instead of ``old`` from now on; None: to none."""
         if old is not None:
             self.observers.remove(old)

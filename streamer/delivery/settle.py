@@ -14,7 +14,7 @@ from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.flow_log import DEAD_LETTERED, GIVEN_UP, FlowLog
 from streamer.delivery.lane import MAY_HAVE_ARRIVED, REDRIVEN, Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.queue import Room, RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.delivery.unconfirmed import UnconfirmedStore
@@ -47,7 +47,12 @@ class Settler:
     """Settles deliveries, and received messages that never became one."""
 
     def __init__(
-        self, clock: Clock, seen: SeenIds, custody: Custody, notices: FailureNotices, observers: Sequence[Observer] = ()
+        self,
+        clock: Clock,
+        seen: SeenIds,
+        custody: Custody,
+        notices: FailureNotices,
+        observers: Sequence[OutcomeObserver] = (),
     ) -> None:
         """Every outcome is reported to ``observers``, to which the caller may add others later."""
         self._clock = clock

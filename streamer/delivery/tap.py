@@ -16,7 +16,7 @@ from random import random
 from typing import NamedTuple
 
 from streamer.delivery.lane import RESTORED, Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, sink_matches
 from streamer.uprotocol.status import UCode
@@ -70,7 +70,7 @@ class Tapped(NamedTuple):
     payload_bytes: int | None
 
 
-class Tap(Observer):
+class Tap(OutcomeObserver):
     """Keeps up to ``most`` messages that a filter lets through, until they are taken. ``left_out`` counts the others."""
 
     def __init__(self, wanted: TapFilter, most: int, with_payload: bool, max_bytes: int = MAX_BYTES) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, RESTORED, Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneSummary, OpenBatch, UnconfirmedBatch
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError
@@ -150,7 +150,7 @@ class UnconfirmedStore:
         """Whether unstored messages are many, or include some that no source retransmits."""
         return bool(self._unstored) or self._open.is_ours
 
-    def add(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int, observers: Sequence[Observer]) -> None:
+    def add(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int, observers: Sequence[OutcomeObserver]) -> None:
         """Pack deliveries that were sent into the open batches, and report them to the observers."""
         returned = [delivery for delivery in deliveries if delivery.returns]
         if returned:
@@ -162,7 +162,12 @@ class UnconfirmedStore:
         _forget_oldest(self._requests)
 
     def _add(
-        self, current: OpenBatch, deliveries: Sequence[Delivery], now_s: float, now_ms: int, observers: Sequence[Observer]
+        self,
+        current: OpenBatch,
+        deliveries: Sequence[Delivery],
+        now_s: float,
+        now_ms: int,
+        observers: Sequence[OutcomeObserver],
     ) -> None:
         is_first, was_urgent = not current.records, current.is_ours
         if is_first:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamer.delivery.lane import Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.journal import codec
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessageType
@@ -34,7 +34,7 @@ class LaneSummary:
     """The messages of one lane in a batch: their number and bytes, lowest ``seq``, and earliest deadline (0: none).
 
     ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times. ``records`` are those that
-    `Observer.sent` has returned.
+    `OutcomeObserver.sent` has returned.
     """
 
     __slots__ = ("bytes", "count", "deadline_ms", "first", "records", "returns", "to_redeliver")
@@ -123,7 +123,7 @@ class OpenBatch:
         deliveries: Sequence[Delivery],
         now_s: float,
         now_ms: int,
-        observers: Sequence[Observer],
+        observers: Sequence[OutcomeObserver],
         requests: dict[bytes, tuple[Lane, int]],
     ) -> int:
         """Pack deliveries that were sent; return the bytes added. ``requests`` gets lane and ``seq`` of Requests, by id."""

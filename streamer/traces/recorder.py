@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces.record import (
     DTYPE,
@@ -36,7 +36,7 @@ Take = Callable[[Buffer], bool]
 """Takes a buffer to be written, without waiting; returns False if there is no room for it."""
 
 
-class Recorder(Observer):
+class Recorder(OutcomeObserver):
     """Packs records for the router. ``transports``: the kind of transport of each endpoint, by name."""
 
     def __init__(self, transports: dict[str, str], take: Take, offset_us: Callable[[], int], config: str = "") -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamer.delivery.lane import RESTORED, Delivery
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
@@ -41,7 +41,7 @@ class SpanRecord(NamedTuple):
     is_confirmed: bool
 
 
-class Spans(Observer):
+class Spans(OutcomeObserver):
     """Keeps records until `take` fetches them, which another thread may do.
 
     The span of a message that the destination's network does not confirm ends when the message is sent.

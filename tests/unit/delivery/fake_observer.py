@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from streamer.delivery.lane import Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage
 
 _ID_BYTES = 16
 
 
-class FakeObserver(Observer):
+class FakeObserver(OutcomeObserver):
     """``records``: outcome and id of each message, in the order in which they were reported. A packed record is its id."""
 
     def __init__(self) -> None:

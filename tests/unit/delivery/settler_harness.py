@@ -4,7 +4,7 @@ from streamer.config.models import QueueBounds
 from streamer.delivery.dedup import key_of
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.lane import Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
 from streamer.transports.memory import MemoryReceived
@@ -37,7 +37,7 @@ class SettlerHarness:
         self.queue = self.held.queue
         options = NoticeOptions("gateway", 0x8001, endpoints, QueueBounds(messages=most_notices), queue_policy())
         self.observer = FakeObserver()
-        self.observers: list[Observer] = [self.observer]
+        self.observers: list[OutcomeObserver] = [self.observer]
         self.notices = FailureNotices(options, self.custody, self.clock, self.observers)
         self.owner = NoticeOwner()
         for name, authorities in (("vehicle", ("veh1",)), ("cloud", ("*",))):

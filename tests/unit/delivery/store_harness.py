@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.lane import Delivery, Lane
-from streamer.delivery.observers import Observer
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import LaneSummary, UnconfirmedBatch
 from streamer.journal.entries import CorruptEntryError, JournalError
@@ -66,7 +66,7 @@ class StoreHarness:
         self.seen = SeenIds(1000, 1000, 0)
         self.in_journal = in_journal
         self.store = UnconfirmedStore("cloud", UNCONFIRMED_S, max_bytes, self.keeper, self.seen, blocks_when_full)
-        self.observers: list[Observer] = [FakeObserver()]
+        self.observers: list[OutcomeObserver] = [FakeObserver()]
         self.queue = route_queue()
         self.receipts: list[MemoryReceived] = []
 
