@@ -91,7 +91,7 @@ def test_the_configuration_is_shown_without_secrets(console: Console) -> None:
 def test_subscriptions_say_who_keeps_them(console: Console) -> None:
     console.open("subscriptions")
     expect(console.page.locator("main")).to_contain_text("This streamer is the uSubscription service")
-    expect(console.page.locator("main")).to_contain_text("Nobody has subscribed")
+    expect(console.page.locator("main")).to_contain_text("There is no subscription")
 
 
 # without a mouse
@@ -130,7 +130,7 @@ def test_the_keyboard_is_enough_to_pause_and_resume(console: Console, topology: 
     assert seen <= {"in", "BODY"}  # BODY: the browser's own frame
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    expect(page.get_by_text("Nothing was done")).to_be_visible()  # until then, the button is at work
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()  # until then, the button is at work
     expect(console.field("Topic or source")).to_be_focused()
     page.keyboard.press("Enter")
     expect(dialog.get_by_label("Token", exact=True)).to_be_focused()

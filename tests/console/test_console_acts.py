@@ -21,7 +21,7 @@ def test_without_a_token_it_is_asked_for_and_nothing_changes(console: Console, t
     dialog = console.page.get_by_role("dialog", name="Token")
     expect(dialog).to_contain_text("Authorization: Bearer")
     dialog.get_by_role("button", name="Cancel").click()
-    expect(console.page.get_by_role("alert").filter(has_text="Nothing was done")).to_be_visible()
+    expect(console.page.get_by_role("alert").filter(has_text="Nothing was changed")).to_be_visible()
     expect(console.field("Topic or source")).to_have_value(SPEED_TEXT)
     console.button("Pause").click()
     console.give("a-wrong-token-of-some-length")
