@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,33 +20,11 @@ from typing import Any
 import psutil
 
 from tests.bench.figures import plain
+from tests.bench.peak_memory import PeakMemory
 
 DAY = dt.date(2026, 11, 20)
 ROOT = Path(__file__).parents[2]
 _GIB, _MIB = 2**30, 2**20
-
-
-class Watched:
-    """Peak resident memory of this process and of Java's, until it is left."""
-
-    def __init__(self) -> None:
-        self.python_bytes = self.java_bytes = 0
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory")
-
-    def __enter__(self) -> "Watched":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        me = psutil.Process()
-        while not self._ends.wait(0.2):
-            self.python_bytes = max(self.python_bytes, me.memory_info().rss)
-            self.java_bytes = max(self.java_bytes, sum(each.memory_info().rss for each in _java(me)))
 
 
 def _java(me: psutil.Process) -> Iterator[psutil.Process]:
@@ -67,7 +44,7 @@ def night(traces: Path, tables: Path, memory: str) -> dict[str, Any]:
     context: Any = session(small=records.is_small(str(traces), [DAY])).sparkContext
     me = psutil.Process()
     began_s, python_s, java_s = time.perf_counter(), time.process_time(), _cpu_s(_java(me))
-    with Watched() as watched:
+    with PeakMemory() as watched:
         code = nightly.main(["--input", str(traces), "--output", str(tables), "--date", str(DAY)])
     if code:
         raise SystemExit(code)

@@ -12,12 +12,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from tests.bench.peak_memory import PeakMemory
 
 DAY = dt.date(2026, 11, 20)
 ROOT = Path(__file__).parents[2]
@@ -45,34 +46,6 @@ QUERIES = {
     "streamer_health": """
         SELECT streamer, run_ts, seq // 65536, count(*), min(seq), max(seq), min(ts), max(ts) FROM records GROUP BY ALL""",
 }
-
-
-class Memory:
-    """Samples the resident memory of this process's children (the JVM among them) until it is left."""
-
-    def __init__(self) -> None:
-        self.peak_bytes = 0
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory")
-
-    def __enter__(self) -> "Memory":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        me = psutil.Process()
-        while not self._ends.wait(0.2):
-            total = 0
-            for process in (me, *me.children(recursive=True)):
-                try:
-                    total += process.memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-            self.peak_bytes = max(self.peak_bytes, total)
 
 
 def cpu_s() -> float:
@@ -103,7 +76,7 @@ def spark(traces: Path, tables: Path, count: int, cores: int, memory: str) -> No
     begun_s = time.perf_counter()
     context: Any = session(small=records.is_small(str(traces), [DAY])).sparkContext
     started_s = time.perf_counter() - begun_s
-    with Memory() as watched:
+    with PeakMemory() as watched:
         begun_s, begun_cpu_s = time.perf_counter(), cpu_s()
         code = nightly.main(["--input", str(traces), "--output", str(tables), "--date", str(DAY)])
         took_s, took_cpu_s = time.perf_counter() - begun_s, cpu_s() - begun_cpu_s
@@ -123,7 +96,7 @@ def duckdb(traces: Path, cores: int) -> None:
     import duckdb as engine  # noqa: PLC0415  # only here
 
     begun_s, begun_cpu_s = time.perf_counter(), cpu_s()
-    with Memory() as watched, engine.connect(config={"threads": cores}) as connection:
+    with PeakMemory() as watched, engine.connect(config={"threads": cores}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         source = f"read_parquet('{traces}/date={DAY}/*/*/*.parquet', hive_partitioning = true)"
         connection.execute(f"CREATE VIEW records AS SELECT * FROM {source}")
