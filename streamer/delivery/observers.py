@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from mypy_extensions import mypyc_attr
 
 from streamer.delivery.lanes.lane import Delivery, Lane
-from streamer.delivery.outcomes.dead_letter import FailedMessage
-from streamer.routing.outcome import Failure
+from streamer.routing.outcome import FailedMessage, Failure
 from streamer.uprotocol.message import UMessage
 
 

@@ -16,14 +16,13 @@ from streamer.delivery.custody.custody import Custody
 from streamer.delivery.lanes.lane import MAY_HAVE_ARRIVED, REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.outbound.egress import Egress
-from streamer.delivery.outcomes.dead_letter import Where
 from streamer.delivery.outcomes.settle import Settler
 from streamer.delivery.seen import SeenIds, key_of
 from streamer.delivery.stats import RouteStats
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, Row, Segment
 from streamer.journal.journal import Journal
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import Failure, Outcome, Where
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode

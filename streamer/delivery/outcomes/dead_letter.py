@@ -4,14 +4,13 @@ The dead letter is a Publish on ``//{streamer}/4/1/{resource}`` whose payload is
 whose commstatus is the reason (dispatcher specification, RPC error handling).
 """
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.journal import codec
 from streamer.journal.entries import Letter
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import FailedMessage
 from streamer.uprotocol.message import (
     Attributes,
     InvalidMessageError,
@@ -28,50 +27,6 @@ from streamer.uprotocol.uuid import created_ms, new_id
 from streamer.uprotocol.well_known import USTREAMER
 
 _LONGEST_TTL_MS = 0xFFFF_FFFF
-_LONGEST_TEXT = 500
-_NOT_ALLOWED = "not allowed"
-
-
-class Where(NamedTuple):
-    """Where a message failed: the route, the target endpoint, and the sink that the message, or its copy, had there."""
-
-    route: str = ""
-    endpoint: str = ""
-    sink: UUri | None = None
-
-
-NOWHERE = Where()
-"""For a message that was on no route."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedMessage:
-    """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds.
-
-    ``is_withheld``: reports have neither payload nor reason, because the message was not allowed, or did not come from where
-    its source lives. So a report reveals nothing, and is hardly larger than its cause. ``sink``: see `Where`.
-    """
-
-    message: UMessage
-    failure: Failure
-    first_ms: int
-    last_ms: int
-    route: str = ""
-    endpoint: str = ""
-    attempts: int = 0
-    is_withheld: bool = False
-    sink: UUri | None = None
-
-    @property
-    def was_accepted(self) -> bool:
-        """Whether the message was accepted on a route, the opposite of `Letter.is_rejected`. Anybody can send others."""
-        outcome = self.failure.outcome
-        return outcome is Outcome.DEAD_LETTERED or (outcome is Outcome.EXPIRED and bool(self.route))
-
-    @property
-    def public_reason(self) -> str:
-        """The reason that reports give."""
-        return _NOT_ALLOWED if self.is_withheld else self.failure.text[:_LONGEST_TEXT]
 
 
 def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri | None) -> UMessage:

@@ -19,17 +19,10 @@ from streamer.delivery.custody.custody import Custody
 from streamer.delivery.lanes.lane import Delivery, LaneOwner
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.observers import OutcomeObserver
-from streamer.delivery.outcomes.dead_letter import (
-    NOWHERE,
-    FailedMessage,
-    Where,
-    dead_letter,
-    error_response,
-    letter_of,
-)
+from streamer.delivery.outcomes.dead_letter import dead_letter, error_response, letter_of
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
-from streamer.routing.outcome import Failure
+from streamer.routing.outcome import NOWHERE, FailedMessage, Failure, Where
 from streamer.routing.table import homes_of
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage, UMessageType

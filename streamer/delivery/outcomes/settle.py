@@ -14,13 +14,12 @@ from streamer.delivery.custody.unconfirmed_batch import LaneSummary
 from streamer.delivery.lanes.lane import MAY_HAVE_ARRIVED, REDRIVEN, Delivery, Lane
 from streamer.delivery.lanes.queue import Room, RouteQueue
 from streamer.delivery.observers import OutcomeObserver
-from streamer.delivery.outcomes.dead_letter import NOWHERE, Where
 from streamer.delivery.outcomes.failure_notices import FailureNotices
 from streamer.delivery.outcomes.flow_log import DEAD_LETTERED, GIVEN_UP, FlowLog
 from streamer.delivery.seen import SeenIds, key_of
 from streamer.delivery.stats import RouteStats
 from streamer.journal.entries import JournalError
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import NOWHERE, Failure, Outcome, Where
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode

@@ -9,13 +9,13 @@ from streamer.delivery.custody.custody import Custody
 from streamer.delivery.inbound.ingress import Ingress
 from streamer.delivery.inbound.redrive import Redrive
 from streamer.delivery.inbound.refusals import Admission
-from streamer.delivery.outcomes.dead_letter import FailedMessage, letter_of
+from streamer.delivery.outcomes.dead_letter import letter_of
 from streamer.delivery.pump import Pump
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError
 from streamer.logs.lines import HumanFormatter
 from streamer.logs.output import LineHandler
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import FailedMessage, Failure, Outcome
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from tests.clock import START_MS, FakeClock

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.outcomes.dead_letter import FailedMessage, dead_letter, error_response, letter_of
-from streamer.routing.outcome import Failure, Outcome
+from streamer.delivery.outcomes.dead_letter import dead_letter, error_response, letter_of
+from streamer.routing.outcome import FailedMessage, Failure, Outcome
 from streamer.uprotocol.message import (
     Attributes,
     UMessage,

@@ -8,13 +8,12 @@ import pytest
 from streamer.config.models import QueueBounds
 from streamer.delivery.custody.custody import Custody
 from streamer.delivery.lanes.lane import Delivery
-from streamer.delivery.outcomes.dead_letter import NOWHERE, Where
 from streamer.delivery.outcomes.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.seen import SeenIds
 from streamer.delivery.stats import RouteStats
 from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import NOWHERE, Failure, Outcome, Where
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage, UMessageType, notification, publish, request
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
