@@ -27,7 +27,7 @@ async def want(harness: RouterHarness, interest: Mapping[UUri, Iterable[str]]) -
     for topic, interested in interest.items():
         harness.router.set_interest(topic, dict.fromkeys(interested, EVERY_MESSAGE), "test")
     await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await harness.router.subscriber.catch_up()
+    await harness.router.listening.catch_up()
 
 
 @pytest.fixture
