@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -6,41 +7,45 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import places
-from tests.iceberg import nights
+from tests.cluster.nights import DAY, Made, broken_inside, made_by
 
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the traces of a chain on two days and of a fleet on a third, and their tables in ``local``."""
+    """A folder with the traces of a chain with faults on two days, and of a fleet with broadcasts on a third one. ``whole``
+    has all files; in ``traces``, one of the chain is broken behind its footer."""
     root = tmp_path_factory.mktemp("places")
-    day = ["--output", str(root / "traces"), "--from"]
     for more in (
-        [nights.DAY, "--records", "3000", "--history-days", "1"],
-        ["2026-11-24", "--streamers", "30", "--records", "1500"],
+        ["--from", DAY, "--records", "3000", "--history-days", "1"],
+        ["--from", "2026-11-24", "--streamers", "12", "--records", "600"],
     ):
-        subprocess.run(
-            [sys.executable, "-m", "spark_jobs.generate", *day, *more], check=True, timeout=300, capture_output=True
-        )
-    night(root / "traces", root / "local", places.submitted({"spark.master": "local[2]"}))
+        command = [sys.executable, "-m", "spark_jobs.generate", "--output", str(root / "whole"), *more]
+        subprocess.run(command, check=True, timeout=300, capture_output=True)
+    shutil.copytree(root / "whole", root / "traces")
+    broken_inside(bad_file(root / "traces"))
     return root
 
 
+def bad_file(traces: Path) -> Path:
+    """The file that is broken in ``traces``."""
+    return min((traces / f"date={DAY}" / "hour=9" / "streamer=gateway.edge").glob("*.parquet"))
+
+
 @pytest.fixture(scope="session")
-def expected(root: Path) -> dict[str, list[object]]:
-    return nights.parquet_rows(root / "local")
+def expected(root: Path) -> Made:
+    """What this machine makes of the traces with the broken file."""
+    return made_by(places.on_this_machine(root / "traces", root / "local"), root / "local", root / "run")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[places.Store]:
-    with places.store(tmp_path) as started:
-        yield started
-
-
-def night(traces: Path | str, tables: Path | str, environment: dict[str, str]) -> str:
-    """Run a night to its end. Returns what it printed."""
-    command = ["spark_jobs.nightly", "--input", str(traces), "--output", str(tables), "--lookback-days", "36500"]
-    done = subprocess.run(
-        [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, timeout=800, check=False
+@pytest.fixture(scope="session")
+def expected_of_whole(root: Path) -> Made:
+    """What it makes of all files."""
+    return made_by(
+        places.on_this_machine(root / "whole", root / "local of whole"), root / "local of whole", root / "run of whole"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[places.Store]:
+    with places.store(tmp_path_factory.mktemp("store")) as started:
+        yield started
