@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -17,7 +18,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from streamer.described import Described
 from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
 
@@ -214,7 +214,7 @@ PartitionName = Annotated[str, AfterValidator(_partition)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
-class Section(Described):
+class Section(BaseModel):
     """A part of the configuration: frozen, no unknown keys, no silent conversion of types."""
 
     model_config = ConfigDict(
@@ -224,6 +224,7 @@ class Section(Described):
         allow_inf_nan=False,
         populate_by_name=True,
         hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )
 
 

@@ -8,9 +8,7 @@ and lists of revoked tokens.
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
-from pydantic import ConfigDict
-
-from streamer.described import Described
+from pydantic import BaseModel, ConfigDict
 
 GRACE_S = 60.0
 """How many seconds the last keys count while they cannot be read again. After that no token is valid until they can."""
@@ -32,13 +30,13 @@ class Grant(NamedTuple):
     authority: str | None = None
 
 
-class VerifierOptions(Described):
+class VerifierOptions(BaseModel):
     """The base of every verifier's ``Options``: ``permissions.tap.options`` in the configuration file.
 
     Validation errors do not contain values, which may be keys.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
 class TokenVerifier(ABC):

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from streamer.clock import SystemClock
-from streamer.described import Described
 from streamer.transports.claims import Claim
 from streamer.transports.errors import SendError
 from streamer.transports.events import LinkState as LinkState  # noqa: PLC0414  # a part of the interface
@@ -98,10 +97,10 @@ LARGEST_FACTOR = 1000.0
 """The largest factor by which a wait may grow, so that its powers are finite (`streamer.backoff`)."""
 
 
-class ListenerOptions(Described):
+class ListenerOptions(BaseModel):
     """Limits on listeners. Beyond them, the transport raises RESOURCE_EXHAUSTED (uP-L1)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
     max_listeners: int = 200_000  # more than uSubscription's own bound on subscriptions
     """Listeners inside the streamer, in total."""
@@ -109,14 +108,14 @@ class ListenerOptions(Described):
     """Listeners on one filter."""
 
 
-class TransportOptions(Described):
+class TransportOptions(BaseModel):
     """The base of every transport's ``Options``: the ``options`` of an endpoint in the configuration file.
 
     Its fields are the keys; its properties tell the streamer about the network before there is a connection. The text below
     a field is its description in ``streamer schema``. Validation errors do not show values, which may be passwords.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
 
     @property
     def addresses_publishes(self) -> bool:

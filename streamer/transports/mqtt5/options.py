@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from streamer.described import Described
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions, WireOptions
@@ -26,11 +25,11 @@ _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
 _NOT_IN_SHARE = frozenset("/+#")
-_STRICT_KEYS = ConfigDict(extra="forbid", frozen=True)
+_STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 _File = Annotated[Path, Field(strict=False)]
 
 
-class TlsOptions(Described):
+class TlsOptions(BaseModel):
     """Files in PEM form. Without ``ca_file`` the system's certificate authorities are used."""
 
     model_config = _STRICT_KEYS
@@ -49,7 +48,7 @@ class TlsOptions(Described):
         return self
 
 
-class ReconnectOptions(Described):
+class ReconnectOptions(BaseModel):
     """The wait between attempts to connect: 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
 
     model_config = _STRICT_KEYS | ConfigDict(strict=True)

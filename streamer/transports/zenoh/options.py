@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import zenoh
-from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from streamer.described import Described
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LONGEST_S, ListenerOptions, WireOptions
@@ -87,10 +86,10 @@ def _endpoint(text: str) -> str:
 _Endpoint = Annotated[str, AfterValidator(_endpoint)]
 
 
-class ReceiptOptions(Described):
+class ReceiptOptions(BaseModel):
     """Receipts between streamers that share the key in ``key_file``. Only ``streamers``, by authority, are believed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
 
     key_file: Path
     """A file with the key that all these streamers share, at least 16 bytes. Only they may be able to read it."""
