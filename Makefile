@@ -131,7 +131,7 @@ $(CLUSTER)/.made:
 
 test-cluster: $(VENV)/.dev $(CLUSTER)/.made
 	$(BIN)/python deploy/spark/build_zip.py $(CLUSTER)/spark_jobs.zip
-	CLUSTER=$(abspath $(CLUSTER)) $(BIN)/python -m pytest --timeout 900 -m cluster tests/cluster
+	CLUSTER=$(abspath $(CLUSTER)) $(BIN)/python -m pytest --timeout 3600 -m cluster tests/cluster
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
