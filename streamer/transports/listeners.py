@@ -103,7 +103,7 @@ class ListenerRegistry:
         self._events = events
         self._listeners: FilterIndex[list[UListener]] = FilterIndex()
         self._count = 0
-        self._cache: BySource[Attributes, tuple[UListener, ...]] = BySource()
+        self._cache: BySource[Attributes, tuple[UListener, ...]] = BySource(lambda shared: shared.source)
 
     def add(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
         """Register a listener. Return True for a new filter. Idempotent. Raises INVALID_ARGUMENT, RESOURCE_EXHAUSTED."""
@@ -152,7 +152,7 @@ class ListenerRegistry:
             for listeners in self._listeners.matching(shared):
                 unique.update(dict.fromkeys(listeners))
             found = tuple(unique)
-            self._cache.remember(shared.source, shared, found)
+            self._cache.remember(shared, found)
             return found
 
     def deliver(self, batch: Sequence[Received]) -> None:

@@ -95,7 +95,8 @@ class Attributes:
     rules for this message type that they break. ``extra_bytes`` is the size of token and traceparent, which may be long.
 
     ``packed`` and ``attachment`` are for the journal's codec and for Zenoh: what they make of shared attributes, once they
-    have made it. So it is kept for as long as the attributes are, which `Interned` bounds.
+    have made it. So it is kept for as long as the attributes are. ``flows`` is the `streamer.uprotocol.flows.Flows` to which
+    these shared attributes belong, if any.
     """
 
     type: UMessageType
@@ -117,6 +118,7 @@ class Attributes:
     extra_bytes: int = field(init=False, repr=False, compare=False)
     packed: bytes = field(init=False, repr=False, compare=False)
     attachment: bytes = field(init=False, repr=False, compare=False)
+    flows: object = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
     _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
@@ -130,6 +132,7 @@ class Attributes:
         else:
             self._share(replace(self, reqid=None, token=None, traceparent=None))
         self.packed = self.attachment = b""
+        self.flows = None
         self._hash = _NO_HASH
 
     def _share(self, shared: "Attributes") -> None:
@@ -163,6 +166,7 @@ class Attributes:
         carried.payload_format = shared.payload_format
         carried.provenance = shared.provenance
         carried.packed = carried.attachment = b""
+        carried.flows = None
         carried._hash = _NO_HASH
         carried._share(shared)
         return carried

@@ -38,10 +38,10 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         done.decided[source.authority] += 1
         return decide(kind, source, *rest)
 
-    def found(known: Any, source: UUri, key: Any, value: Any) -> None:
+    def found(known: Any, key: Any, value: Any) -> None:
         if isinstance(key, Attributes) and isinstance(value, tuple):  # the listeners of a transport
-            done.matched[source.authority] += 1
-        remember(known, source, key, value)
+            done.matched[key.source.authority] += 1
+        remember(known, key, value)
 
     def compared(one: Attributes, other: object) -> bool:
         done.compared += 1

@@ -6,6 +6,7 @@ not for each message.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 from streamer.clock import Clock
 from streamer.config.types import RateConfig
@@ -148,14 +149,14 @@ class Resolver:
     """Resolves messages that arrive through ``endpoint``."""
 
     def __init__(self, endpoint: str, interest: Interest, clock: Clock, tokens: Tokens) -> None:
-        self.known: BySource[Attributes, Resolved] = BySource()
+        self.known: BySource[Attributes, Resolved] = BySource(lambda shared: shared.source)
         self._endpoint = endpoint
         self._interest = interest
         self._clock = clock
         self._tokens = tokens
         self._paces: dict[str, tuple[RateConfig, ByKey[Pace]]] = {}
         self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
-        self._decisions: BySource[_Flow, Decision] = BySource()
+        self._decisions: BySource[_Flow, Decision] = BySource(itemgetter(1))
         self._table: RoutingTable
         self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
 
@@ -211,7 +212,7 @@ class Resolver:
             return self.known[shared]
         except KeyError:
             resolved = self._decide(shared)
-            self.known.remember(shared.source, shared, resolved)
+            self.known.remember(shared, resolved)
             return resolved
 
     def _decide(self, attributes: Attributes) -> Resolved:
@@ -244,7 +245,7 @@ class Resolver:
         except KeyError:
             kind, source, sink, identity = flow
             decision = decide(kind, source, sink, self._endpoint, self._table, self._interest.of(source), identity)
-            self._decisions.remember(source, flow, decision)
+            self._decisions.remember(flow, decision)
             if decision.is_denied and decision.failure is not None:
                 self._audit(attributes, decision.failure)
         return decision

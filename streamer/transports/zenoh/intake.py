@@ -90,7 +90,7 @@ class Intake:
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
-        self._canonical: BySource[Attributes, KeySubscription | None] = BySource()
+        self._canonical: BySource[Attributes, KeySubscription | None] = BySource(lambda shared: shared.source)
         for source, sink in filters:
             self.open_filter(source, sink)
 
@@ -336,7 +336,7 @@ class Intake:
             on_key = replace(attributes, sink=None)
         matching = (part for parts in self._subscriptions.matching(on_key) for part in parts)
         chosen = next((part for part in matching if filter_matches(*part.filter, on_key)), None)
-        self._canonical.remember(attributes.source, attributes, chosen)
+        self._canonical.remember(attributes, chosen)
         return chosen
 
     def _ended(self, subscription: KeySubscription) -> None:

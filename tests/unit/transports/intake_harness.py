@@ -50,7 +50,7 @@ class IntakeHarness:
         self.listener = RecordingListener()
         nothing: Any = object()
         control: Any = FakeControl()
-        decoder = SampleDecoder("gateway.veh1", 8192, 1024)
+        decoder = SampleDecoder("gateway.veh1", 8192, 1024, context.flows)
         self.intake = Intake(
             nothing, control, nothing, context, self.registry, no_receipts(), Gate(), 10, decoder, filters=()
         )
