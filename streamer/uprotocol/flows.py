@@ -40,7 +40,12 @@ class Flows(BySource[Attributes, Attributes]):
             self.remember(flow, flow)
             return flow
 
+    def changed(self, source: UUri) -> None:
+        """Empty the slots of the flows from ``source`` after a change that affects them; a wildcard means all flows."""
+        for flow in (*self, *self._old) if source.has_wildcard else self._keys.get(source, ()):
+            flow.listeners = None
+
     def _dropped(self, keys: Iterable[Attributes]) -> None:
         super()._dropped(keys)
         for flow in keys:
-            flow.flows = None
+            flow.flows = flow.listeners = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
@@ -96,7 +96,7 @@ class Attributes:
 
     ``packed`` and ``attachment`` are for the journal's codec and for Zenoh: what they make of shared attributes, once they
     have made it. So it is kept for as long as the attributes are. ``flows`` is the `streamer.uprotocol.flows.Flows` to which
-    these shared attributes belong, if any.
+    these shared attributes belong, if any; it empties the slot ``listeners``, of the endpoint's listeners.
     """
 
     type: UMessageType
@@ -119,6 +119,7 @@ class Attributes:
     packed: bytes = field(init=False, repr=False, compare=False)
     attachment: bytes = field(init=False, repr=False, compare=False)
     flows: object = field(init=False, repr=False, compare=False)
+    listeners: Any = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
     _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
@@ -132,7 +133,7 @@ class Attributes:
         else:
             self._share(replace(self, reqid=None, token=None, traceparent=None))
         self.packed = self.attachment = b""
-        self.flows = None
+        self.flows = self.listeners = None
         self._hash = _NO_HASH
 
     def _share(self, shared: "Attributes") -> None:
@@ -166,7 +167,7 @@ class Attributes:
         carried.payload_format = shared.payload_format
         carried.provenance = shared.provenance
         carried.packed = carried.attachment = b""
-        carried.flows = None
+        carried.flows = carried.listeners = None
         carried._hash = _NO_HASH
         carried._share(shared)
         return carried

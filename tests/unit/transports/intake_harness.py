@@ -45,8 +45,8 @@ class IntakeHarness:
 
     def __init__(self) -> None:
         self.events = EventLog()
-        self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000), self.events)
         context = TransportContext("vehicle", "gateway.veh1", events=self.events)
+        self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000), self.events, context.flows)
         self.listener = RecordingListener()
         nothing: Any = object()
         control: Any = FakeControl()

@@ -81,7 +81,7 @@ class TrafficHarness:
         self.intake = PacketIntake(
             self.session, PublishDecoder("in-vehicle", "gateway", settings.max_header_bytes, Flows()), settings, self.events
         )
-        registry = ListenerRegistry(ListenerOptions(), self.events)
+        registry = ListenerRegistry(ListenerOptions(), self.events, Flows())
         registry.add(TOPIC, None, Listener(self))
         self.received: list[Received] = []
         self.batches: list[int] = []

@@ -43,3 +43,27 @@ def test_flows_are_bounded_and_dropped_ones_belong_to_nobody(monkeypatch: pytest
     assert sum(map(len, flows._keys.values())) == len(held)
     assert flows.of(made[0]) is made[0]
     assert made[0].flows is flows
+
+
+@pytest.mark.parametrize("changed", [TOPIC, UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)])
+def test_a_change_empties_the_slots_of_the_flows_that_it_affects(monkeypatch: pytest.MonkeyPatch, changed: UUri) -> None:
+    monkeypatch.setattr(cache, "_ENTRIES", 2)
+    flows = Flows()
+    other = TOPIC._replace(resource=0x8001)
+    made = [flows.of(replace(PUBLISH, ttl=ttl, source=source)) for ttl in (1, 2) for source in (TOPIC, other)]
+    for flow in made:
+        flow.listeners = ()
+    flows.changed(changed)
+    assert [flow.listeners for flow in made] == [None, () if changed is TOPIC else None] * 2
+
+
+def test_a_flow_that_was_dropped_comes_back_with_empty_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_ENTRIES", 1)
+    flows = Flows()
+    flow = flows.of(replace(PUBLISH))
+    flow.listeners = ()
+    for ttl in (1, 2):
+        flows.of(replace(PUBLISH, ttl=ttl))
+    flows.changed(TOPIC)  # it is not held, so it cannot be told
+    assert flows.of(flow) is flow
+    assert flow.listeners is None
