@@ -40,12 +40,15 @@ class Flows(BySource[Attributes, Attributes]):
             self.remember(flow, flow)
             return flow
 
-    def changed(self, source: UUri) -> None:
-        """Empty the slots of the flows from ``source`` after a change that affects them; a wildcard means all flows."""
-        for flow in (*self, *self._old) if source.has_wildcard else self._keys.get(source, ()):
-            flow.listeners = None
+    def changed(self, source: UUri | None = None) -> None:
+        """Empty the slots of the flows from ``source`` after a change that affects them.
+
+        With a wildcard, or without a source: of all flows.
+        """
+        for flow in (*self, *self._old) if source is None or source.has_wildcard else self._keys.get(source, ()):
+            flow.listeners = flow.resolved = None
 
     def _dropped(self, keys: Iterable[Attributes]) -> None:
         super()._dropped(keys)
         for flow in keys:
-            flow.flows = flow.listeners = None
+            flow.flows = flow.listeners = flow.resolved = None

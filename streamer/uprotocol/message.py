@@ -96,7 +96,8 @@ class Attributes:
 
     ``packed`` and ``attachment`` are for the journal's codec and for Zenoh: what they make of shared attributes, once they
     have made it. So it is kept for as long as the attributes are. ``flows`` is the `streamer.uprotocol.flows.Flows` to which
-    these shared attributes belong, if any; it empties the slot ``listeners``, of the endpoint's listeners.
+    these shared attributes belong, if any. It empties the slots of the endpoint: ``listeners``, of its registry, and
+    ``resolved``, of the router.
     """
 
     type: UMessageType
@@ -120,6 +121,7 @@ class Attributes:
     attachment: bytes = field(init=False, repr=False, compare=False)
     flows: object = field(init=False, repr=False, compare=False)
     listeners: Any = field(init=False, repr=False, compare=False)
+    resolved: Any = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
     _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
@@ -133,7 +135,7 @@ class Attributes:
         else:
             self._share(replace(self, reqid=None, token=None, traceparent=None))
         self.packed = self.attachment = b""
-        self.flows = self.listeners = None
+        self.flows = self.listeners = self.resolved = None
         self._hash = _NO_HASH
 
     def _share(self, shared: "Attributes") -> None:
@@ -167,7 +169,7 @@ class Attributes:
         carried.payload_format = shared.payload_format
         carried.provenance = shared.provenance
         carried.packed = carried.attachment = b""
-        carried.flows = carried.listeners = None
+        carried.flows = carried.listeners = carried.resolved = None
         carried._hash = _NO_HASH
         carried._share(shared)
         return carried

@@ -91,7 +91,7 @@ async def test_flow_stays_known_whatever_a_stranger_varies(work: Work, monkeypat
             harness.transports["cloud"].inject(MemoryReceived(hostile))
             harness.transports["cloud"].inject(MemoryReceived(harness.ask(payload=str(n).encode())))
         assert len(harness.transports["vehicle"].sent) == 2 * FLOOD
-        known = harness.router.ingresses["cloud"]._resolver.known
-        assert len(known) + len(known._old) <= 100
+        flows = harness.transports["cloud"].context.flows
+        assert len(flows) + len(flows._old) <= 100
     assert work.held["cloud"] == 1
     assert work.decided["cloud"] == 1

@@ -24,6 +24,7 @@ from streamer.routing.outcome import Failure
 from streamer.routing.permissions import Demand, Permit, denied
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.uprotocol.cache import BySource
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.uri import UUri
 
@@ -146,10 +147,10 @@ class Resolved:
 
 
 class Resolver:
-    """Resolves messages that arrive through ``endpoint``."""
+    """Resolves messages that arrive through ``endpoint``, which receives ``flows``."""
 
-    def __init__(self, endpoint: str, interest: Interest, clock: Clock, tokens: Tokens) -> None:
-        self.known: BySource[Attributes, Resolved] = BySource(lambda shared: shared.source)
+    def __init__(self, endpoint: str, flows: Flows, interest: Interest, clock: Clock, tokens: Tokens) -> None:
+        self.flows = flows
         self._endpoint = endpoint
         self._interest = interest
         self._clock = clock
@@ -165,17 +166,16 @@ class Resolver:
         self._table = table
         self._queues = queues
         self._decisions.clear()
-        self.known.clear()
+        self.flows.changed()
 
     def forget(self, topics: Iterable[UUri]) -> None:
         """Forget what was resolved for topics in which the interest has changed. Samplers with the same period stay."""
         for topic in topics:
             if topic.has_wildcard:
                 self._decisions.clear()
-                self.known.clear()
-                return
-            self._decisions.forget(topic)
-            self.known.forget(topic)
+            else:
+                self._decisions.forget(topic)
+            self.flows.changed(topic)
 
     def resolve(self, attributes: Attributes) -> Resolved:
         """Determine what to do with a message, and verify the token that its method demands.
@@ -189,9 +189,13 @@ class Resolver:
         return resolved if refused is None else Resolved((), refused)
 
     def decided(self, attributes: Attributes) -> Resolved:
-        """Determine what to do with a message whatever its token is. The result for its shared attributes is remembered."""
+        """Determine what to do with a message whatever its token is. This is found out once for a flow."""
         shared = attributes.shared
-        return self.known.get(shared) or self._resolve(shared)
+        flow = shared if shared.flows is self.flows else self.flows.of(shared)
+        resolved: Resolved | None = flow.resolved
+        if resolved is None:
+            resolved = flow.resolved = self._decide(flow)
+        return resolved
 
     def refusal_of_token(self, demand: Demand, attributes: Attributes) -> Failure | None:
         """Return why a message may not call its method with its token; None if it may. A new token is expensive."""
@@ -206,14 +210,6 @@ class Resolver:
         """Whether messages that were accepted before no longer go into a queue. Cheap, however their attributes vary."""
         decision = self._decision(attributes)
         return decision.failure is not None or all(self._queues[hop.route.name][0] is not queue for hop in decision.hops)
-
-    def _resolve(self, shared: Attributes) -> Resolved:
-        try:
-            return self.known[shared]
-        except KeyError:
-            resolved = self._decide(shared)
-            self.known.remember(shared, resolved)
-            return resolved
 
     def _decide(self, attributes: Attributes) -> Resolved:
         if attributes.shared_problems:
