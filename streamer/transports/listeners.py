@@ -13,7 +13,6 @@ from streamer.transports.base import ListenerOptions
 from streamer.transports.errors import Unwanted
 from streamer.transports.events import TransportEvents
 from streamer.transports.received import Received, Refused, UListener
-from streamer.uprotocol.cache import BySource
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode, UStatusError
@@ -86,14 +85,6 @@ def is_topic(of: Filter) -> bool:
     """Return whether a filter is for one topic: no message with another source matches it."""
     source, sink = of
     return sink is None and not source.has_wildcard
-
-
-def forget(known: BySource[Attributes, V], changed: Filter) -> None:
-    """Remove cached results that a filter may affect, after it was added, removed or changed."""
-    if is_topic(changed):
-        known.forget(changed[0])
-    else:
-        known.clear()
 
 
 class ListenerRegistry:

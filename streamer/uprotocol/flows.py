@@ -46,9 +46,9 @@ class Flows(BySource[Attributes, Attributes]):
         With a wildcard, or without a source: of all flows.
         """
         for flow in (*self, *self._old) if source is None or source.has_wildcard else self._keys.get(source, ()):
-            flow.listeners = flow.resolved = None
+            flow.listeners = flow.resolved = flow.canonical = None
 
     def _dropped(self, keys: Iterable[Attributes]) -> None:
         super()._dropped(keys)
         for flow in keys:
-            flow.flows = flow.listeners = flow.resolved = None
+            flow.flows = flow.listeners = flow.resolved = flow.canonical = None

@@ -96,8 +96,8 @@ class Attributes:
 
     ``packed`` and ``attachment`` are for the journal's codec and for Zenoh: what they make of shared attributes, once they
     have made it. So it is kept for as long as the attributes are. ``flows`` is the `streamer.uprotocol.flows.Flows` to which
-    these shared attributes belong, if any. It empties the slots of the endpoint: ``listeners``, of its registry, and
-    ``resolved``, of the router.
+    these shared attributes belong, if any. It empties the slots of the endpoint: ``listeners``, of its registry,
+    ``resolved``, of the router, and ``canonical``, of Zenoh's intake.
     """
 
     type: UMessageType
@@ -122,6 +122,7 @@ class Attributes:
     flows: object = field(init=False, repr=False, compare=False)
     listeners: Any = field(init=False, repr=False, compare=False)
     resolved: Any = field(init=False, repr=False, compare=False)
+    canonical: Any = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
     _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
@@ -135,7 +136,7 @@ class Attributes:
         else:
             self._share(replace(self, reqid=None, token=None, traceparent=None))
         self.packed = self.attachment = b""
-        self.flows = self.listeners = self.resolved = None
+        self.flows = self.listeners = self.resolved = self.canonical = None
         self._hash = _NO_HASH
 
     def _share(self, shared: "Attributes") -> None:
@@ -169,7 +170,7 @@ class Attributes:
         carried.payload_format = shared.payload_format
         carried.provenance = shared.provenance
         carried.packed = carried.attachment = b""
-        carried.flows = carried.listeners = carried.resolved = None
+        carried.flows = carried.listeners = carried.resolved = carried.canonical = None
         carried._hash = _NO_HASH
         carried._share(shared)
         return carried
