@@ -75,7 +75,7 @@ def layers_of(package: str, pyproject: Path = PYPROJECT) -> list[list[str]]:
 def measure(
     package: str, imports: Mapping[str, Iterable[str]], layers: Sequence[Sequence[str]], bounds: Bounds
 ) -> Structure:
-    """Measure what stands in ``package`` by the imports of its modules. Those that stand in no layer are below all others."""
+    """Measure what stands in ``package`` by the imports of its modules. Those in no layer are below all others."""
 
     def part_of(module: str) -> str:
         return module.removeprefix(f"{package}.").partition(".")[0]
