@@ -110,6 +110,7 @@ class Router:
         receiving = Receiving(name, transport, self._later, self.clock)
         self.ingresses[name] = Ingress(
             name,
+            transport.context.flows,
             receiving,
             self.settler,
             self.seen,
