@@ -23,9 +23,9 @@ from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import cohort, fingerprint
 from streamer.config.stores import TraceConfig
-from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.departure import Drain, stop_all
-from streamer.delivery.reload import Reload
+from streamer.delivery.inbound.transport_events import Arrivals
+from streamer.delivery.lifecycle.departure import Drain, stop_all
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.router import TICK_S, Router
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds

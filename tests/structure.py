@@ -1,6 +1,7 @@
-"""Measures how the package `streamer` is built, from its imports. ``python -m tests.structure`` exits with 1 beyond a bound.
+"""Measures how `streamer` and `streamer.delivery` are built, from their imports. ``python -m tests.structure`` exits with 1
+beyond a bound.
 
-- **packages**: what stands directly in `streamer`, single modules included;
+- **packages**: what stands directly in the measured package, single modules included;
 - **floors**: the longest chain of packages that import each other downward;
 - **arrows**: pairs of packages of which one imports the other;
 - **upward**: arrows to a package that is not in a lower layer of the import contract (`[tool.importlinter]`);
@@ -16,18 +17,27 @@ from typing import NamedTuple
 
 import grimp
 
-PACKAGE = "streamer"
-MAX_FLOORS = 10
-MAX_ARROWS = 80
+PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 MAX_CIRCLES = 0
 
 Arrow = tuple[str, str]
 """Who imports, and what."""
 
 
+class Bounds(NamedTuple):
+    """How many floors and arrows a package may have: as many as it has."""
+
+    floors: int
+    arrows: int
+
+
+PACKAGES = {"streamer": Bounds(10, 80), "streamer.delivery": Bounds(9, 34)}
+
+
 class Structure(NamedTuple):
     """What was measured."""
 
+    bounds: Bounds
     packages: list[str]
     chain: list[str]
     """One of the longest, from the top down: its length is the number of floors."""
@@ -38,45 +48,50 @@ class Structure(NamedTuple):
     def faults(self) -> list[str]:
         """What is beyond a bound, one line each."""
         found = []
-        if len(self.chain) > MAX_FLOORS:
-            found.append(f"{len(self.chain)} floors, at most {MAX_FLOORS}: {' → '.join(self.chain)}")
-        if len(self.arrows) > MAX_ARROWS:
-            found.append(f"{len(self.arrows)} arrows between packages, at most {MAX_ARROWS}")
+        if len(self.chain) > self.bounds.floors:
+            found.append(f"{len(self.chain)} floors, at most {self.bounds.floors}: {' → '.join(self.chain)}")
+        if len(self.arrows) > self.bounds.arrows:
+            found.append(f"{len(self.arrows)} arrows between packages, at most {self.bounds.arrows}")
         found += [f"upward arrow: {importer} imports {imported}" for importer, imported in self.upward]
         if len(self.circles) > MAX_CIRCLES:
             found += [f"circle: {', '.join(circle)}" for circle in self.circles]
         return found
 
 
-def imports_of(package: str = PACKAGE) -> dict[str, Set[str]]:
-    """The modules of a package, each with those of the package that it imports."""
-    graph = grimp.build_graph(package, cache_dir=None)
-    return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules - {package}}
+def imports_of(package: str) -> dict[str, Set[str]]:
+    """The modules inside a package, each with those of the whole program that it imports."""
+    graph = grimp.build_graph(package.partition(".")[0], cache_dir=None)
+    inside = [module for module in graph.modules if module.startswith(f"{package}.")]
+    return {module: graph.find_modules_directly_imported_by(module) for module in inside}
 
 
-def layers_of(pyproject: Path) -> list[list[str]]:
-    """The layers of the import contract, the highest first; siblings stand together."""
+def layers_of(package: str, pyproject: Path = PYPROJECT) -> list[list[str]]:
+    """The layers of the import contract of a package, the highest first; siblings stand together."""
     contracts = tomllib.loads(pyproject.read_text())["tool"]["importlinter"]["contracts"]
-    layers: list[str] = next(each["layers"] for each in contracts if each["type"] == "layers")
+    layers: list[str] = next(each["layers"] for each in contracts if each.get("containers") == [package])
     return [[name.strip() for name in layer.split("|")] for layer in layers]
 
 
-def measure(imports: Mapping[str, Iterable[str]], layers: Sequence[Sequence[str]]) -> Structure:
-    """Measure modules with full names by their imports. Packages that stand in no layer are below all others."""
+def measure(
+    package: str, imports: Mapping[str, Iterable[str]], layers: Sequence[Sequence[str]], bounds: Bounds
+) -> Structure:
+    """Measure what stands in ``package`` by the imports of its modules. Those in no layer are below all others."""
+
+    def part_of(module: str) -> str:
+        return module.removeprefix(f"{package}.").partition(".")[0]
+
     depth = {name: number for number, layer in enumerate(layers) for name in layer}
     arrows = {
-        (_package(importer), _package(imported))
+        (part_of(importer), part_of(imported))
         for importer, several in imports.items()
         for imported in several
-        if imported in imports and _package(importer) != _package(imported)
+        if imported in imports and part_of(importer) != part_of(imported)
     }
     upward = [arrow for arrow in sorted(arrows) if depth.get(arrow[1], len(layers)) <= depth.get(arrow[0], len(layers))]
-    packages = sorted(set(map(_package, imports)))
-    return Structure(packages, _longest_chain(packages, arrows.difference(upward)), arrows, upward, _circles(imports))
-
-
-def _package(module: str) -> str:
-    return module.split(".")[1]
+    packages = sorted(set(map(part_of, imports)))
+    return Structure(
+        bounds, packages, _longest_chain(packages, arrows.difference(upward)), arrows, upward, _circles(imports)
+    )
 
 
 def _longest_chain(packages: Iterable[str], downward: Set[Arrow]) -> list[str]:
@@ -108,16 +123,19 @@ def _reached(start: str, imports: Mapping[str, Iterable[str]]) -> set[str]:
 
 
 def main() -> int:
-    structure = measure(imports_of(), layers_of(Path(__file__).parents[1] / "pyproject.toml"))
-    table = (
-        ("packages", len(structure.packages), ""),
-        ("floors", len(structure.chain), f"at most {MAX_FLOORS}"),
-        ("arrows", len(structure.arrows), f"at most {MAX_ARROWS}"),
-        ("upward", len(structure.upward), "at most 0"),
-        ("circles", len(structure.circles), f"at most {MAX_CIRCLES}"),
-    )
-    sys.stdout.writelines(f"{name:<9}{number:>4}  {bound}".rstrip() + "\n" for name, number, bound in table)
-    faults = structure.faults()
+    faults = []
+    for package, bounds in PACKAGES.items():
+        structure = measure(package, imports_of(package), layers_of(package), bounds)
+        table = (
+            ("packages", len(structure.packages), ""),
+            ("floors", len(structure.chain), f"at most {bounds.floors}"),
+            ("arrows", len(structure.arrows), f"at most {bounds.arrows}"),
+            ("upward", len(structure.upward), "at most 0"),
+            ("circles", len(structure.circles), f"at most {MAX_CIRCLES}"),
+        )
+        sys.stdout.write(f"{package}\n")
+        sys.stdout.writelines(f"  {name:<9}{number:>4}  {bound}".rstrip() + "\n" for name, number, bound in table)
+        faults += [f"{package}: {fault}" for fault in structure.faults()]
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
     return 1 if faults else 0
 

@@ -20,9 +20,9 @@ from streamer.admin.server import unready
 from streamer.admin.streams import Streams, event, moment
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
-from streamer.delivery.dead_letter import FailedMessage
 from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.router import Router
+from streamer.routing.outcome import FailedMessage
 from streamer.uprotocol.uuid import format_id
 
 KINDS = ("state", "dead_letter", "rates", "config", "paused")

@@ -14,8 +14,8 @@ from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.status import lanes_of
-from streamer.delivery.lane import HOLDS, QUEUED, Hold, Lane
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.lanes.lane import HOLDS, QUEUED, Hold, Lane
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.uprotocol.uri import UUri
 
 STATES: dict[str, Callable[[Lane], bool]] = {

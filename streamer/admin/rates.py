@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.lanes.queue import RouteQueue
+from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.delivery.router import Router
-from streamer.delivery.settle import NO_ROUTE
 from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Outcome
 

@@ -17,8 +17,8 @@ from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.server import unready
 from streamer.config.shown import fingerprint
-from streamer.delivery.lane import CLASSES, HOLDS, Lane
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.lanes.lane import CLASSES, HOLDS, Lane
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount
 from streamer.journal.entries import JournalError
 from streamer.journal.letters import LetterFilter, open_letters

@@ -1,7 +1,8 @@
 """The page `GET /api/v1/tap`: a live stream of messages with their outcomes and the beginning of their payload.
 
 Only programs on this machine may read it, with the token or a certificate, whatever the configuration allows others. The
-audit log has each reader with its filters. `streamer.delivery.tap` decides which messages are shown and which are left out.
+audit log has each reader with its filters. `streamer.delivery.outcomes.tap` decides which messages are
+shown and which are left out.
 """
 
 import json
@@ -12,8 +13,8 @@ from aiohttp import web
 
 from streamer.admin.access import caller_of, for_this_machine, refused, shows_payloads
 from streamer.admin.streams import Streams, event, moment
+from streamer.delivery.outcomes.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.delivery.router import Router
-from streamer.delivery.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.logs.audit import audit
 from streamer.uprotocol.message import UMessageType, UPayloadFormat
 from streamer.uprotocol.uri import UriError, UUri

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from mypy_extensions import mypyc_attr
 
-from streamer.delivery.dead_letter import FailedMessage
-from streamer.delivery.lane import Delivery, Lane
-from streamer.routing.outcome import Failure
+from streamer.delivery.lanes.lane import Delivery, Lane
+from streamer.routing.outcome import FailedMessage, Failure
 from streamer.uprotocol.message import UMessage
 
 

@@ -11,23 +11,23 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
-from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import SeenIds
-from streamer.delivery.egress import Egress
-from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
-from streamer.delivery.flush_times import Later
-from streamer.delivery.ingress import Ingress
+from streamer.delivery.custody.custody import Custody
+from streamer.delivery.custody.flush_times import Later
+from streamer.delivery.custody.unconfirmed import UnconfirmedStore
+from streamer.delivery.inbound.ingress import Ingress
+from streamer.delivery.inbound.listening import Subscriber
+from streamer.delivery.inbound.receiving import Receiving
+from streamer.delivery.inbound.recovery import Recovery
+from streamer.delivery.inbound.redrive import Redrive
+from streamer.delivery.inbound.tokens import Tokens
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.observers import OutcomeObserver
+from streamer.delivery.outbound.egress import Egress
+from streamer.delivery.outcomes.failure_notices import FailureNotices, NoticeOptions
+from streamer.delivery.outcomes.settle import NO_ROUTE, Settler
 from streamer.delivery.pump import Pump
-from streamer.delivery.queue import RouteQueue
-from streamer.delivery.receiving import Receiving
-from streamer.delivery.recovery import Recovery
-from streamer.delivery.redrive import Redrive
-from streamer.delivery.settle import NO_ROUTE, Settler
+from streamer.delivery.seen import SeenIds
 from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
-from streamer.delivery.subscriber import Subscriber
-from streamer.delivery.tokens import Tokens
-from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
 from streamer.routing.interest import Interest

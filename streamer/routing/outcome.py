@@ -1,9 +1,15 @@
 """The outcomes of messages, and which are failures: one vocabulary for metric labels, dead letters and traces."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+_LONGEST_TEXT = 500
+_NOT_ALLOWED = "not allowed"
 
 
 class Outcome(StrEnum):
@@ -46,3 +52,45 @@ class Failure(NamedTuple):
     def is_reported(self) -> bool:
         """Whether a dead letter and, for a Request, an error Response report it."""
         return self.outcome.is_failure
+
+
+class Where(NamedTuple):
+    """Where a message failed: the route, the target endpoint, and the sink that the message, or its copy, had there."""
+
+    route: str = ""
+    endpoint: str = ""
+    sink: UUri | None = None
+
+
+NOWHERE = Where()
+"""For a message that was on no route."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMessage:
+    """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds.
+
+    ``is_withheld``: reports have neither payload nor reason, because the message was not allowed, or did not come from where
+    its source lives. So a report reveals nothing, and is hardly larger than its cause. ``sink``: see `Where`.
+    """
+
+    message: UMessage
+    failure: Failure
+    first_ms: int
+    last_ms: int
+    route: str = ""
+    endpoint: str = ""
+    attempts: int = 0
+    is_withheld: bool = False
+    sink: UUri | None = None
+
+    @property
+    def was_accepted(self) -> bool:
+        """Whether the message was accepted on a route, the opposite of `Letter.is_rejected`. Anybody can send others."""
+        outcome = self.failure.outcome
+        return outcome is Outcome.DEAD_LETTERED or (outcome is Outcome.EXPIRED and bool(self.route))
+
+    @property
+    def public_reason(self) -> str:
+        """The reason that reports give."""
+        return _NOT_ALLOWED if self.is_withheld else self.failure.text[:_LONGEST_TEXT]

@@ -12,7 +12,7 @@ The law of this file:
 - The demands of methods apply to every Request, also to the streamer's own services.
 
 The text of a refusal names the rule. It is for operators and is not sent to the message's sender
-(`streamer.delivery.dead_letter`).
+(`streamer.delivery.outcomes.dead_letter`).
 
 Pure: no event loop, no clock, no logger, no file.
 """

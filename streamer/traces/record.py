@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamer import __version__, newer_format
-from streamer.delivery.lane import REDELIVERED, RESTORED
+from streamer.delivery.lanes.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import Outcome
 from streamer.traces.layout import VERSION
 from streamer.uprotocol.form import IS_COMPILED

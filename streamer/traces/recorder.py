@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
+from streamer.delivery.lanes.lane import REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.observers import OutcomeObserver
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces.record import (

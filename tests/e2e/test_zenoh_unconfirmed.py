@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from streamer.delivery.unconfirmed import MAX_RETURNS
+from streamer.delivery.custody.unconfirmed import MAX_RETURNS
 from streamer.transports.base import UNCONFIRMED, LinkState, Presence
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from streamer.config.models import Config
-from streamer.delivery.arrivals import Arrivals
+from streamer.delivery.inbound.transport_events import Arrivals
+from streamer.delivery.outcomes.tap import SENT, Tap, TapFilter
 from streamer.delivery.router import Router
-from streamer.delivery.tap import SENT, Tap, TapFilter
 from streamer.journal.journal import Journal
 from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.traces.recorder import Recorder

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.delivery.departure import Drain
+from streamer.delivery.lifecycle.departure import Drain
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import VEHICLE_APP, RouterHarness, configuration, three_networks

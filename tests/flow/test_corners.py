@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery import queue
-from streamer.delivery.departure import Drain
-from streamer.delivery.lane import EXPIRED_MESSAGES_PER_TICK
+from streamer.delivery.lanes import queue
+from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK
+from streamer.delivery.lifecycle.departure import Drain
 from streamer.transports.base import UNCONFIRMED, Done, Parcel, Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage

@@ -3,8 +3,8 @@
 import tracemalloc
 from dataclasses import replace
 
-from streamer.delivery.dedup import SeenIds
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
+from streamer.delivery.seen import SeenIds
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.uuid import new_id
 from tests.clock import START_MS

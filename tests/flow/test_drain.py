@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery.departure import Drain
-from streamer.delivery.ingress import IngressState
+from streamer.delivery.inbound.ingress import IngressState
+from streamer.delivery.lifecycle.departure import Drain
 from streamer.services.state import Statement
 from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived

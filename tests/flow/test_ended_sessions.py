@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from streamer.config.models import Config
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.claims import Claim
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport

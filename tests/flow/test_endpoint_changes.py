@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
-from streamer.delivery.egress import Sending
-from streamer.delivery.ingress import IngressState
-from streamer.delivery.reload import Reload
+from streamer.delivery.inbound.ingress import IngressState
+from streamer.delivery.lifecycle.reload import Reload
+from streamer.delivery.outbound.egress import Sending
 from streamer.transports.base import LinkState, ListenerOptions, Presence
 from streamer.transports.claims import Claim
 from streamer.transports.memory import MemoryOptions, MemoryReceived

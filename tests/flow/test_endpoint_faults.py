@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState, Presence
 from streamer.uprotocol.status import UCode, UStatusError
@@ -154,7 +154,7 @@ async def test_a_transport_that_fails_later_holds_up_nothing(call: str) -> None:
 
 @pytest.mark.parametrize("call", ["stop", "start", "stop_receiving"])
 async def test_a_transport_that_hangs_is_given_up(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.delivery.departure.TRANSPORT_CALL_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure.TRANSPORT_CALL_S", 0.01)
     async with RouterHarness(with_phone()) as harness:
         old, new = harness.transports["phone"], harness.other_transport("phone")
         old.source_retransmits = call != "stop_receiving"
@@ -181,7 +181,7 @@ async def test_a_listener_that_cannot_be_unregistered_ends_nothing() -> None:
 async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_daemon_stops(
     tmp_path: Path, has_to_stop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.departure._TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure._TRY_AGAIN_S", 0.01)
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10, shutdown={"drain_s": 0}) as run:
         harness = run.harness
         harness.arrive("cloud", harness.notify(b"", sink=VEHICLE_APP, source=ORDERS))
@@ -211,7 +211,7 @@ async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_da
 async def test_what_is_given_up_never_has_more_bytes_of_letters_than_may_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTER_BYTES", 10 * LARGE)
+    monkeypatch.setattr("streamer.delivery.custody.new_letters._MAX_LETTER_BYTES", 10 * LARGE)
     async with journaled_run(tmp_path / "journal.db", shutdown={"drain_s": 0}) as run:
         harness = run.harness
         harness.transports["vehicle"].lose_link()
@@ -231,10 +231,10 @@ async def test_what_is_given_up_waits_for_a_journal_that_hangs(
     tmp_path: Path, has_to_stop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More dead letters than may wait in memory: none is dropped, and until they are written the messages are there."""
-    monkeypatch.setattr("streamer.delivery.departure._MESSAGES_PER_LOOP_CYCLE", 5)
-    monkeypatch.setattr("streamer.delivery.departure._MAX_WAITING_LETTERS", 5)
-    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTERS", 10)
-    monkeypatch.setattr("streamer.delivery.departure._TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure._MESSAGES_PER_LOOP_CYCLE", 5)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure._MAX_WAITING_LETTERS", 5)
+    monkeypatch.setattr("streamer.delivery.custody.new_letters._MAX_LETTERS", 10)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure._TRY_AGAIN_S", 0.01)
     async with journaled_run(tmp_path / "journal.db", shutdown={"drain_s": 0}) as run:
         harness = run.harness
         harness.transports["vehicle"].lose_link()
@@ -261,8 +261,8 @@ async def test_after_a_kill_no_letter_of_an_endpoint_that_is_gone_is_dropped(
     tmp_path: Path, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restart meets more messages without an endpoint than letters may wait in memory: the rest stays in the journal."""
-    monkeypatch.setattr("streamer.delivery.recovery._MAX_WAITING_LETTERS", 5)
-    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTERS", 10)
+    monkeypatch.setattr("streamer.delivery.inbound.recovery._MAX_WAITING_LETTERS", 5)
+    monkeypatch.setattr("streamer.delivery.custody.new_letters._MAX_LETTERS", 10)
     path = tmp_path / "journal.db"
     async with journaled_run(path) as run:
         run.harness.transports["vehicle"].lose_link()
@@ -284,7 +284,7 @@ async def test_after_a_kill_no_letter_of_an_endpoint_that_is_gone_is_dropped(
 async def test_after_a_kill_no_letter_is_dropped_because_the_messages_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTER_BYTES", 10 * LARGE)
+    monkeypatch.setattr("streamer.delivery.custody.new_letters._MAX_LETTER_BYTES", 10 * LARGE)
     path = tmp_path / "journal.db"
     async with journaled_run(path) as run:
         run.harness.transports["vehicle"].lose_link()
@@ -305,8 +305,8 @@ async def test_notices_for_an_endpoint_that_is_being_given_up_are_given_up_as_we
     tmp_path: Path, is_request: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came from there expires elsewhere meanwhile. Nothing of it may stay in the journal."""
-    monkeypatch.setattr("streamer.delivery.departure._MAX_WAITING_LETTERS", 5)
-    monkeypatch.setattr("streamer.delivery.departure._TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure._MAX_WAITING_LETTERS", 5)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure._TRY_AGAIN_S", 0.01)
     config = with_phone(routes=[*BOTH_WAYS, {"from": "cloud", "to": "phone"}, {"from": "phone", "to": "cloud"}])
     raw = config.model_dump(mode="json", by_alias=True, include={"endpoints", "routes"})
     async with journaled_run(tmp_path / "journal.db", **raw, shutdown={"drain_s": 0}) as run:
@@ -366,7 +366,7 @@ async def test_so_are_notices_that_the_last_run_of_the_pump_brings(
 
 async def test_a_stop_does_not_wait_until_all_letters_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a journal the next start makes them."""
-    monkeypatch.setattr("streamer.delivery.departure._MESSAGES_PER_LOOP_CYCLE", 5)
+    monkeypatch.setattr("streamer.delivery.lifecycle.departure._MESSAGES_PER_LOOP_CYCLE", 5)
     async with journaled_run(tmp_path / "journal.db") as run:
         harness = run.harness
         harness.transports["vehicle"].lose_link()

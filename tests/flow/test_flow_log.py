@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery.flow_log import CHANGES, FLOWS, LINES
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
+from streamer.delivery.outcomes.flow_log import CHANGES, FLOWS, LINES
 from streamer.transports.base import Presence
 from streamer.transports.errors import Malformed, MalformedPacketError, PermanentError, RefusedError
 from streamer.uprotocol.status import UCode

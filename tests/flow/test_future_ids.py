@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.delivery.dead_letter import with_ttl_from_now
+from streamer.delivery.outcomes.dead_letter import with_ttl_from_now
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.uuid import created_ms, new_id
 from tests.clock import START_MS, FakeClock

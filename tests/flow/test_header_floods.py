@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery import resolve
+from streamer.delivery.inbound import resolve
 from streamer.routing.decide import decide
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol import cache

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery import resolve
-from streamer.delivery.backlog import Backlog
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.inbound import resolve
+from streamer.delivery.inbound.backlog import Backlog
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.routing.decide import decide
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.base import Received

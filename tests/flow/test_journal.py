@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.delivery.departure import Drain
+from streamer.delivery.lifecycle.departure import Drain
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.letters import LetterFilter, open_letters
 from streamer.routing.pause_rules import PauseRule

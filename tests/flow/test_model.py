@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from streamer.config.models import Config
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import PermanentError, RefusedError, SendError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.decide import decide
 from streamer.services.access import Access
 from streamer.services.multicast import MulticastReceivers, Registration

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.admin.metrics import Exposition
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Presence

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from streamer.delivery.departure import Drain
+from streamer.delivery.lifecycle.departure import Drain
 from streamer.routing.pause_rules import PauseRule
 from tests.flow.harness import ORDERS, VEHICLE_APP
 from tests.flow.journaled_run import journaled_run

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamer.admin.metrics import Exposition
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.logs import audit
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import Provenance, UMessage, UPriority, response

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamer.delivery.departure import Drain
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.departure import Drain
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.transports.base import LinkState, ListenerOptions
 from streamer.transports.errors import RefusedError, SendError
 from streamer.transports.memory import MemoryReceived

@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamer.delivery.departure import Drain
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.departure import Drain
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.transports.base import LinkState
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamer.delivery import ingress
-from streamer.delivery.reload import Reload
+from streamer.delivery.inbound import ingress
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage

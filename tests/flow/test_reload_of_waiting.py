@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri

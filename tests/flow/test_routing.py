@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessageType, response
 from streamer.uprotocol.status import UCode

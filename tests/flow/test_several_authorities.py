@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamer.config.models import Config
-from streamer.delivery.refusals import Admission
+from streamer.delivery.inbound.refusals import Admission
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at

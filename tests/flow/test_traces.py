@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from streamer.delivery.settle import NO_ROUTE
+from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.traces.record import Buffer
 from streamer.traces.recorder import Recorder
 from streamer.transports.base import Presence

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.delivery.unconfirmed import MAX_RETURNS
+from streamer.delivery.custody.unconfirmed import MAX_RETURNS
 from streamer.transports.base import Presence
 from streamer.uprotocol.message import UMessage, request, response
 from streamer.uprotocol.uri import UUri
@@ -391,7 +391,7 @@ async def test_whatever_happens_first_arrivals_are_in_order_and_nothing_is_missi
 
 
 async def test_however_many_messages_are_sent_for_the_last_time_all_of_them_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.delivery.unconfirmed._UNPACKED_MESSAGES", 2)
+    monkeypatch.setattr("streamer.delivery.custody.unconfirmed._UNPACKED_MESSAGES", 2)
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         messages = [order(harness, b"%d" % number) for number in range(10)]
         for message in messages:

@@ -16,7 +16,7 @@ from streamer.admin.otel.push import Push
 from streamer.config.models import Config
 from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
-from streamer.delivery.settle import NO_ROUTE
+from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import TransportContext
 from streamer.transports.errors import Malformed

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamer.delivery.lane import RESTORED, Delivery
+from streamer.delivery.lanes.lane import RESTORED, Delivery
 from streamer.delivery.observers import OutcomeObserver
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import Attributes, UMessage

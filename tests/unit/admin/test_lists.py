@@ -15,7 +15,7 @@ from streamer.admin.answers import RequestQuery
 from streamer.admin.flows import STATES
 from streamer.admin.paging import EntryPage, cursor_of, cursors
 from streamer.admin.status import LANES_PER_ITERATION, Counted, quantile
-from streamer.delivery.lane import Hold, Lane
+from streamer.delivery.lanes.lane import Hold, Lane
 from streamer.delivery.stats import Histogram
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri

@@ -12,7 +12,7 @@ import pytest
 from streamer.admin import streams
 from streamer.admin.streams import MAX_ANONYMOUS, event
 from streamer.admin.tap import MAX_TAPS, payload_as
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.logs import audit
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.uuid import format_id

@@ -8,7 +8,7 @@ import pytest
 
 from streamer.admin.metrics import _ROUTES_PER_ITERATION, CONTENT_TYPE, Exposition
 from streamer.admin.server import unready
-from streamer.delivery.reload import Reload
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamer.admin.metrics import Exposition
-from streamer.delivery import new_letters
+from streamer.delivery.custody import new_letters
 from streamer.journal.journal import Journal
 from tests.flow.harness import RouterHarness
 from tests.unit.journal.harness import BOUNDS

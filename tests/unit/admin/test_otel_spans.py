@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamer.admin.otel.spans import SpanRecord, Spans
-from streamer.delivery.lane import RESTORED
+from streamer.delivery.lanes.lane import RESTORED
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import SeenIds, key_of
-from streamer.delivery.lane import Delivery, Lane
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.custody.custody import Custody
+from streamer.delivery.custody.unconfirmed import UnconfirmedStore
+from streamer.delivery.lanes.lane import Delivery, Lane
+from streamer.delivery.lanes.queue import RouteQueue
+from streamer.delivery.seen import SeenIds, key_of
 from streamer.delivery.stats import RouteStats
-from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.journal import Journal
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived

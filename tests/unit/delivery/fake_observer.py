@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from streamer.delivery.lane import Delivery, Lane
+from streamer.delivery.lanes.lane import Delivery, Lane
 from streamer.delivery.observers import OutcomeObserver
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage

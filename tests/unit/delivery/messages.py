@@ -3,8 +3,8 @@
 from typing import Any
 
 from streamer.config.models import QueuePolicy
-from streamer.delivery.lane import Delivery, Lane, LaneOwner
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.lanes.lane import Delivery, Lane, LaneOwner
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Failure
 from streamer.transports.memory import MemoryReceived

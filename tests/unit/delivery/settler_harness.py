@@ -1,12 +1,12 @@
 """A `Settler` with everything that it reports outcomes to, and queues of deliveries to settle."""
 
 from streamer.config.models import QueueBounds
-from streamer.delivery.dedup import key_of
-from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
-from streamer.delivery.lane import Delivery, Lane
+from streamer.delivery.lanes.lane import Delivery, Lane
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.observers import OutcomeObserver
-from streamer.delivery.queue import RouteQueue
-from streamer.delivery.settle import Settler
+from streamer.delivery.outcomes.failure_notices import FailureNotices, NoticeOptions
+from streamer.delivery.outcomes.settle import Settler
+from streamer.delivery.seen import key_of
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb

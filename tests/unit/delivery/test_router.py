@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from streamer.delivery import router as router_module
-from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.custody import LATE_FLUSH_S
-from streamer.delivery.ingress import Ingress
-from streamer.delivery.queue import RouteQueue
-from streamer.delivery.reload import Reload
+from streamer.delivery.custody.custody import LATE_FLUSH_S
+from streamer.delivery.inbound.ingress import Ingress
+from streamer.delivery.inbound.transport_events import Arrivals
+from streamer.delivery.lanes.queue import RouteQueue
+from streamer.delivery.lifecycle.reload import Reload
 from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode

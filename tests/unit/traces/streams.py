@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from streamer.delivery.lane import RESTORED
+from streamer.delivery.lanes.lane import RESTORED
 from streamer.traces.event import Event
 from streamer.traces.record import NO_TTL, RECORD, Buffer, TraceFlow
 from streamer.uprotocol.uri import UUri

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_jobs import schema
 from streamer import __version__
-from streamer.delivery.lane import REDELIVERED, RESTORED
+from streamer.delivery.lanes.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import FAILURES, Outcome
 from streamer.traces import event, record
 from streamer.traces.event import EVENT_SCHEMA

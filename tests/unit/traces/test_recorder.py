@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.delivery.lane import Delivery
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.lanes.lane import Delivery
+from streamer.delivery.lanes.queue import RouteQueue
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces.record import Buffer, to_columns
 from streamer.traces.recorder import MAX_AGE_S, MAX_RECORDS, Recorder
