@@ -212,6 +212,7 @@ def test_a_batch_without_what_every_record_has_is_bad(folders: Folders) -> None:
     assert folders.bad() == []
 
 
+@pytest.mark.long
 def test_the_process_prints_what_it_has_done(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 100))
     command = [sys.executable, "-m", "streamer.traces.compact", str(folders.path), "gateway.veh1", str(GIB)]
