@@ -36,7 +36,7 @@ ENTITY = UUri.parse("//cloud/1/1/0")
 METHOD = UUri.parse("//veh1/A8000/2/7")
 ANYTHING = everything_at("*")
 
-LATE_S = 15.0
+LATE_S = 60.0
 _DECODER = SampleDecoder("", max_header_bytes=1 << 20, max_token_bytes=65_535, flows=Flows())
 
 

@@ -18,7 +18,7 @@ from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id, new_id
 from tests.unit.transports.counting_cache import CountingCache
-from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, TOPIC, arriving
+from tests.unit.transports.mqtt5.messages import ATTRIBUTES, ID, PUBLISH, REQUEST, TOPIC, arriving
 
 OWN = "gateway"
 IN_VEHICLE = wire.topic_for(PUBLISH, "in-vehicle", OWN)

@@ -17,7 +17,7 @@ from streamer.uprotocol import cache
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, arriving
+from tests.unit.transports.mqtt5.messages import ATTRIBUTES, ID, PUBLISH, REQUEST, arriving
 
 OTHER_ID = new_id(1_790_000_000_001)
 TOKEN = "a-token-that-is-somebody-s"

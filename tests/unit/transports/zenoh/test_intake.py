@@ -18,7 +18,7 @@ from streamer.uprotocol.protobuf import attributes_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.unit.transports.counting_uri import CountingUri, counting
-from tests.unit.transports.intake_harness import ANYONE, APP, ASK, METHOD, NOW_MS, OTHER_TOPIC, TOPIC, IntakeHarness
+from tests.unit.transports.zenoh.intake_harness import ANYONE, APP, ASK, METHOD, NOW_MS, OTHER_TOPIC, TOPIC, IntakeHarness
 
 
 def test_every_sample_is_counted_once() -> None:
