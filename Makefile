@@ -23,7 +23,7 @@ demo: $(VENV)/.demo
 # Files with the longest waits come first (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # What has a target of its own.
-APART := not benchmark and not interop and not packages and not console and not iceberg
+APART := not benchmark and not interop and not packages and not console and not iceberg and not cluster
 TOGETHER := $(MAKE) --jobs 2 --output-sync=target --no-print-directory
 
 # The tests of the jobs have a process of their own, with one Spark session for all of them. Each part prints what it has to say
