@@ -15,55 +15,67 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-compiled test-console test-iceberg test-packages wheels deb lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-iceberg test-cluster test-packages wheels deb lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
 
 # Files with the longest waits come first (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# What has a target of its own.
+APART := not benchmark and not interop and not packages and not console and not iceberg and not cluster
+TOGETHER := $(MAKE) --jobs 2 --output-sync=target --no-print-directory
 
-# The tests of the jobs have a process of their own, with one Spark session for all of them. They run while the others wait
-# for brokers and daemons. Each part prints what it has to say when it has ended.
+# The tests of the jobs have a process of their own, with one Spark session for all of them. Each part prints what it has to say
+# when it has ended.
 test: $(VENV)/.dev
 ifdef TESTS
-	$(PYTEST) $(TESTS)
+	$(PYTEST) -n 4 -m '$(APART)' $(TESTS)
 else
-	$(MAKE) --jobs 2 --output-sync=target --no-print-directory test-streamer test-jobs
+	$(TOGETHER) test-streamer test-jobs
 endif
 
 test-streamer: $(VENV)/.dev
-	$(PYTEST) --ignore tests/spark
+	$(PYTEST) -n auto --maxprocesses 4 --ignore tests/spark
 
 # What counts as a hang is longer: a JVM starts in the first test, and the cores are shared.
+JOBS := $(BIN)/python -m pytest --timeout 300 tests/spark
 test-jobs: $(VENV)/.dev
-	$(BIN)/python -m pytest --timeout 300 tests/spark
+	$(JOBS)
+
+# Everything: what `make test` runs, then what it leaves out. Two parts at a time; the longest begin first.
+test-all: test
+	$(TOGETHER) test-long test-packages test-long-jobs test-compiled test-console
+
+# The long tests, most of which wait for brokers and daemons, and the property tests once more with all of their examples.
+test-long: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),full) $(PYTEST) -n 4 --ignore tests/spark -m '(long or hypothesis) and $(APART)'
+
+test-long-jobs: $(VENV)/.dev
+	$(JOBS) -m 'long and $(APART)'
 
 # The compiled form, in a copy of the tree: a compiled module beside its source would hide every later change of it. What the C
-# compiler can improve is no matter here, so it does not try.
+# compiler can improve is no matter here, so it does not try. The tests of the compiled modules themselves, the flows and the crossings.
 COMPILED := build/compiled
-# Those of compiled modules, of their neighbours, of the whole, and of the transports on real networks.
-COMPILED_TESTS := tests/unit/test_compiled.py $(addprefix tests/unit/,delivery journal routing traces transports uprotocol) \
-	tests/flow $(addprefix tests/e2e/,test_crossing.py test_outage.py) $(wildcard tests/e2e/test_zenoh_*.py tests/e2e/test_mqtt5_*.py)
 HERE := $(abspath $(BIN))
-test-compiled: $(VENV)/.dev
+test-compiled: build/wheel/0/.made
 	rm -rf $(COMPILED)
 	mkdir -p $(COMPILED)
 	cp -R $(filter-out build dist,$(wildcard *)) .dockerignore $(COMPILED)
-	cd $(COMPILED) && USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=0 $(HERE)/python setup.py --quiet build_ext --inplace
-	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
-		$(COMPILED_TESTS)
+	$(BIN)/python -m zipfile --extract build/wheel/0/*.whl $(COMPILED)
+	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n auto --maxprocesses 4 --dist loadfile \
+		--no-loadscope-reorder $$($(HERE)/python -m tests.compiled) tests/flow tests/e2e/test_crossing.py
 
 # A wheel with the hot path compiled, for this Python and this kind of machine. Needs a C compiler. Built in a copy of the tree, so
 # that no module of another day is in it; without the path of this Python's own libraries.
 SOURCES := setup.py build_backend.py pyproject.toml $(shell find streamer -name '*.py' -o -name '*.pyi')
 LEVEL := $(or $(MYPYC_OPT_LEVEL),2)
 WHEEL := build/wheel/$(LEVEL)
-$(WHEEL)/.made: $(VENV)/.dev $(SOURCES)
-	rm -rf $(WHEEL)
-	mkdir -p $(WHEEL)/source
-	cp -R streamer spark_jobs setup.py build_backend.py pyproject.toml README.md LICENSE $(WHEEL)/source
-	cd $(WHEEL)/source && LDSHARED="$(or $(CC),cc) -shared" USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=$(LEVEL) \
+build/wheel/%/.made: $(VENV)/.dev $(SOURCES)
+	rm -rf build/wheel/$*
+	mkdir -p build/wheel/$*/source
+	cp -R streamer spark_jobs setup.py build_backend.py pyproject.toml README.md LICENSE build/wheel/$*/source
+	cd build/wheel/$*/source && LDSHARED="$(or $(CC),cc) -shared" USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=$* \
 		$(HERE)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir .. .
 	touch $@
 
@@ -79,7 +91,7 @@ deb: $(WHEEL)/.made
 		deploy/debian/build.sh $(WHEEL)/*.whl requirements/$(LOCK_OF).lock $(DEB)
 
 # Builds the packages with little effort, and installs, runs, upgrades and removes them. For root, on a machine of its own.
-test-packages: $(VENV)/.dev
+test-packages: build/wheel/0/.made
 	$(MAKE) --no-print-directory deb MYPYC_OPT_LEVEL=0 COMPRESSION=1 DEB=build/test-deb
 	DEB=build/test-deb $(BIN)/python -m pytest -m packages tests/packages
 
@@ -114,6 +126,24 @@ $(ICEBERG)/.made: $(OLDEST)/.made
 
 test-iceberg: $(VENV)/.dev $(OLDEST)/.made $(ICEBERG)/.made
 	ICEBERG=$(abspath $(ICEBERG)) LATEST=$(HERE)/python $(OLDEST)/bin/python -m pytest --timeout 900 -o filterwarnings=ignore::ResourceWarning -m iceberg tests/iceberg
+
+# The nightly jobs on a cluster of Spark's own, with its processes on this machine, and from and to an object store. Needs mvn,
+# which gets Hadoop's connector for it: without that the target fails.
+CLUSTER := build/cluster
+S3A := org.apache.hadoop:hadoop-aws:3.5.0 software.amazon.awssdk:bundle:2.35.4 \
+	software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1
+$(CLUSTER)/.made:
+	rm -rf $(CLUSTER)
+	$(PYTHON) -m venv $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip install --quiet 'moto[server]>=5.1,<6'
+	@command -v mvn >/dev/null || { echo "make test-cluster needs mvn, which gets the archives of hadoop-aws"; exit 1; }
+	for each in $(S3A); do \
+		mvn --quiet --batch-mode dependency:copy -Dartifact=$$each -DoutputDirectory=$(abspath $(CLUSTER))/jars || exit 1; done
+	touch $@
+
+test-cluster: $(VENV)/.dev $(CLUSTER)/.made
+	$(BIN)/python deploy/spark/build_zip.py $(CLUSTER)/spark_jobs.zip
+	CLUSTER=$(abspath $(CLUSTER)) $(BIN)/python -m pytest --timeout 3600 -m cluster tests/cluster
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -214,7 +244,7 @@ clean:
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
-	$(if $(LOCKED),$(call locked,build),$(BIN)/python -m pip install --quiet --upgrade pip)
+	$(if $(LOCKED),$(call locked,build))
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml
@@ -229,7 +259,7 @@ $(VENV)/.dev: $(VENV)/.venv pyproject.toml $(if $(LOCKED),requirements/dev.lock)
 	$(call install,dev)
 	touch $@
 
-# Locked, the environment always has everything: there is one lock for developers. uv installs it in a quarter of pip's time,
+# Locked, the environment always has everything: there is one lock for developers. uv installs it in a third of pip's CPU time,
 # and pip does where uv cannot, for instance with an index that only pip has been told of. PySpark comes as source with many
 # megabytes of Java archives: its wheel, which is unpacked at once, need not be compressed.
 COMMA := ,
@@ -237,7 +267,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet
 LOCK_OF_DEV := --require-hashes --no-build-isolation --requirement requirements/dev.lock
 STORED := --config-settings-package 'pyspark:--build-option=bdist_wheel --compression=stored'
 locked = $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements/$(1).lock
-with_uv = $(PIP_INSTALL) --require-hashes --constraint requirements/dev.lock uv && \
-	($(BIN)/uv pip install --quiet --python $(BIN)/python $(STORED) $(LOCK_OF_DEV) || $(PIP_INSTALL) $(LOCK_OF_DEV))
-install = $(if $(LOCKED),$(with_uv) && $(OURSELVES),$(PIP_INSTALL) --editable '.[$(1)]')
+with_uv = $(PIP_INSTALL) $(1) && ($(BIN)/uv pip install --quiet --python $(BIN)/python $(STORED) $(2) || $(PIP_INSTALL) $(2))
+install = $(if $(LOCKED),$(call with_uv,--require-hashes --constraint requirements/dev.lock uv,$(LOCK_OF_DEV)) && $(OURSELVES),\
+	$(call with_uv,'uv>=0.13$(COMMA)<0.14',--editable '.[$(1)]'))
 OURSELVES = $(PIP_INSTALL) --no-index --no-deps --no-build-isolation --editable .

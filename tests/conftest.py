@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `ci` draws the same examples every time, `thorough` looks further (HYPOTHESIS_PROFILE)."""
+"""What holds for every test: which ones are `long`, and how many examples property tests draw (`tests.examples`)."""
 
 import gc
 import logging
@@ -10,21 +10,37 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from streamer.logs.output import LineHandler, audit_log
+from tests.budgets import Account, Meter
 from tests.programs import PROGRAMS, require
 
 gc.set_threshold(5000, 200, 100)  # as `streamer run` does
 
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+if os.environ.get("CI"):
+    _COMMON |= {"derandomize": True, "database": None}  # the same examples every time
 
-settings.register_profile("dev", max_examples=100, **_COMMON)
-settings.register_profile("ci", max_examples=100, derandomize=True, database=None, **_COMMON)
+settings.register_profile("quick", max_examples=25, **_COMMON)
+settings.register_profile("full", max_examples=100, **_COMMON)
 settings.register_profile("thorough", max_examples=2000, **_COMMON)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+BRIEF = ("test_crossing.py", "test_mqtt5_transport.py", "test_stop.py", "test_zenoh_transport.py")
+"""All of tests/e2e and tests/fault is long, but for these: the crossings, the transports and the stop on real brokers."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Account())
+    config.pluginmanager.register(Meter())
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits longest begins first: the workers that finish early find something short to do."""
+    """Mark what is long. What waits longest begins first: the workers that finish early find something short to do."""
     order = ("fault", "e2e")
+    for item in items:
+        if item.path.parent.name in order and item.path.name not in BRIEF:
+            item.add_marker("long")
     items.sort(key=lambda item: order.index(item.path.parent.name) if item.path.parent.name in order else len(order))
 
 

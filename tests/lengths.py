@@ -1,4 +1,4 @@
-"""How much the tests under load send: a few seconds' worth, or with ``make test LONG=1`` what they were made for."""
+"""How much the tests under load send: a few seconds' worth, or with ``LONG=1`` what they were made for."""
 
 import os
 

@@ -384,7 +384,7 @@ async def test_stop_disconnects_and_gives_back_what_is_unconfirmed(fake: FakeBro
 
 async def test_stop_without_any_connection_ends_at_once(fake: FakeBroker) -> None:
     endpoint = Endpoint("mqtt://127.0.0.1:9")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with endpoint.running():
             pass
     assert endpoint.states == []

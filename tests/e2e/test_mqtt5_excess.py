@@ -83,10 +83,10 @@ async def test_exceeded_receive_maximum_does_not_stop_what_we_send(
 async def test_what_was_ignored_comes_again_on_a_new_connection_once_there_is_room(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ladder = {"initial_ms": 10, "factor": 1000, "max_ms": 10_000}
+    ladder = {"initial_ms": 100, "factor": 1000, "max_ms": 100_000}
     options: dict[str, Any] = {"receive_maximum": 2, "receive_excess_bytes": 0, "keep_alive_s": 1, "reconnect": ladder}
     endpoint, inbox = Endpoint(fake.url, **options), Remembering()
-    async with endpoint.running(), asyncio.timeout(9):  # a second step of the ladder would take longer
+    async with endpoint.running(), asyncio.timeout(90):  # a second step of the ladder would take longer
         first = 1
         for _ in range(3):
             peer = await overflowing_again(fake, endpoint, inbox, first)

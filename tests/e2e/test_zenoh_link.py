@@ -393,12 +393,16 @@ async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
         process.send_signal(signal.SIGSTOP)
         try:
             submitted = await stall(transport, outcomes)
-            for _ in range(300):
-                more = [Parcel(publish(now_ms(), TOPIC, bytes(2000)))]
-                submitted += more
-                transport.submit(more, outcomes.done)
-                await asyncio.sleep(0.001)
-            assert transport.is_stalled  # the put is blocked still: it has not held up a single turn
+            turns_blocked = 0
+            async with asyncio.timeout(LATE_S):
+                while turns_blocked < 300:  # in a row: the same put is blocked still, and has not held up one of them
+                    reported = len(outcomes.reported)
+                    more = [Parcel(publish(now_ms(), TOPIC, bytes(2000)))]
+                    submitted += more
+                    transport.submit(more, outcomes.done)
+                    await asyncio.sleep(0.001)
+                    is_blocked = transport.is_stalled and len(outcomes.reported) == reported
+                    turns_blocked = turns_blocked + 1 if is_blocked else 0
         finally:
             process.send_signal(signal.SIGCONT)
         await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")

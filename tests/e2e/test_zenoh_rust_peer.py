@@ -19,7 +19,7 @@ from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
 from tests.rust_peer import as_any, multicast, rust_peer  # noqa: F401  # a fixture
 
-LATE_S = 20.0
+LATE_S = 60.0
 
 
 @asynccontextmanager

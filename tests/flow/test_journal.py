@@ -19,6 +19,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
+from tests.examples import examples
 from tests.flow.harness import (
     CLIMATE,
     CLOUD_APP,
@@ -260,7 +261,7 @@ async def test_a_journal_that_cannot_be_used_makes_sources_wait_and_nothing_else
 STEPS = ("send", "send", "flush", "hold", "free", "away", "back", "crash", "wait")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=30), unconfirmed_s=st.sampled_from([0, 10]))
 def test_whatever_happens_nothing_acknowledged_is_lost_and_first_arrivals_are_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], unconfirmed_s: int

@@ -14,11 +14,12 @@ from streamer.config.models import Config
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
+from tests.examples import examples
 from tests.flow.mesh import ANY, Mesh, Order, Traffic, any_message, check_deliveries, pair, play, ring, streamer
 
 
 @given(Traffic, Order)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_pair_delivers_everything_twice_in_whatever_order_copies_arrive(
     traffic: list[tuple[int, int, int]], order: list[int]
 ) -> None:
@@ -29,7 +30,7 @@ def test_pair_delivers_everything_twice_in_whatever_order_copies_arrive(
 
 
 @given(Traffic, Order)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_pair_with_a_side_for_everyone_delivers_everything_twice(
     traffic: list[tuple[int, int, int]], order: list[int]
 ) -> None:
@@ -39,7 +40,7 @@ def test_pair_with_a_side_for_everyone_delivers_everything_twice(
 
 
 @given(Traffic, Order)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_ring_of_three_delivers_everything_once_per_way(traffic: list[tuple[int, int, int]], order: list[int]) -> None:
     mesh = ring()
     played = asyncio.run(play(mesh, traffic, order))
@@ -48,7 +49,7 @@ def test_ring_of_three_delivers_everything_once_per_way(traffic: list[tuple[int,
 
 
 @given(Traffic, Order)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_ring_of_neighbours_delivers_everything_once(traffic: list[tuple[int, int, int]], order: list[int]) -> None:
     near = [("a", "b"), ("b", "c"), ("c", "a")]
     mesh = Mesh(
@@ -58,7 +59,7 @@ def test_ring_of_neighbours_delivers_everything_once(traffic: list[tuple[int, in
 
 
 @given(Traffic, Order)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_one_streamer_with_wide_patterns_both_ways_delivers_everything_once(
     traffic: list[tuple[int, int, int]], order: list[int]
 ) -> None:
@@ -67,7 +68,7 @@ def test_one_streamer_with_wide_patterns_both_ways_delivers_everything_once(
 
 
 @given(Traffic, Order, Order)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_pair_of_which_one_dies_at_any_moment_loses_nothing(
     traffic: list[tuple[int, int, int]], before: list[int], after: list[int]
 ) -> None:

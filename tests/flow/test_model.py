@@ -27,6 +27,7 @@ from streamer.uprotocol.protobuf import id_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
+from tests.examples import examples
 from tests.flow.harness import CLOUD_APP, RouterHarness, configuration, three_networks
 from tests.flow.pausing import pause, resume
 
@@ -316,12 +317,12 @@ class Traffic(RuleBasedStateMachine):
 @pytest.mark.parametrize("on_full", ["backpressure", "reject", "evict"])
 def test_nothing_is_lost_and_nothing_invented_whatever_happens(on_full: str, flow_window: int) -> None:
     machine = type("Machine", (Traffic,), {"on_full": on_full, "flow_window": flow_window})
-    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(25), stateful_step_count=40, deadline=None))
 
 
 @given(st.lists(st.sampled_from(["cloud", "phone", "arrive", "tick"]), max_size=60))
 @example(["cloud", "cloud", *["arrive"] * 5, "tick"])  # two backlogs that handed a message to and fro
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_backlog_of_two_routes_keeps_its_order_on_both(steps: list[str]) -> None:
     config = three_networks(
         routes=[

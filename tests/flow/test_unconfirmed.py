@@ -11,6 +11,7 @@ from streamer.delivery.custody.unconfirmed import MAX_RETURNS
 from streamer.transports.base import Presence
 from streamer.uprotocol.message import UMessage, request, response
 from streamer.uprotocol.uri import UUri
+from tests.examples import examples
 from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness
 from tests.flow.journaled_run import journaled_run
 from tests.flow.unconfirmed import ABSENT_MS, ROUTE, UNCONFIRMED_S, publishing, reach
@@ -336,7 +337,7 @@ class Receiver:
 STEPS = ("send", "send", "flush", "stall", "leave", "come back", "lost", "came", "wait", "long", "hold", "free")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(STEPS), max_size=60))
 async def test_whatever_happens_first_arrivals_are_in_order_and_nothing_is_missing(steps: list[str]) -> None:
     """But for what was sent three times to a receiver that was lost each time: that ends as unconfirmed."""

@@ -96,7 +96,7 @@ class Process:
 
     def get(self, path: str) -> str:
         try:
-            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
                 return str(answer.read().decode())
         except URLError as exc:
             return str(exc)
@@ -104,7 +104,7 @@ class Process:
     def body(self, path: str) -> str:
         """What the page has, whatever its status."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
                 return str(answer.read().decode())
         except HTTPError as exc:
             with exc:

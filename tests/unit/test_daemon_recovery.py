@@ -20,6 +20,8 @@ from streamer.uprotocol.uri import UUri
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 from tests.waiting import until
 
+pytestmark = pytest.mark.long
+
 MESSAGES = 600
 NOW_MS = 1_700_000_000_000
 

@@ -159,6 +159,7 @@ async def test_what_alerts_say_has_labels_that_are_there(exported: dict[str, set
 
 
 @pytest.mark.promtool
+@pytest.mark.long
 def test_the_rules_do_what_they_are_for() -> None:
     for command, file in (("check", RULES), ("test", RULE_TESTS)):
         ended = subprocess.run([require("promtool"), command, "rules", file], capture_output=True, text=True, timeout=60)

@@ -17,6 +17,8 @@ from tests.ports import HOST
 from tests.process import ROOT, StreamerProcess
 from tests.zenoh_peers import free_endpoint, raw_peer
 
+pytestmark = pytest.mark.long
+
 CHECK = f"{sys.executable} -m streamer check --config config/minimal.yaml"
 
 _MQTT = """\

@@ -21,6 +21,8 @@ from streamer.traces.layout import Folders
 from tests import preloaded
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Process]:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 # As if they were not installed: an import fails, and so does the search for them. One process for several commands, each
 # with its own output; loading the program takes longer than they do.
 _RUN = """\

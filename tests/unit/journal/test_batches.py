@@ -19,6 +19,7 @@ from streamer.journal.sqlite import FileForm
 from streamer.journal.versions import build
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
+from tests.examples import examples
 from tests.unit.journal.harness import letter, row, segment
 
 BOUNDS = LetterBounds(3, 10_000, 3, 10_000)
@@ -93,7 +94,7 @@ def test_entries_are_written_with_their_own_bodies(file: File) -> None:
     assert uuid == letter(5, 9).id
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(count=st.integers(1, 700), done=st.sets(st.integers(1, 1200)), again=st.sets(st.integers(1, 700), max_size=20))
 def test_any_number_of_rows_is_written_and_any_of_them_deleted(count: int, done: set[int], again: set[int]) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:

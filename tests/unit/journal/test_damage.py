@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamer.journal.entries import Batch
 from streamer.journal.journal import JournalState
+from tests.examples import examples
 from tests.unit.journal.conftest import MakeHarness
 from tests.unit.journal.harness import JournalHarness, execute, letter, row, segment
 
@@ -86,7 +87,7 @@ def test_another_name_in_the_schema_is_damage(whole: Path, tmp_path: Path, befor
         harness.close()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8))
 @example([(0.0, 0)])
 @example([(0.036341208845642736, 32)])  # there as well, and the schema is valid

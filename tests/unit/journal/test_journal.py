@@ -19,6 +19,7 @@ from streamer.journal.journal import JournalState
 from streamer.journal.letters import LetterChange
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
+from tests.examples import examples
 from tests.unit.journal.conftest import MakeHarness
 from tests.unit.journal.harness import BOUNDS, JournalHarness, execute, letter, letters_in, row, segment
 
@@ -332,7 +333,7 @@ _batch = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_batch, max_size=6))
 def test_any_sequence_of_batches_leaves_what_a_model_expects(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[Batch]

@@ -25,6 +25,7 @@ from streamer.journal.schema import JOURNAL
 from streamer.journal.sqlite import CorruptFileError, connect
 from streamer.journal.store import Store
 from streamer.services.state import StateFile
+from tests.examples import examples
 from tests.unit.journal.harness import row
 
 TRANSACTIONS = 20
@@ -240,7 +241,7 @@ def test_a_transaction_that_failed_at_its_end_is_no_damage(path: Path) -> None:
     assert damage.set_aside(path) == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=4),
     st.floats(0, 1),

@@ -21,6 +21,7 @@ from streamer.traces.event import EVENT_SCHEMA, to_event_columns
 from streamer.traces.layout import Compaction, Folders
 from streamer.traces.record import SCHEMA, Buffer, to_columns
 from streamer.traces.spool import SpoolWriter, Stream
+from tests.examples import examples
 from tests.unit.traces.streams import NOON_MS, buffer, event, noon_buffer
 
 GIB = 1024**3
@@ -102,7 +103,7 @@ def test_names_with_odd_characters_get_a_folder_of_their_own(tmp_path: Path) -> 
     assert parts(folders) == {"date=2026-11-21/hour=12/streamer=%5Bfe80%3A%3A1%5D": [0]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_of_a_torn_file_every_completed_batch_is_kept(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folders = Folders(tmp_path_factory.mktemp("traces"), "gateway.veh1")
@@ -211,6 +212,7 @@ def test_a_batch_without_what_every_record_has_is_bad(folders: Folders) -> None:
     assert folders.bad() == []
 
 
+@pytest.mark.long
 def test_the_process_prints_what_it_has_done(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 100))
     command = [sys.executable, "-m", "streamer.traces.compact", str(folders.path), "gateway.veh1", str(GIB)]

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamer.delivery.lanes.lane import CLASSES, EXPIRED_MESSAGES_PER_TICK, Delivery, DeliveryState, Hold, Lane
 from streamer.transports.memory import MemoryReceived
+from tests.examples import examples
 from tests.unit.delivery.messages import NOW_MS, message, route_queue, topic
 
 
@@ -106,7 +107,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnyOrder.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def test_window_opens_by_one_with_each_confirmation_up_to_its_bound() -> None:

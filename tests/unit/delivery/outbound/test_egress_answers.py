@@ -12,6 +12,7 @@ from streamer.routing.outcome import Outcome
 from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, SendResult
 from streamer.transports.errors import LinkLostError, MayHaveArrivedError
 from streamer.uprotocol.status import UCode
+from tests.examples import examples
 from tests.unit.delivery.fake_transport import FakeTransport
 from tests.unit.delivery.messages import message
 from tests.unit.delivery.outbound.egress_harness import NEVER, NOT_NOW, PATIENT, EgressHarness, flows, open_windows
@@ -60,7 +61,7 @@ def test_message_that_arrives_while_another_is_confirmed_leaves_too() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_confirmations_in_any_pieces_and_order_settle_each_message_once(data: st.DataObject) -> None:
     harness = EgressHarness(FakeTransport(confirms_at_once=False, capacity=data.draw(st.integers(1, 8))), retry=PATIENT)
     held = harness.load(*(message(n % 3, n % 2, payload=bytes([n])) for n in range(20)))

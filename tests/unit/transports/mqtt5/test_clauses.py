@@ -10,7 +10,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayl
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.transports.mqtt5_messages import ID, PUBLISH, REQUEST, through_codec
+from tests.unit.transports.mqtt5.messages import ID, PUBLISH, REQUEST, through_codec
 
 NOTIFICATION = Attributes(UMessageType.NOTIFICATION, UUri.parse("//device1/3BA/3/8001"), UUri.parse("//device1/200AB/1/0"))
 RESPONSE = Attributes(

@@ -12,7 +12,7 @@ import pytest
 
 from streamer.transports.errors import LinkLostError
 from streamer.uprotocol.status import UCode
-from tests.unit.transports.traffic_harness import TrafficHarness
+from tests.unit.transports.mqtt5.traffic_harness import TrafficHarness
 
 PINGREQ = b"\xc0\x00"
 PINGRESP = b"\xd0\x00"

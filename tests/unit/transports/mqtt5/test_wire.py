@@ -14,7 +14,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayl
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.transports.mqtt5_messages import ATTRIBUTES, ID, PUBLISH, REQUEST, through_codec
+from tests.unit.transports.mqtt5.messages import ATTRIBUTES, ID, PUBLISH, REQUEST, through_codec
 
 
 def written(attributes: Attributes, payload: bytes | None = b"x", topic: str = "a/b") -> mqtt5.PublishPacket:

@@ -8,7 +8,7 @@ from streamer.transports.zenoh.callback_subscription import CallbackSubscription
 from streamer.transports.zenoh.subscription import BATCH, Gate
 from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 from streamer.uprotocol.uri import UUri
-from tests.unit.transports.zenoh_deliveries import Deliveries
+from tests.unit.transports.zenoh.deliveries import Deliveries
 from tests.waiting import until
 
 TOPIC = (UUri("veh1", 0xA8000, 2, 0x8A50), None)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamer.transports.zenoh.subscription import BATCH, Gate, KeySubscription
-from tests.unit.transports.fifo_harness import FilterHarness, sending
+from tests.unit.transports.zenoh.fifo_harness import FilterHarness, sending
 from tests.waiting import until
 
 

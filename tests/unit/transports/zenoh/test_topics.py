@@ -16,7 +16,7 @@ from streamer.transports.zenoh.topics import MAX_OWN_SUBSCRIPTIONS, MAX_WIDE_SUB
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.transports.intake_harness import NOW_MS, IntakeHarness
+from tests.unit.transports.zenoh.intake_harness import NOW_MS, IntakeHarness
 
 
 def topics_of(authority: str, number: int) -> list[UUri]:

@@ -11,7 +11,7 @@ import zenoh
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.subscription import Gate
 from streamer.uprotocol.uri import UUri
-from tests.unit.transports.zenoh_deliveries import Deliveries
+from tests.unit.transports.zenoh.deliveries import Deliveries
 
 FILTER = (UUri("veh1", 0xFFFF_FFFF, 0xFF, 0xFFFF), None)
 _UNDECLARED = object()

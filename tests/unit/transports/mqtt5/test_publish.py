@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import frames, publish
-from tests.unit.transports.mqtt5_messages import through_codec
+from tests.unit.transports.mqtt5.messages import through_codec
 
 QOS_0, QOS_1 = mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE
 FIELDS = (

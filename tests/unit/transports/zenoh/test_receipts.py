@@ -10,7 +10,7 @@ from streamer.transports.zenoh.receipt_proofs import HELLO, MOST_IDS, RECEIPTS, 
 from streamer.transports.zenoh.receipts import _MAX_COUNTERS, _MAX_IDS, _MAX_SESSIONS, Receipted
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
-from tests.unit.transports.receipts_dialogue import (
+from tests.unit.transports.zenoh.receipts_dialogue import (
     DELETE,
     FAR,
     OTHER,
