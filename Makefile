@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-iceberg test-packages wheels deb lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-iceberg test-cluster test-packages wheels deb lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -23,7 +23,7 @@ demo: $(VENV)/.demo
 # Files with the longest waits come first (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # What has a target of its own.
-APART := not benchmark and not interop and not packages and not console and not iceberg
+APART := not benchmark and not interop and not packages and not console and not iceberg and not cluster
 TOGETHER := $(MAKE) --jobs 2 --output-sync=target --no-print-directory
 
 # The tests of the jobs have a process of their own, with one Spark session for all of them. Each part prints what it has to say
@@ -126,6 +126,24 @@ $(ICEBERG)/.made: $(OLDEST)/.made
 
 test-iceberg: $(VENV)/.dev $(OLDEST)/.made $(ICEBERG)/.made
 	ICEBERG=$(abspath $(ICEBERG)) LATEST=$(HERE)/python $(OLDEST)/bin/python -m pytest --timeout 900 -o filterwarnings=ignore::ResourceWarning -m iceberg tests/iceberg
+
+# The nightly jobs on a cluster of Spark's own, with its processes on this machine, and from and to an object store. Needs mvn,
+# which gets Hadoop's connector for it: without that the target fails.
+CLUSTER := build/cluster
+S3A := org.apache.hadoop:hadoop-aws:3.5.0 software.amazon.awssdk:bundle:2.35.4 \
+	software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1
+$(CLUSTER)/.made:
+	rm -rf $(CLUSTER)
+	$(PYTHON) -m venv $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip install --quiet 'moto[server]>=5.1,<6'
+	@command -v mvn >/dev/null || { echo "make test-cluster needs mvn, which gets the archives of hadoop-aws"; exit 1; }
+	for each in $(S3A); do \
+		mvn --quiet --batch-mode dependency:copy -Dartifact=$$each -DoutputDirectory=$(abspath $(CLUSTER))/jars || exit 1; done
+	touch $@
+
+test-cluster: $(VENV)/.dev $(CLUSTER)/.made
+	$(BIN)/python deploy/spark/build_zip.py $(CLUSTER)/spark_jobs.zip
+	CLUSTER=$(abspath $(CLUSTER)) $(BIN)/python -m pytest --timeout 3600 -m cluster tests/cluster
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

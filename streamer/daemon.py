@@ -23,7 +23,7 @@ from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import cohort, fingerprint
 from streamer.config.stores import TraceConfig
-from streamer.delivery.inbound.transport_events import Arrivals
+from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.lifecycle.departure import Drain, stop_all
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.router import TICK_S, Router
@@ -160,14 +160,14 @@ class Daemon:
                 recovering = tasks.create_task(self._recover_rest(), name="recovery")
                 reloading = tasks.create_task(self._reload_when(reload_wanted), name="reload")
                 serving = tasks.create_task(self.service_host.run(), name="services")
-                subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
+                listening = tasks.create_task(self.router.listening.run(), name="listening")
                 await self._stopping.wait()
                 async with self._reload_lock:  # a reload that was asked for before is completed
                     self._is_ending = True
                     reloading.cancel()
                 recovering.cancel()  # messages that are still only in the journal stay there
                 left = await self._drain()
-                for task in (ticking, serving, subscriber):
+                for task in (ticking, serving, listening):
                     task.cancel()
             return left
         finally:
@@ -436,7 +436,7 @@ class Daemon:
         return left
 
 
-class _EndpointEvents(Arrivals):
+class _EndpointEvents(CountingEvents):
     """Passes the events of one endpoint's transport to the router, and counts and logs them."""
 
     def __init__(self, daemon: Daemon, name: str) -> None:

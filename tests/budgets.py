@@ -26,8 +26,8 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "documents": Budget(10, 3),
-    "unit": Budget(80, 2),
-    "flow": Budget(25, 2),
+    "unit": Budget(90, 2),
+    "flow": Budget(30, 2),
     "e2e": Budget(30, 10),
     "spark": Budget(75, 30),
 }

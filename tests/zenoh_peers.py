@@ -20,6 +20,7 @@ from streamer.transports.errors import SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import PRIORITIES, SampleDecoder, encode_attachment, key_for
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import UMessage, notification, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.independent.zenoh import is_matched
@@ -36,7 +37,7 @@ METHOD = UUri.parse("//veh1/A8000/2/7")
 ANYTHING = everything_at("*")
 
 LATE_S = 60.0
-_DECODER = SampleDecoder("", max_header_bytes=1 << 20, max_token_bytes=65_535)
+_DECODER = SampleDecoder("", max_header_bytes=1 << 20, max_token_bytes=65_535, flows=Flows())
 
 
 def free_endpoint() -> str:

@@ -7,6 +7,7 @@ scripts and loading.
 
 import datetime
 from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -37,26 +38,7 @@ _FORMS: dict[str, Callable[[Any], str]] = {
 
 def render(figures: Figures) -> str:
     """The whole page as text. The same figures give the same page."""
-    environment = Environment(
-        loader=FunctionLoader(_template), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals.update(
-        number=number,
-        clock=clock,
-        charts=charts,
-        level=level,
-        measure=measure,
-        objective=objective,
-        questions={table.name: table.question for table in tables.TABLES.values()},
-        words=sentences,
-        plural=numbers.plural,
-        failures=FAILURES,
-        all_outcomes=OUTCOMES,
-        statuses=sorted(tables.STATUSES, key=lambda status: status != "lost"),
-        heat=LEVELS,
-    )
-    environment.filters.update(clean=numbers.clean, count=numbers.count, sum_of=_sum_of)
-    page = environment.get_template("page.html")
+    page = _environment().get_template("page.html")
     level_, why = sentences.verdict(figures)
     title = numbers.long_date(datetime.date.fromisoformat(figures["date"]))
     summary, css = sentences.sentences(figures), Markup(_template("page.css"))
@@ -137,6 +119,31 @@ def measure(value: float | None, metric: str) -> Markup:
 def objective(value: float | None, name: str) -> Markup:
     """A target or an actual value of an objective, in its unit."""
     return number(value, "ms" if name == "p99_latency_ms" else "share")
+
+
+@cache
+def _environment() -> Environment:
+    """For all pages of a run: to compile the templates takes three times as long as to render a page."""
+    environment = Environment(
+        loader=FunctionLoader(_template), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(
+        number=number,
+        clock=clock,
+        charts=charts,
+        level=level,
+        measure=measure,
+        objective=objective,
+        questions={table.name: table.question for table in tables.TABLES.values()},
+        words=sentences,
+        plural=numbers.plural,
+        failures=FAILURES,
+        all_outcomes=OUTCOMES,
+        statuses=sorted(tables.STATUSES, key=lambda status: status != "lost"),
+        heat=LEVELS,
+    )
+    environment.filters.update(clean=numbers.clean, count=numbers.count, sum_of=_sum_of)
+    return environment
 
 
 def _template(name: str) -> str:

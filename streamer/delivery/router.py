@@ -15,7 +15,7 @@ from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.flush_times import Later
 from streamer.delivery.custody.unconfirmed import UnconfirmedStore
 from streamer.delivery.inbound.ingress import Ingress
-from streamer.delivery.inbound.listening import Subscriber
+from streamer.delivery.inbound.listening import Listening
 from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.recovery import Recovery
 from streamer.delivery.inbound.redrive import Redrive
@@ -87,7 +87,7 @@ class Router:
             each.awaits_acknowledgements(now_s) for each in self.transports.values()
         )
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
-        self.subscriber = Subscriber(transports, self.ingresses, self.interest)
+        self.listening = Listening(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
         self._recovery: Recovery | None = None  # while it is not complete
         self._queues: dict[str, RouteQueue] = {}
@@ -110,6 +110,7 @@ class Router:
         receiving = Receiving(name, transport, self._later, self.clock)
         self.ingresses[name] = Ingress(
             name,
+            transport.context.flows,
             receiving,
             self.settler,
             self.seen,
@@ -255,8 +256,8 @@ class Router:
         await self._tokens.read()
         for transport in self.transports.values():
             await transport.authenticate(USTREAMER.at(self.table.authority))
-        await self.subscriber.use(self.table)
-        await self.subscriber.leave(self.table)
+        await self.listening.use(self.table)
+        await self.listening.leave(self.table)
         for transport in self.transports.values():
             await transport.start()
 
@@ -287,7 +288,7 @@ class Router:
         From the next cycle of the event loop on, the topic is subscribed to where it is published, and forwarded to them.
         """
         if self.interest.change(topic, interested, owner):
-            self.subscriber.change(topic)
+            self.listening.change(topic)
             if not self._changed_interest:
                 asyncio.get_running_loop().call_soon(self._use_interest)
             self._changed_interest[topic] = None
@@ -395,7 +396,7 @@ class Router:
         return RouterAccount(
             len(self.seen),
             len(self.interest.topics()),
-            self.subscriber.refused,
+            self.listening.refused,
             len(self.pause_rules),
             self.custody.payloads.spilled,
             self.redrive.count,

@@ -13,6 +13,7 @@ from streamer.demo.processes import DemoError
 from streamer.demo.timing import now_ms, now_s, ticks
 from streamer.transports.errors import MalformedPacketError
 from streamer.transports.zenoh.wire import PRIORITIES, SampleDecoder, encode_attachment, key_filter, key_for
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import (
     Attributes,
     Options,
@@ -43,7 +44,7 @@ class Vehicle:
     def __init__(self, endpoint: str, ledger: Ledger) -> None:
         self._endpoint = endpoint
         self._ledger = ledger
-        self._decoder = SampleDecoder(scenario.VEHICLE, _HEADER_BYTES, _HEADER_BYTES)
+        self._decoder = SampleDecoder(scenario.VEHICLE, _HEADER_BYTES, _HEADER_BYTES, Flows())
         self._loop = asyncio.get_running_loop()
         self._session: zenoh.Session
         self._publishers: list[zenoh.Publisher] = []

@@ -2,6 +2,9 @@
 
 A method raises `UStatusError` to refuse: the caller gets its code as commstatus, and a UStatus as payload (uP-L2
 `rpc.adoc`). For the router, a Request is delivered once its Response is safe with the router.
+
+Parsing can make an object of every few bytes that a sender chooses. So the length of a payload is checked first, also by
+services that read other messages than Requests (`payload_of`).
 """
 
 import asyncio
@@ -12,8 +15,6 @@ from typing import Any, NamedTuple
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import DecodeError, Message
 
-from streamer.services.payload import payload_of
-from streamer.services.refusals import log_refusal
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
 from streamer.uprotocol.protobuf import status_to_proto
@@ -22,6 +23,10 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import EntityId
 
 logger = logging.getLogger("ustreamer.rpc")
+_refusals = logging.getLogger("ustreamer.services")  # those by permissions are in the audit log instead
+
+MAX_BYTES = 4096
+"""The longest payload that is parsed: twice what the largest Request needs, or a notification of one subscription."""
 
 _FORMATS = (UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF, UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
 _SHOWN = 128  # most characters of an unexpected type URL in an error text
@@ -80,6 +85,26 @@ class RpcService:
             known = ", ".join(f"{number:X}" for number in sorted(self._methods))
             raise UStatusError(UCode.UNIMPLEMENTED, f"{sink}: expected one of the methods {known}")
         return await method.call(message.attributes.source, _decoded(message, method.request))
+
+
+def payload_of(message: UMessage, max_bytes: int | None = MAX_BYTES) -> bytes:
+    """Return the payload; b"" if absent. Raises `UStatusError` (INVALID_ARGUMENT) if it is longer (None: never)."""
+    payload = message.payload or b""
+    if max_bytes is not None and len(payload) > max_bytes:
+        raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: expected at most {max_bytes} bytes, found {len(payload)}")
+    return payload
+
+
+def log_refusal(message: UMessage, error: UStatusError) -> None:
+    """Log which uEntity requested what, and why the service refused it.
+
+    The authority is the first field: repeated lines of one authority are limited, whatever uEntities it invents.
+    """
+    if error.code is not UCode.PERMISSION_DENIED:
+        attributes = message.attributes
+        source, sink = attributes.source, attributes.sink
+        text = "request_refused authority=%s source=%s sink=%s code=%s reason=%s"
+        _refusals.warning(text, source.authority, source, sink, error.code.name, error.message)
 
 
 def _encoded(message: Message, form: UPayloadFormat) -> bytes:

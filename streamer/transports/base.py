@@ -29,6 +29,7 @@ from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -80,7 +81,7 @@ class TransportContext:
     """What a transport knows of its streamer.
 
     ``name`` is the endpoint's, ``authority`` the streamer's own. ``serves`` are the authorities, without the wildcard, that
-    this network reaches through the streamer. ``now_ms`` is the wall clock.
+    this network reaches through the streamer. ``now_ms`` is the wall clock. ``flows`` are those that this endpoint receives.
     """
 
     name: str
@@ -88,6 +89,7 @@ class TransportContext:
     serves: tuple[str, ...] = ()
     events: TransportEvents = field(default_factory=TransportEvents)
     now_ms: Callable[[], int] = _WALL_MS
+    flows: Flows = field(default_factory=Flows)
 
 
 LONGEST_S = 30 * 86_400

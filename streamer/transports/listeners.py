@@ -13,7 +13,7 @@ from streamer.transports.base import ListenerOptions
 from streamer.transports.errors import Unwanted
 from streamer.transports.events import TransportEvents
 from streamer.transports.received import Received, Refused, UListener
-from streamer.uprotocol.cache import BySource
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import LAST_METHOD, UUri
@@ -87,23 +87,18 @@ def is_topic(of: Filter) -> bool:
     return sink is None and not source.has_wildcard
 
 
-def forget(known: BySource[Attributes, V], changed: Filter) -> None:
-    """Remove cached results that a filter may affect, after it was added, removed or changed."""
-    if is_topic(changed):
-        known.forget(changed[0])
-    else:
-        known.clear()
-
-
 class ListenerRegistry:
-    """Filters and their listeners, with the limits of uP-L1. Messages without a listener are reported to ``events``."""
+    """Filters and their listeners, with the limits of uP-L1. Messages without a listener are reported to ``events``.
 
-    def __init__(self, limits: ListenerOptions, events: TransportEvents) -> None:
+    The listeners of a flow are in its slot; ``flows`` are those of the endpoint.
+    """
+
+    def __init__(self, limits: ListenerOptions, events: TransportEvents, flows: Flows) -> None:
         self._limits = limits
         self._events = events
         self._listeners: FilterIndex[list[UListener]] = FilterIndex()
         self._count = 0
-        self._cache: BySource[Attributes, tuple[UListener, ...]] = BySource()
+        self._flows = flows
 
     def add(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
         """Register a listener. Return True for a new filter. Idempotent. Raises INVALID_ARGUMENT, RESOURCE_EXHAUSTED."""
@@ -121,7 +116,7 @@ class ListenerRegistry:
             self._listeners.add((source, sink), present)
         present.append(listener)
         self._count += 1
-        forget(self._cache, (source, sink))
+        self._flows.changed(source)
         return len(present) == 1
 
     def remove(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
@@ -132,7 +127,7 @@ class ListenerRegistry:
             raise UStatusError(UCode.NOT_FOUND, f"not registered on {describe(source, sink)}")
         present.remove(listener)
         self._count -= 1
-        forget(self._cache, (source, sink))
+        self._flows.changed(source)
         if present:
             return False
         self._listeners.pop((source, sink))
@@ -143,29 +138,30 @@ class ListenerRegistry:
         return self._listeners.filters()
 
     def matching(self, attributes: Attributes) -> tuple[UListener, ...]:
-        """Return the listeners for a message, each once. Cached per `Attributes.shared`."""
-        shared = attributes.shared
-        try:
-            return self._cache[shared]
-        except KeyError:
+        """Return the listeners for a message, each once. They are looked up once for a flow."""
+        flow = self._flows.of(attributes)
+        found: tuple[UListener, ...] | None = flow.listeners
+        if found is None:
             unique: dict[UListener, None] = {}
-            for listeners in self._listeners.matching(shared):
+            for listeners in self._listeners.matching(flow):
                 unique.update(dict.fromkeys(listeners))
-            found = tuple(unique)
-            self._cache.remember(shared.source, shared, found)
-            return found
+            found = flow.listeners = tuple(unique)
+        return found
 
     def deliver(self, batch: Sequence[Received]) -> None:
         """Deliver a batch to its listeners, in order. Invalid messages are refused.
 
         A message without a listener is released at once.
         """
+        flows = self._flows
         runs: dict[UListener, list[Received]] = {}
         refused: list[Refused] = []
         for received in batch:
             attributes = received.message.attributes
             shared = attributes.shared
-            listeners = self._cache.get(shared) or self.matching(shared)
+            listeners: tuple[UListener, ...] | None = shared.listeners if shared.flows is flows else None
+            if listeners is None:
+                listeners = self.matching(shared)
             if not listeners:
                 received.release()
                 self._events.packets_unwanted(Unwanted.NO_LISTENER, 1, attributes)

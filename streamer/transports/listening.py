@@ -18,7 +18,7 @@ class ListeningTransport(UTransport):
 
     def __init__(self, context: TransportContext, options: Any) -> None:
         super().__init__(context, options)
-        self.registry = ListenerRegistry(options.listeners, context.events)
+        self.registry = ListenerRegistry(options.listeners, context.events, context.flows)
         self._pulls: dict[Filter, PullBuffer] = {}
 
     @abstractmethod

@@ -4,7 +4,7 @@ All entries can be computed again. A peer that sends a new value in every messag
 entries that are in use are carried over from the older to the younger generation.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from streamer.uprotocol.uri import UUri
@@ -20,7 +20,7 @@ def _nothing(key: object) -> int:
     return 0
 
 
-class Generations(dict[K, V], Generic[K, V]):
+class Cache(dict[K, V], Generic[K, V]):
     """Two generations, each of at most 4096 entries and 4 MiB. As a dict it is the younger one.
 
     Read it with ``cache[key]``, which raises KeyError if neither generation has the key. ``size_of`` returns the bytes of a
@@ -38,15 +38,24 @@ class Generations(dict[K, V], Generic[K, V]):
         self._store(key, value)
         return value
 
+    def remember(self, key: K, value: V) -> None:
+        """Store ``value``."""
+        self._store(key, value)
+
     def _store(self, key: K, value: V) -> None:
         if key not in self:
+            self._old.pop(key, None)
             size = self._size_of(key)
             if len(self) >= _ENTRIES or self._bytes + size > _BYTES:
-                self._old = dict(self)
+                dropped, self._old = self._old, dict(self)
                 super().clear()
                 self._bytes = 0
+                self._dropped(dropped)
             self._bytes += size
         self[key] = value
+
+    def _dropped(self, keys: Iterable[K]) -> None:
+        """Do what has to be done when the older generation is forgotten."""
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -55,31 +64,21 @@ class Generations(dict[K, V], Generic[K, V]):
         self._bytes = 0
 
 
-class Cache(Generations[K, V]):
-    """A cache of values computed for flows."""
-
-    def remember(self, key: K, value: V) -> None:
-        """Store ``value``."""
-        self._store(key, value)
-
-
-class BySource(Generations[K, V]):
-    """A cache that knows the source of each entry.
+class BySource(Cache[K, V]):
+    """A cache that finds the entries of one source; ``source_of`` returns the source of a key.
 
     It is one dict, not one per source, because every message reads it, and entries are rarely removed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source_of: Callable[[K], UUri]) -> None:
         super().__init__()
+        self._source_of = source_of
         self._keys: dict[UUri, dict[K, None]] = {}
-        self._swept = self._old
 
-    def remember(self, source: UUri, key: K, value: V) -> None:
-        """Store the value for ``key``, whose messages all come from ``source``."""
+    def remember(self, key: K, value: V) -> None:
+        """Store the value for ``key``."""
+        self._keys.setdefault(self._source_of(key), {})[key] = None
         self._store(key, value)
-        self._keys.setdefault(source, {})[key] = None
-        if self._old is not self._swept:  # a generation was forgotten
-            self._sweep()
 
     def forget(self, source: UUri) -> None:
         """Remove the entries of one source."""
@@ -87,26 +86,15 @@ class BySource(Generations[K, V]):
             self.pop(key, None)
             self._old.pop(key, None)
 
-    def _sweep(self) -> None:
-        self._swept = self._old
-        everything, self._keys = self._keys, {}
-        for source, keys in everything.items():
-            if kept := {key: None for key in keys if key in self or key in self._old}:
-                self._keys[source] = kept
+    def _dropped(self, keys: Iterable[K]) -> None:
+        for key in keys:
+            source = self._source_of(key)
+            of_source = self._keys[source]
+            del of_source[key]
+            if not of_source:
+                del self._keys[source]
 
     def clear(self) -> None:
         """Remove everything."""
         super().clear()
         self._keys.clear()
-
-
-class Interned(Generations[K, K]):
-    """Maps equal objects to one of them."""
-
-    def __call__(self, value: K) -> K:
-        """Return the stored object that equals ``value``; store ``value`` if there is none yet."""
-        try:
-            return self[value]
-        except KeyError:
-            self._store(value, value)
-            return value

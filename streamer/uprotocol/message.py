@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
@@ -95,7 +95,9 @@ class Attributes:
     rules for this message type that they break. ``extra_bytes`` is the size of token and traceparent, which may be long.
 
     ``packed`` and ``attachment`` are for the journal's codec and for Zenoh: what they make of shared attributes, once they
-    have made it. So it is kept for as long as the attributes are, which `Interned` bounds.
+    have made it. So it is kept for as long as the attributes are. ``flows`` is the `streamer.uprotocol.flows.Flows` to which
+    these shared attributes belong, if any. It empties the slots of the endpoint: ``listeners``, of its registry,
+    ``resolved``, of the router, and ``canonical``, of Zenoh's intake.
     """
 
     type: UMessageType
@@ -117,6 +119,10 @@ class Attributes:
     extra_bytes: int = field(init=False, repr=False, compare=False)
     packed: bytes = field(init=False, repr=False, compare=False)
     attachment: bytes = field(init=False, repr=False, compare=False)
+    flows: object = field(init=False, repr=False, compare=False)
+    listeners: Any = field(init=False, repr=False, compare=False)
+    resolved: Any = field(init=False, repr=False, compare=False)
+    canonical: Any = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
     _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
@@ -130,6 +136,7 @@ class Attributes:
         else:
             self._share(replace(self, reqid=None, token=None, traceparent=None))
         self.packed = self.attachment = b""
+        self.flows = self.listeners = self.resolved = self.canonical = None
         self._hash = _NO_HASH
 
     def _share(self, shared: "Attributes") -> None:
@@ -163,6 +170,7 @@ class Attributes:
         carried.payload_format = shared.payload_format
         carried.provenance = shared.provenance
         carried.packed = carried.attachment = b""
+        carried.flows = carried.listeners = carried.resolved = carried.canonical = None
         carried._hash = _NO_HASH
         carried._share(shared)
         return carried

@@ -30,7 +30,7 @@ async def cost_us(authorities: int, messages: int) -> float:
         interested = dict.fromkeys((f"cloud{number}" for number in range(authorities)), EVERY_MESSAGE)
         harness.router.set_interest(SPEED, interested, "bench")
         await asyncio.sleep(0)
-        await harness.router.subscriber.catch_up()
+        await harness.router.listening.catch_up()
         like = harness.speed(b"x" * 256)
         harness.transports["vehicle"].inject(MemoryReceived(like))
         made = [MemoryReceived(UMessage(new_id(harness.clock.ms), like.attributes, like.payload)) for _ in range(messages)]

@@ -15,6 +15,7 @@ from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.publish import read
 from streamer.transports.mqtt5.wire import Encoder, encode, topic_for
 from streamer.transports.zenoh.wire import SampleDecoder, encode_attachment, key_for
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPriority
 from streamer.uprotocol.uuid import new_id
 from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, GATEWAY, VEHICLE_APP, RouterHarness
@@ -36,17 +37,17 @@ def requests(harness: RouterHarness, like: Attributes, kind: str, start: int) ->
     return [UMessage(new_id(now_ms), replace(like, **KINDS[kind](start + n)), b"payload") for n in range(MESSAGES)]
 
 
-def from_mqtt(messages: list[UMessage]) -> Callable[[], list[UMessage]]:
+def from_mqtt(messages: list[UMessage], flows: Flows) -> Callable[[], list[UMessage]]:
     topic = topic_for(messages[0].attributes, "off-vehicle", GATEWAY)
     packets = [encode(message, topic, 7) for message in messages]
-    decoder = PublishDecoder("off-vehicle", GATEWAY, 1024)
+    decoder = PublishDecoder("off-vehicle", GATEWAY, 1024, flows)
     return lambda: [decoder.decode(read(packet, 8192)) for packet in packets]
 
 
-def from_zenoh(messages: list[UMessage]) -> Callable[[], list[UMessage]]:
+def from_zenoh(messages: list[UMessage], flows: Flows) -> Callable[[], list[UMessage]]:
     key = key_for(messages[0].attributes, GATEWAY)
     attachments = [encode_attachment(message) for message in messages]
-    decoder = SampleDecoder(GATEWAY, 8192, 1024)
+    decoder = SampleDecoder(GATEWAY, 8192, 1024, flows)
     return lambda: [decoder.decode(key, 6, b"payload", attachment) for attachment in attachments]
 
 
@@ -63,7 +64,7 @@ async def measure() -> None:
                     ("MQTT to Zenoh", "cloud", down, from_mqtt),
                     ("Zenoh to MQTT", "vehicle", up, from_zenoh),
                 ):
-                    arriving = source(requests(harness, like, kind, start))
+                    arriving = source(requests(harness, like, kind, start), harness.transports[endpoint].context.flows)
                     start += MESSAGES
                     far = harness.transports["vehicle" if endpoint == "cloud" else "cloud"]
                     far.sent.clear()

@@ -15,6 +15,7 @@ import zenoh
 from streamer.transports.mqtt5 import wire as mqtt_wire
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.zenoh import wire as zenoh_wire
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.uri import everything_at
 from tests.bench.load import WINDOW
@@ -27,7 +28,7 @@ class Down(asyncio.Protocol):
     def __init__(self, session: zenoh.Session) -> None:
         self.session = session
         self.keys: dict[object, zenoh.KeyExpr] = {}
-        self.decoder = PublishDecoder("off-vehicle", "gateway", 1024)
+        self.decoder = PublishDecoder("off-vehicle", "gateway", 1024, Flows())
         self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -73,7 +74,7 @@ class Up(asyncio.Protocol):
     def __init__(self, session: zenoh.Session) -> None:
         self.loop = asyncio.get_running_loop()
         self.encoder = mqtt_wire.Encoder("off-vehicle", "gateway")
-        self.decoder = zenoh_wire.SampleDecoder("gateway", 8192, 1024)
+        self.decoder = zenoh_wire.SampleDecoder("gateway", 8192, 1024, Flows())
         self.unconfirmed = 0
         self.next_id = 0
         self.rest = b""

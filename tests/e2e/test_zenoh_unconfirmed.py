@@ -94,7 +94,7 @@ async def test_flow_is_present_while_there_is_a_subscriber(filter_: str) -> None
 def whether_watched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flows within the bound, and beyond it."""
     if request.param == "asked about":
-        monkeypatch.setattr("streamer.transports.zenoh.watch_budget.MAX_WATCHES", 0)
+        monkeypatch.setattr("streamer.transports.zenoh.presence_watch.MAX_WATCHES", 0)
 
 
 @pytest.mark.usefixtures("whether_watched")

@@ -135,7 +135,7 @@ class Device:
     async def start(self) -> None:
         self.service_host.open()
         await self.router.start()
-        self._tasks = [asyncio.create_task(work) for work in (self.service_host.run(), self.router.subscriber.run())]
+        self._tasks = [asyncio.create_task(work) for work in (self.service_host.run(), self.router.listening.run())]
 
     async def stop(self) -> None:
         """Stop at once, as a kill would: what is not on disk is lost."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamer.config.models import Config
-from streamer.delivery.inbound.transport_events import Arrivals
+from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.outcomes.tap import SENT, Tap, TapFilter
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
@@ -66,7 +66,7 @@ def three_networks(**changes: Any) -> Config:
     )
 
 
-class FlowEvents(Arrivals):
+class FlowEvents(CountingEvents):
     """The events of one endpoint, as the daemon passes them on."""
 
     def __init__(self, harness: "RouterHarness", name: str) -> None:

@@ -71,7 +71,7 @@ async def test_the_new_transport_listens_to_what_somebody_has_subscribed_to_alre
     config = with_phone() if endpoint == "phone" else without_phone()
     async with RouterHarness(without_phone()) as harness:
         harness.router.set_interest(topics[endpoint], {"cloud": 0}, "test")
-        await harness.router.subscriber.catch_up()
+        await harness.router.listening.catch_up()
         await Reload(harness.router, config, {endpoint: harness.other_transport(endpoint)}).run()
         message = harness.speed(source=topics[endpoint])
         harness.arrive(endpoint, message)

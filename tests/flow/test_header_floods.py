@@ -10,7 +10,7 @@ from streamer.delivery.inbound import resolve
 from streamer.routing.decide import decide
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol import cache
-from streamer.uprotocol.cache import BySource
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
@@ -25,30 +25,29 @@ class Work:
 
     def __init__(self) -> None:
         self.decided: Counter[str] = Counter()
-        self.matched: Counter[str] = Counter()
+        self.held: Counter[str] = Counter()
         self.compared = 0
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     done = Work()
-    remember, equal = BySource.remember, Attributes.__eq__
+    remember, equal = Flows.remember, Attributes.__eq__
 
     def decided(kind: Any, source: UUri, *rest: Any) -> Any:
         done.decided[source.authority] += 1
         return decide(kind, source, *rest)
 
-    def found(known: Any, source: UUri, key: Any, value: Any) -> None:
-        if isinstance(key, Attributes) and isinstance(value, tuple):  # the listeners of a transport
-            done.matched[source.authority] += 1
-        remember(known, source, key, value)
+    def held(flows: Flows, key: Attributes, value: Attributes) -> None:
+        done.held[key.source.authority] += 1
+        remember(flows, key, value)
 
     def compared(one: Attributes, other: object) -> bool:
         done.compared += 1
         return equal(one, other)
 
     monkeypatch.setattr(resolve, "decide", decided)
-    monkeypatch.setattr(BySource, "remember", found)
+    monkeypatch.setattr(Flows, "remember", held)
     monkeypatch.setattr(Attributes, "__eq__", compared)
     return done
 
@@ -81,7 +80,7 @@ async def test_tokens_traceparents_and_request_ids_are_no_part_of_a_flow(work: W
             f"token {n}" for n in range(FLOOD)
         ]
     assert work.decided["stranger"] == 1
-    assert work.matched["stranger"] == 1
+    assert work.held["stranger"] == 1
     assert work.compared <= 10 * FLOOD
 
 
@@ -92,7 +91,7 @@ async def test_flow_stays_known_whatever_a_stranger_varies(work: Work, monkeypat
             harness.transports["cloud"].inject(MemoryReceived(hostile))
             harness.transports["cloud"].inject(MemoryReceived(harness.ask(payload=str(n).encode())))
         assert len(harness.transports["vehicle"].sent) == 2 * FLOOD
-        known = harness.router.ingresses["cloud"]._resolver.known
-        assert len(known) + len(known._old) <= 100
-    assert work.matched["cloud"] == 1
+        flows = harness.transports["cloud"].context.flows
+        assert len(flows) + len(flows._old) <= 100
+    assert work.held["cloud"] == 1
     assert work.decided["cloud"] == 1

@@ -27,7 +27,7 @@ async def want(harness: RouterHarness, interest: Mapping[UUri, Iterable[str]]) -
     for topic, interested in interest.items():
         harness.router.set_interest(topic, dict.fromkeys(interested, EVERY_MESSAGE), "test")
     await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await harness.router.subscriber.catch_up()
+    await harness.router.listening.catch_up()
 
 
 @pytest.fixture
@@ -45,16 +45,16 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Counter[UUri]:
 
 async def test_a_change_of_one_topic_keeps_what_was_resolved_for_others() -> None:
     async with RouterHarness(CONFIG) as harness:
-        known = harness.router.ingresses["cloud"]._resolver.known
+        flows = harness.transports["cloud"].context.flows
         await want(harness, {topic: ["veh1"] for topic in TOPICS})
         messages = {topic: harness.speed(source=topic) for topic in TOPICS}
         harness.arrive("cloud", *messages.values())
-        before = {topic: known[message.attributes] for topic, message in messages.items()}
+        before = {topic: flows.of(message.attributes).resolved for topic, message in messages.items()}
         await want(harness, {CHANGED: []})
-        assert messages[CHANGED].attributes not in known
+        assert flows.of(messages[CHANGED].attributes).resolved is None
         await want(harness, {CHANGED: ["veh1"]})
         harness.arrive("cloud", *(harness.speed(source=topic) for topic in TOPICS))
-        after = {topic: known[message.attributes] for topic, message in messages.items()}
+        after = {topic: flows.of(message.attributes).resolved for topic, message in messages.items()}
         assert [topic for topic in TOPICS if after[topic] is not before[topic]] == [CHANGED]
 
 

@@ -64,7 +64,7 @@ async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) ->
 
 async def follow(harness: RouterHarness) -> None:
     await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await harness.router.subscriber.catch_up()
+    await harness.router.listening.catch_up()
 
 
 def fired(topic: UUri, payload: bytes = b"") -> UMessage:

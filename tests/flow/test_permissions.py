@@ -96,7 +96,7 @@ async def test_a_publish_is_denied_however_it_would_be_forwarded(is_listed: bool
         for topic in (ORDERS, other):
             h.router.set_interest(topic, {"veh1": 0}, "test")
         await asyncio.sleep(0)  # the turn of the loop after which it holds
-        await h.router.subscriber.catch_up()
+        await h.router.listening.catch_up()
         h.arrive("cloud", h.speed(source=ORDERS), allowed := h.speed(source=other))
         assert h.sent("vehicle") == [allowed]
         assert h.outcomes("none") == {"rejected": 1}

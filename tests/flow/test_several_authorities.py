@@ -86,7 +86,7 @@ async def interested(harness: RouterHarness, *authorities: str, **sampled: int) 
     """Have these subscribe to the speed; those in ``sampled`` to one message in so many ms."""
     harness.router.set_interest(SPEED, dict.fromkeys(authorities, EVERY_MESSAGE) | sampled, "test")
     await asyncio.sleep(0)
-    await harness.router.subscriber.catch_up()
+    await harness.router.listening.catch_up()
 
 
 def by_interest(remember: dict[str, int] | None = None, **queue: Any) -> Config:

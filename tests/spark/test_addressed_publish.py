@@ -8,13 +8,15 @@ from pyspark.sql import SparkSession
 from tests.spark.sightings import audited, seen
 from tests.spark.traces import at
 
+pytestmark = pytest.mark.long
+
 ADDRESS = {"sink_ue_id": 0xFFFFFFFF, "sink_ue_version": 0xFF, "sink_resource_id": 0xFFFF}
 
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> tuple[list[Any], list[Any]]:
     records = []
-    for number in range(50):
+    for number in range(12):
         made = at(f"10:{number:02}")
         records += [seen("a", made, number, sink_authority=to, **ADDRESS) for to in ("cloud", "plant")]
         records += [seen("b", made, number, 4_000)]
@@ -27,7 +29,7 @@ def tables(spark: SparkSession) -> tuple[list[Any], list[Any]]:
 def test_copies_for_several_authorities_are_one_message_and_none_is_a_second_delivery(tables: Any) -> None:
     audit, _ = tables
     counts = {(row.sink_authority, row.status): (row.messages, row.copies) for row in audit}
-    assert sum(messages for messages, _ in counts.values()) == 52
+    assert sum(messages for messages, _ in counts.values()) == 14
     assert {sink for sink, _ in counts} == {None}
     assert {copies for _, copies in counts.values()} == {0}
 

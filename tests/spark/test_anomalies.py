@@ -13,6 +13,8 @@ from spark_jobs.session import small_frame
 from spark_jobs.tables import TREND_DAYS
 from tests.spark.traces import DATE
 
+pytestmark = pytest.mark.long
+
 HOURS_DDL = "date DATE, hour INT, streamer STRING, route STRING, messages BIGINT, delivered BIGINT, expired BIGINT, " \
     "rejected BIGINT, dead_lettered BIGINT"  # fmt: skip
 LATENCY_DDL = "date DATE, hour INT, streamer STRING, route STRING, messages BIGINT, latency_p99_us BIGINT"

@@ -12,6 +12,8 @@ from spark_jobs import clocks, delivery_audit
 from tests.spark.sightings import audited, kept, seen
 from tests.spark.traces import Record, at, configured, frame
 
+pytestmark = pytest.mark.long
+
 MANY = 50_000
 """A sum of so many hashes need not fit a long."""
 GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}

@@ -18,6 +18,8 @@ from spark_jobs.session import light, small_frame
 from spark_jobs.tables import Table
 from tests.spark.traces import DATE, at, configured, record, write
 
+pytestmark = pytest.mark.long
+
 BEFORE, AFTER = DATE - dt.timedelta(days=1), DATE + dt.timedelta(days=1)
 VOLUME = Table("volume", "How many?", {"date": "DATE", "messages": "BIGINT"})
 _AS_IF_LARGE = {"spark.ustreamer.small": "false"}

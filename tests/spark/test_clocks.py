@@ -137,6 +137,7 @@ def test_a_flow_of_few_messages_counts_only_without_others(messages: int, counts
     assert estimate(rare)["Y"].skew_us == 7_000_000 + DOWN_US - 1_000
 
 
+@pytest.mark.long
 def test_a_busy_fleet_has_its_clocks_although_its_hours_are_too_many(spark: SparkSession) -> None:
     """Twelve gateways are busy for a day: with a row for each hour, more than may come to the driver."""
     skews_us = {f"gateway{number:02}": 1_000_000 * number for number in range(12)}

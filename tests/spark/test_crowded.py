@@ -4,12 +4,15 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import clocks, delivery_audit
 from spark_jobs.tables import DELIVERY_AUDIT_DETAIL
 from tests.spark.sightings import chain, kept, seen
 from tests.spark.traces import DATE, Record, at, frame
+
+pytestmark = pytest.mark.long
 
 STRANGERS = 400
 MOST = 300

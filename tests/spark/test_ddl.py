@@ -15,6 +15,8 @@ from spark_jobs.arrow import TYPES
 from spark_jobs.tables import TABLES, Table
 from tests.spark.traces import DATE
 
+pytestmark = pytest.mark.long
+
 ODD = "vehicle's tables"
 VALUES = {
     "BIGINT": 2**40,

@@ -13,6 +13,8 @@ from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from tests.spark.sightings import audited, chain, msg_id, seen
 from tests.spark.traces import DATE, Record, at, configured, write
 
+pytestmark = pytest.mark.long
+
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 
 

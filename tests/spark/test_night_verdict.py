@@ -22,6 +22,8 @@ from tests.spark.report_rows import DAY, collected
 from tests.spark.report_tables import make
 from tests.spark.traces import DATE, record, write
 
+pytestmark = pytest.mark.long
+
 SCHEMA = json.loads((DOCS / "verdict.schema.json").read_text())
 Json = dict[str, Any]
 

@@ -24,6 +24,8 @@ from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 from tests.spark.traces import DATE, at, record, write
 
+pytestmark = pytest.mark.long
+
 SEEN = Table("seen", "How many records did the neighbours have?", {"date": "DATE", "messages": "BIGINT"})
 VOLUME = Table("volume", "How many records were there?", {"date": "DATE", "messages": "BIGINT"})
 MEMORY = Table(

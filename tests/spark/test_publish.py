@@ -12,6 +12,8 @@ from spark_jobs.storage import Storage
 from spark_jobs.tables import TRAFFIC_MATRIX
 from tests.spark.traces import DATE
 
+pytestmark = pytest.mark.long
+
 NEXT = DATE + dt.timedelta(days=1)
 
 

@@ -18,6 +18,8 @@ from spark_jobs.schema import VERSION_KEY
 from spark_jobs.storage import Storage, StorageError
 from tests.spark.traces import DATE, SCHEMA, at, configured, record, write
 
+pytestmark = pytest.mark.long
+
 NEXT = DATE + dt.timedelta(days=1)
 
 

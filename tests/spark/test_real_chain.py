@@ -11,6 +11,8 @@ from spark_jobs import delivery_audit
 from spark_jobs.batch import Batch
 from tests.fault.chain import RECEIVE_MAXIMUM, Chain
 
+pytestmark = pytest.mark.long
+
 BETWEEN = 150
 
 

@@ -91,6 +91,7 @@ def test_files_of_a_version_that_is_not_known_here_are_refused(spark: SparkSessi
         )
 
 
+@pytest.mark.long
 def test_gathered_files_give_what_they_give_each_by_itself(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_folder_whose_name_is_no_date_is_passed_over(spark: SparkSession, tmp_
     assert records.dates(spark, str(tmp_path)) == [DATE]
 
 
+@pytest.mark.long
 def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: Path) -> None:
     files = released(tmp_path)
     (date,) = records.dates(spark, str(files.traces))

@@ -277,6 +277,7 @@ def seen(browser: str, folder: Path, scheme: int) -> list[list[Any]]:
     return answer
 
 
+@pytest.mark.long
 @pytest.mark.chromium
 def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desktop(browser: str, tmp_path: Path) -> None:
     rows = DAYS["hostile"]
@@ -307,6 +308,7 @@ onload = () => document.getElementById("seen").textContent = JSON.stringify(all(
 """At the width of A4 across, less the margins; with the rules for print on the screen."""
 
 
+@pytest.mark.long
 @pytest.mark.chromium
 def test_print_has_every_column(browser: str, tmp_path: Path) -> None:
     rows = collected("gateway.of.vehicle.0001", "to-the-cloud-and-back", routes=30)

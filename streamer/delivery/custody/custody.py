@@ -15,20 +15,21 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import groupby
+from typing import Final
 
 from streamer.clock import Clock
 from streamer.delivery.custody.flush_times import FLUSH_S, FlushTimes, Later
 from streamer.delivery.custody.new_letters import NewLetters, WaitingSources
 from streamer.delivery.custody.payloads import Payloads
-from streamer.delivery.custody.rows import TIMERS_S, row_of, take_older, to_write
 from streamer.delivery.custody.unconfirmed import UnconfirmedStore
 from streamer.delivery.custody.unconfirmed_batch import UnconfirmedBatch
-from streamer.delivery.lanes.lane import IN_FLIGHT, SETTLED, Delivery
+from streamer.delivery.lanes.lane import IN_FLIGHT, MAY_HAVE_ARRIVED, SETTLED, Delivery
 from streamer.delivery.seen import SeenIds
 from streamer.journal import codec
-from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Segment
+from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row, Segment
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
@@ -39,6 +40,7 @@ logger = logging.getLogger("ustreamer.custody")
 LATE_FLUSH_S = 0.05
 LAZY_COMMIT_S = 0.5  # how long changes are collected for one transaction while no source waits for it
 
+_TIMERS_S: Final = 0.002  # how early a timer may fire
 _PURGE_AT = 1000
 
 _FULL = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the journal is full")
@@ -231,8 +233,8 @@ class Custody:
         """Write the messages that have no outcome; without a journal, only acknowledge their sources."""
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
-        take_older(self._only_here, now_s - min(FLUSH_S, self.late_flush_s), recent)
-        take_older(self._retransmitted, now_s - self.late_flush_s, recent)
+        _take_older(self._only_here, now_s - min(FLUSH_S, self.late_flush_s), recent)
+        _take_older(self._retransmitted, now_s - self.late_flush_s, recent)
         is_due = bool(recent) or self._is_due(now_s)
         if is_due or not self.late_flush_s:  # `until_written` waits for every flush
             self._flushed.set()
@@ -309,7 +311,7 @@ class Custody:
         return (
             self.journal is None
             or asked_s is None
-            or now_s >= asked_s + (LAZY_COMMIT_S if self.late_flush_s else 0.0) - TIMERS_S
+            or now_s >= asked_s + (LAZY_COMMIT_S if self.late_flush_s else 0.0) - _TIMERS_S
             or bool(self._starved or self._letters)
             or self._done.is_urgent
             or any(store.is_urgent for store in self._stores)
@@ -324,7 +326,7 @@ class Custody:
         written = []
         # If one message of a lane has no room, no later one may be written: after a crash it would be sent first.
         starving = {delivery.lane for delivery in self._starved if delivery.state is not SETTLED}
-        for together in to_write(recent):
+        for together in _to_write(recent):
             deliveries = [each for each in together if each.state is not SETTLED]
             if not deliveries:  # all were evicted by `_no_room` below
                 continue
@@ -345,7 +347,7 @@ class Custody:
                 continue
             room -= size
             for delivery in deliveries:
-                transaction.rows.append(row_of(delivery, body))
+                transaction.rows.append(_row_of(delivery, body))
                 delivery.journaled = True
                 self.payloads.add(delivery)
             written += deliveries
@@ -396,3 +398,37 @@ class Custody:
             store.stored(batch, in_journal)
             for each in received:
                 self._seen.release(each)
+
+
+def _to_write(deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
+    """Return the deliveries that need a row, in order; those in one list must be written together or not at all.
+
+    These are all deliveries of a message that its source retransmits. If only some had a row, the message would be a
+    duplicate when the source sends it again after a crash, and the others would be lost.
+    """
+    waiting = [each for each in deliveries if each.state is not SETTLED and not each.journaled]
+    return [list(together) for _, together in groupby(waiting, _whole)]
+
+
+def _whole(delivery: Delivery) -> Received | Delivery:
+    return delivery.received if delivery.received.source_retransmits else delivery
+
+
+def _row_of(delivery: Delivery, body: bytes) -> Row:
+    """Return the row of a delivery whose packed message is ``body`` (`codec.pack`)."""
+    queue = delivery.lane.queue
+    marked = codec.sink_change(delivery.received.message.attributes, delivery.message.attributes)
+    may_have_arrived = delivery.history & MAY_HAVE_ARRIVED
+    attempts = ~delivery.attempts if may_have_arrived else delivery.attempts
+    return Row(delivery.seq, queue.name, queue.source, queue.target, delivery.entered_ms, attempts, marked, body)
+
+
+def _take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) -> None:
+    """Move deliveries that entered before ``than_s`` to ``into``, oldest first, and drop settled ones."""
+    while waiting:
+        oldest = waiting[0]
+        if oldest.state is not SETTLED:
+            if oldest.entered_s > than_s + _TIMERS_S:
+                return
+            into.append(oldest)
+        waiting.popleft()

@@ -28,6 +28,7 @@ from streamer.routing.outcome import Failure
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import Received, Refused, UListener, UTransport
 from streamer.transports.errors import Unwanted
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -59,6 +60,7 @@ class Ingress(UListener):
     def __init__(
         self,
         name: str,
+        flows: Flows,
         receiving: Receiving,
         settler: Settler,
         seen: SeenIds,
@@ -81,7 +83,7 @@ class Ingress(UListener):
         self.misrouted = MisroutedCopies(seen, self._count_duplicate, self._fail_unrouted)
         self._clock = clock
         self.custody = custody
-        self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
+        self._resolver = Resolver(name, flows, interest or Interest(), clock, tokens or Tokens())
         self._pump = pump
         self.state: IngressState = _OPEN
         self._has_table = False  # a reload adds an endpoint before it uses the new table
@@ -125,6 +127,7 @@ class Ingress(UListener):
 
     def reopen(self, transport: UTransport) -> None:
         """Receive normally from another transport, after `close` or `take_rest`."""
+        self._resolver.flows = transport.context.flows
         self._receiving.open(transport)
         self.state = _OPEN
 

@@ -24,7 +24,7 @@ _TOPICS_PER_LOOP_CYCLE = 100  # before the event loop goes on with others
 logger = logging.getLogger("ustreamer.subscriber")
 
 
-class Subscriber:
+class Listening:
     """The listeners of every endpoint."""
 
     def __init__(self, transports: Mapping[str, UTransport], ingresses: Mapping[str, Ingress], interest: Interest) -> None:

@@ -6,6 +6,7 @@ not for each message.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 from streamer.clock import Clock
 from streamer.config.types import RateConfig
@@ -23,6 +24,7 @@ from streamer.routing.outcome import Failure
 from streamer.routing.permissions import Demand, Permit, denied
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.uprotocol.cache import BySource
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.uri import UUri
 
@@ -145,17 +147,17 @@ class Resolved:
 
 
 class Resolver:
-    """Resolves messages that arrive through ``endpoint``."""
+    """Resolves messages that arrive through ``endpoint``, which receives ``flows``."""
 
-    def __init__(self, endpoint: str, interest: Interest, clock: Clock, tokens: Tokens) -> None:
-        self.known: BySource[Attributes, Resolved] = BySource()
+    def __init__(self, endpoint: str, flows: Flows, interest: Interest, clock: Clock, tokens: Tokens) -> None:
+        self.flows = flows
         self._endpoint = endpoint
         self._interest = interest
         self._clock = clock
         self._tokens = tokens
         self._paces: dict[str, tuple[RateConfig, ByKey[Pace]]] = {}
         self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
-        self._decisions: BySource[_Flow, Decision] = BySource()
+        self._decisions: BySource[_Flow, Decision] = BySource(itemgetter(1))
         self._table: RoutingTable
         self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
 
@@ -164,17 +166,16 @@ class Resolver:
         self._table = table
         self._queues = queues
         self._decisions.clear()
-        self.known.clear()
+        self.flows.changed()
 
     def forget(self, topics: Iterable[UUri]) -> None:
         """Forget what was resolved for topics in which the interest has changed. Samplers with the same period stay."""
         for topic in topics:
             if topic.has_wildcard:
                 self._decisions.clear()
-                self.known.clear()
-                return
-            self._decisions.forget(topic)
-            self.known.forget(topic)
+            else:
+                self._decisions.forget(topic)
+            self.flows.changed(topic)
 
     def resolve(self, attributes: Attributes) -> Resolved:
         """Determine what to do with a message, and verify the token that its method demands.
@@ -188,9 +189,13 @@ class Resolver:
         return resolved if refused is None else Resolved((), refused)
 
     def decided(self, attributes: Attributes) -> Resolved:
-        """Determine what to do with a message whatever its token is. The result for its shared attributes is remembered."""
+        """Determine what to do with a message whatever its token is. This is found out once for a flow."""
         shared = attributes.shared
-        return self.known.get(shared) or self._resolve(shared)
+        flow = shared if shared.flows is self.flows else self.flows.of(shared)
+        resolved: Resolved | None = flow.resolved
+        if resolved is None:
+            resolved = flow.resolved = self._decide(flow)
+        return resolved
 
     def refusal_of_token(self, demand: Demand, attributes: Attributes) -> Failure | None:
         """Return why a message may not call its method with its token; None if it may. A new token is expensive."""
@@ -205,14 +210,6 @@ class Resolver:
         """Whether messages that were accepted before no longer go into a queue. Cheap, however their attributes vary."""
         decision = self._decision(attributes)
         return decision.failure is not None or all(self._queues[hop.route.name][0] is not queue for hop in decision.hops)
-
-    def _resolve(self, shared: Attributes) -> Resolved:
-        try:
-            return self.known[shared]
-        except KeyError:
-            resolved = self._decide(shared)
-            self.known.remember(shared.source, shared, resolved)
-            return resolved
 
     def _decide(self, attributes: Attributes) -> Resolved:
         if attributes.shared_problems:
@@ -244,7 +241,7 @@ class Resolver:
         except KeyError:
             kind, source, sink, identity = flow
             decision = decide(kind, source, sink, self._endpoint, self._table, self._interest.of(source), identity)
-            self._decisions.remember(source, flow, decision)
+            self._decisions.remember(flow, decision)
             if decision.is_denied and decision.failure is not None:
                 self._audit(attributes, decision.failure)
         return decision

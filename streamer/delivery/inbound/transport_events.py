@@ -18,7 +18,7 @@ from streamer.uprotocol.message import Attributes
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Arrivals(TransportEvents):
+class CountingEvents(TransportEvents):
     """The events of the endpoint ``name``. ``ingress`` returns its ingress, or None if the endpoint was just removed."""
 
     def __init__(self, name: str, ingress: Callable[[str], Ingress | None], log: Callable[[], FlowLog]) -> None:

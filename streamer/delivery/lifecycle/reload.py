@@ -59,11 +59,11 @@ class Reload:
         await asyncio.gather(*(leaving[name].leave() for name in self._changed))  # they receive nothing until they start
         for name in self._changed:
             router.replace_transport(name, self._transports[name])
-            router.subscriber.replaced(name, table)
+            router.listening.replaced(name, table)
         for name in self._gone:
-            router.subscriber.remove(name)
+            router.listening.remove(name)
         router.use(config, table)
-        await router.subscriber.leave(table)
+        await router.listening.leave(table)
         for ingress in router.ingresses.values():
             ingress.admit_backlog()
         router.pump.run()
@@ -85,15 +85,15 @@ class Reload:
         router = self._router
         for name in self._added:
             router.add_endpoint(name, self._transports[name], self._config)
-            router.subscriber.add(name)
+            router.listening.add(name)
         try:
             async with asyncio.timeout(TRANSPORT_CALL_S):
                 for transport in self._transports.values():
                     await transport.authenticate(USTREAMER.at(table.authority))
-                await router.subscriber.use(table, {name: self._transports[name] for name in self._changed})
+                await router.listening.use(table, {name: self._transports[name] for name in self._changed})
         except Exception as exc:
             for name in self._added:
-                router.subscriber.remove(name)
+                router.listening.remove(name)
                 router.remove_endpoint(name)
             if isinstance(exc, UStatusError):
                 raise

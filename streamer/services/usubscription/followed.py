@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streamer.services.usubscription.retry import wait_ms
+from streamer.services.usubscription.remote_topic import wait_ms
 from streamer.uprotocol.uri import UUri
 
 _DOUBLINGS = 20

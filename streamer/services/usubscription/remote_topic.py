@@ -22,12 +22,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
+from streamer.backoff import Backoff, wait_s
 from streamer.services.usubscription.entries import Command, CommandResponse, ReceivedUpdate, SubscriptionState
 from streamer.services.usubscription.remote_version import PATIENCE_MS, RemoteVersions
-from streamer.services.usubscription.retry import BACKOFF, wait_ms
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms, new_id
+
+BACKOFF = Backoff(initial_ms=1_000, factor=2.0, max_ms=60_000, jitter=0.0)
+"""The waits before a failed call of another service is repeated."""
 
 MAX_OPEN = 32
 """The most commands without a response; beyond that, the next one waits until one has ended."""
@@ -398,3 +401,8 @@ class RemoteTopic:
         self.topics[command.id] = self.topic
         self.latest += (command.id,)
         return [Command(command.id, self.topic, self.wanted, self.period_ms if self.wanted else 0, timeout_ms, version)]
+
+
+def wait_ms(failures: int) -> int:
+    """Return the wait (ms) before a call is repeated, after this number of failures in a row, at least 1."""
+    return round(wait_s(BACKOFF, failures, 0.5) * 1000)

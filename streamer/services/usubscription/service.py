@@ -20,8 +20,8 @@ from streamer.clock import Clock
 from streamer.config import services as config
 from streamer.logs.audit import DENIED, audit
 from streamer.services.access import Access
-from streamer.services.refusals import log_refusal
 from streamer.services.router import RouterForServices
+from streamer.services.rpc import log_refusal
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import rows, wire
 from streamer.services.usubscription.entries import Change, ListedSubscription, Update

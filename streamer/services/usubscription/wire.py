@@ -12,7 +12,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from streamer.services.payload import MAX_BYTES, payload_of
+from streamer.services.rpc import MAX_BYTES, payload_of
 from streamer.services.usubscription.entries import Command, CommandResponse, SubscriptionState, Update
 from streamer.uprotocol.message import (
     Attributes,

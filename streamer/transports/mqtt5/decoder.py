@@ -31,7 +31,8 @@ from streamer.transports.mqtt5.wire import (
     Structure,
     topic_for,
 )
-from streamer.uprotocol.cache import Cache, Interned
+from streamer.uprotocol.cache import Cache
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import UNPROVEN, Attributes, Provenance, UMessage, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
@@ -51,21 +52,26 @@ _PAIR_BYTES = 64  # of a tuple of two
 
 
 class PublishDecoder:
-    """Decodes the packets of one endpoint, whose topics have one structure.
+    """Decodes the packets of one endpoint, whose topics have one structure, and which has ``flows``.
 
     ``own_authority`` is the endpoint's own. A token of more than ``max_token_bytes`` is refused. The user property named
     ``identity_property`` was added by the broker, with the identity of the packet's sender.
     """
 
     def __init__(
-        self, structure: Structure, own_authority: str, max_token_bytes: int, identity_property: str | None = None
+        self,
+        structure: Structure,
+        own_authority: str,
+        max_token_bytes: int,
+        flows: Flows,
+        identity_property: str | None = None,
     ) -> None:
         self._structure = structure
         self._own_authority = own_authority
         self._max_token_bytes = max_token_bytes
         self._identity_property = identity_property
-        self._flows: Cache[Arrived, Attributes] = Cache(_bytes_of)
-        self._interned: Interned[Attributes] = Interned()
+        self._known: Cache[Arrived, Attributes] = Cache(_bytes_of)
+        self._flows = flows
 
     def decode(self, packet: Publish) -> UMessage:
         """Return the message in a PUBLISH packet. Raises `MalformedPacketError`; the rules per type are not checked here.
@@ -80,7 +86,7 @@ class PublishDecoder:
         rest = (*properties[:index], *properties[index + 1 :])
         arrived = (packet.topic, rest, packet.message_expiry_interval, content_type)
         reqid = packet.correlation_data
-        attributes = self._flows.get(arrived) or self._with_carried(arrived, reqid is None)
+        attributes = self._known.get(arrived) or self._with_carried(arrived, reqid is None)
         if reqid is not None:
             if len(reqid) != 16:
                 raise MalformedPacketError(Malformed.ID, f"correlation data of {len(reqid)} bytes: expected 16")
@@ -113,7 +119,7 @@ class PublishDecoder:
             check_token(token, self._max_token_bytes)
         arrived = (topic, tuple(properties), expiry_s, content_type)
         try:
-            shared = self._flows[arrived]
+            shared = self._known[arrived]
         except KeyError:
             shared = self._learn(arrived)
         return shared.carrying(_reqid(reqid) if reqid is not None and reads_reqid else None, token, traceparent)
@@ -127,8 +133,8 @@ class PublishDecoder:
         levels = topic.split("/")
         attributes = completed(attributes, levels[0], levels[len(levels) // 2])  # the second half is the sink's
         # The broker counts the expiry interval down, so packets that differ in it are still one flow.
-        attributes = self._interned(attributes)
-        self._flows.remember(arrived, attributes)
+        attributes = self._flows.of(attributes)
+        self._known.remember(arrived, attributes)
         return attributes
 
     def _agrees(self, attributes: Attributes, topic: str) -> bool:

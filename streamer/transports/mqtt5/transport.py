@@ -58,7 +58,9 @@ class Mqtt5Transport(ListeningTransport):
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
         encoder = Encoder(options.topics, context.authority, options.payload_format_property)
-        decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
+        decoder = PublishDecoder(
+            options.topics, context.authority, options.max_token_bytes, context.flows, options.identity_property
+        )
         self.source_retransmits = options.is_session_persistent
         self._session = Session(
             options.window,

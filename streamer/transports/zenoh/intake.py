@@ -18,7 +18,7 @@ import zenoh
 
 from streamer.transports.base import Received, Refused, TransportContext
 from streamer.transports.errors import TOO_LARGE, MalformedPacketError, Unwanted
-from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, forget, is_topic
+from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, is_topic
 from streamer.transports.zenoh.callback_subscription import CallbackSubscription
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
@@ -28,7 +28,6 @@ from streamer.transports.zenoh.subscription import Gate, KeySubscription, OpenKe
 from streamer.transports.zenoh.topics import Topics
 from streamer.transports.zenoh.wildcard_samples import WildcardSamples
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed, wildcards_in
-from streamer.uprotocol.cache import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_UE_ID, UUri
@@ -90,7 +89,7 @@ class Intake:
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
-        self._canonical: BySource[Attributes, KeySubscription | None] = BySource()
+        self._flows = context.flows
         for source, sink in filters:
             self.open_filter(source, sink)
 
@@ -139,7 +138,7 @@ class Intake:
         else:
             parts = tuple(self._declare(part) for part in narrowed(source, sink))
         self._subscriptions.add((source, sink), parts)
-        forget(self._canonical, (source, sink))
+        self._flows.changed(source)
 
     def _open_topic(self, topic: UUri) -> KeySubscription:
         """Return the subscription that brings a topic; declare it if necessary."""
@@ -195,7 +194,7 @@ class Intake:
         if parts and is_topic((source, sink)) and not self._close_topic(source, parts[0]):
             return
         self._subscriptions.pop((source, sink))
-        forget(self._canonical, (source, sink))
+        self._flows.changed(source)
         for subscription in parts:
             subscription.closing = True
             self._closing.add(subscription)
@@ -220,7 +219,7 @@ class Intake:
             for left in [left for left in self._closed_topics if self._key(left) in subscription.topics]:
                 self._closed_topics.discard(left)
                 self._subscriptions.pop((left, None))
-                forget(self._canonical, (left, None))
+                self._flows.changed(left)
             return True
         self._closed_topics.add(topic)
         if not self._has_another_filter(topic):
@@ -234,7 +233,7 @@ class Intake:
         """Drop further messages of a closed topic that a wide subscription brings."""
         self._closed_topics.discard(topic)
         (subscription,) = self._subscriptions.pop((topic, None)) or ()
-        forget(self._canonical, (topic, None))
+        self._flows.changed(topic)
         assert subscription.topics is not None
         del subscription.topics[self._key(topic)]
 
@@ -264,7 +263,7 @@ class Intake:
         copies = 0
         batch: list[Received] = []
         refused: list[Refused] = []
-        canonical, serves, message_of = self._canonical, self._receipts.serves, self._message_of
+        flows, serves, message_of = self._flows, self._receipts.serves, self._message_of
         for sample in samples:
             error: MalformedPacketError | None = None
             payload_bytes = 0
@@ -278,11 +277,13 @@ class Intake:
                     continue
                 message, payload_bytes = part
             attributes = message.attributes
-            shared = attributes.shared
-            try:
-                chosen = canonical[shared]
-            except KeyError:
-                chosen = self._choose(shared)
+            flow = attributes.shared
+            if flow.flows is not flows:
+                flow = flows.of(flow)
+            canonical: _Canonical | None = flow.canonical
+            if canonical is None or canonical.intake is not self:
+                canonical = flow.canonical = _Canonical(self, self._choose(flow))
+            chosen = canonical.subscription
             # The oldest matching subscription is chosen. If it is younger than this one, which is closing, this one was the
             # chosen one until a moment ago. If a message is delivered twice because of that, both copies have the same id.
             if chosen is subscription or (
@@ -335,9 +336,7 @@ class Intake:
         if attributes.type is UMessageType.PUBLISH and attributes.sink is not None:
             on_key = replace(attributes, sink=None)
         matching = (part for parts in self._subscriptions.matching(on_key) for part in parts)
-        chosen = next((part for part in matching if filter_matches(*part.filter, on_key)), None)
-        self._canonical.remember(attributes.source, attributes, chosen)
-        return chosen
+        return next((part for part in matching if filter_matches(*part.filter, on_key)), None)
 
     def _ended(self, subscription: KeySubscription) -> None:
         """Count a subscription as closed: it brings no more samples. Report the samples that it discarded."""
@@ -354,6 +353,16 @@ class Intake:
         self._closing.discard(subscription)
         if not self._closing:
             self._all_closed.set()
+
+
+class _Canonical:
+    """The subscription whose copies of a flow's messages an intake takes; None if no filter matches the flow."""
+
+    __slots__ = ("intake", "subscription")
+
+    def __init__(self, intake: Intake, subscription: KeySubscription | None) -> None:
+        self.intake = intake
+        self.subscription = subscription
 
 
 def _is_younger(one: KeySubscription, other: KeySubscription, sample: zenoh.Sample) -> bool:

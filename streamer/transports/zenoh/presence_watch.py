@@ -15,16 +15,17 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
 from math import ceil
 
 import zenoh
 
+from streamer.rate import ByKey, TokenBucket
 from streamer.transports.base import Presence
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 from streamer.transports.zenoh.presence import GRACE_S, RECHECK_S, Flows, OnPresence
-from streamer.transports.zenoh.watch_budget import WatchBudget
 
 logger = logging.getLogger("ustreamer.zenoh")
 
@@ -32,6 +33,16 @@ _POLLS_PER_S = 4
 _FLOWS_PER_POLL = 64
 """The most flows in one call on the control thread, and in one round of `_poll_unwatched`, of which there are
 `_POLLS_PER_S`. So a flow is polled once a second, or less often."""
+
+MAX_WATCHES = 256
+MAX_WATCHES_PER_AUTHORITY = MAX_WATCHES // 2
+"""So that half of the watches are left for other authorities."""
+
+BURST = 64  # watches that may be made at once; `_WATCHES_PER_S` after that
+BURST_PER_AUTHORITY = 32
+_WATCHES_PER_S = 16.0
+_WATCHES_PER_S_PER_AUTHORITY = 8.0
+_AUTHORITIES = 256
 
 MAX_KEPT = 128
 """The most publishers that are kept for flows without a watch."""
@@ -42,6 +53,41 @@ Answers = dict[str, bool | None]
 """Whether somebody listens to each key; None if Zenoh has failed to answer."""
 
 _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
+
+
+class WatchBudget:
+    """Limits how many flows are watched, and how fast watches are made: in total, and per source authority.
+
+    A sender may invent authorities. With many of them it still gets no more than the total.
+    """
+
+    def __init__(self) -> None:
+        self._authorities: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._bucket = TokenBucket(_WATCHES_PER_S, BURST)
+        self._buckets = ByKey(lambda: TokenBucket(_WATCHES_PER_S_PER_AUTHORITY, BURST_PER_AUTHORITY), _AUTHORITIES)
+
+    def make(self, flow: str, now_s: float) -> bool:
+        """Count one more watch of a flow, identified by its key. Return False if it is not allowed now."""
+        authority = flow.split("/", 2)[1]
+        if len(self._authorities) >= MAX_WATCHES or self._counts[authority] >= MAX_WATCHES_PER_AUTHORITY:
+            return False
+        if self._bucket.left(now_s) < 1 or not self._buckets.of(authority, now_s).take(now_s):
+            return False
+        self._bucket.spend(1)
+        self._authorities[flow] = authority
+        self._counts[authority] += 1
+        return True
+
+    def forget(self, flow: str) -> bool:
+        """Remove a flow. Return whether it was watched."""
+        authority = self._authorities.pop(flow, None)
+        if authority is None:
+            return False
+        self._counts[authority] -= 1
+        if not self._counts[authority]:
+            del self._counts[authority]
+        return True
 
 
 class _StatusPolls:

@@ -216,7 +216,7 @@ class ZenohTransport(ListeningTransport):
         nodes = Nodes(
             *on, context.name, self._node_changed, self._node_settled, lost_now=sender.break_off, heard=self._node_heard
         )
-        decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes)
+        decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes, context.flows)
         filters = () if self._is_leaving else self.registry.filters()
         intake = Intake(*on, context, self.registry, receipts, self._gate, options.receive_buffer, decoder, filters)
         presence = PresenceWatch(*on, publishers.declared.get, undeclaring, self._flows)

@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError
 from streamer.transports.authorities import completed
 from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
 from streamer.transports.received import KNOWN_PAYLOAD_BYTES
-from streamer.uprotocol.cache import Cache, Interned
+from streamer.uprotocol.cache import Cache
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, carried_to_proto, id_from_proto
@@ -108,14 +109,14 @@ def _encode(shared: Attributes) -> bytes:
 
 
 class SampleDecoder:
-    """Decodes the samples of one endpoint; ``own_authority`` is the endpoint's own."""
+    """Decodes the samples of one endpoint, which has ``flows``; ``own_authority`` is the endpoint's own."""
 
-    def __init__(self, own_authority: str, max_header_bytes: int, max_token_bytes: int) -> None:
+    def __init__(self, own_authority: str, max_header_bytes: int, max_token_bytes: int, flows: Flows) -> None:
         self._own_authority = own_authority
         self._max_header_bytes = max_header_bytes
         self._max_token_bytes = max_token_bytes
-        self._flows: Cache[Arrived, Attributes] = Cache(_bytes_of)
-        self._interned: Interned[Attributes] = Interned()
+        self._known: Cache[Arrived, Attributes] = Cache(_bytes_of)
+        self._flows = flows
 
     def message_of(self, sample: zenoh.Sample) -> UMessage:
         """Return the message in a sample. Raises `MalformedPacketError`."""
@@ -160,7 +161,7 @@ class SampleDecoder:
             if uuid[6] >> 4 != 7 or uuid[8] >> 6 != 0b10:
                 raise MalformedPacketError(Malformed.ID, f"{uuid.hex()}: expected a UUIDv7")
             rest = attachment[_REST:]
-            attributes = self._flows.get((key, level, rest)) or self._read(key, level, rest)
+            attributes = self._known.get((key, level, rest)) or self._read(key, level, rest)
         if attributes is None:
             uuid, proto = _parse_whole(attachment)
             attributes = self._with_carried(key, level, None, proto)
@@ -190,7 +191,7 @@ class SampleDecoder:
             rest = proto.SerializeToString()
         arrived = (key, level, rest)
         try:
-            shared = self._flows[arrived]
+            shared = self._known[arrived]
         except KeyError:
             shared = self._learn(arrived, proto)
         return shared.carrying(reqid, token, traceparent)
@@ -206,8 +207,8 @@ class SampleDecoder:
         attributes = completed(attributes, segments[_SOURCE_AT], segments[_SINK_AT])
         if level < attributes.priority_class:
             attributes = attributes.below(level)
-        attributes = self._interned(attributes)
-        self._flows.remember(arrived, attributes)
+        attributes = self._flows.of(attributes)
+        self._known.remember(arrived, attributes)
         return attributes
 
     def _agrees(self, attributes: Attributes, key: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from streamer.delivery import router as router_module
 from streamer.delivery.custody.custody import LATE_FLUSH_S
 from streamer.delivery.inbound.ingress import Ingress
-from streamer.delivery.inbound.transport_events import Arrivals
+from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.journal.entries import JournalError
@@ -79,7 +79,7 @@ async def test_a_source_that_waits_hurries_custody_unless_its_endpoint_is_gone(t
         custody.late_flush_s = LATE_FLUSH_S
         (received,) = harness.arrive("cloud", order(harness))
         harness.due.clear()
-        Arrivals("gone", harness.router.ingresses.get, lambda: harness.router.settler.log).acknowledgements_awaited()
+        CountingEvents("gone", harness.router.ingresses.get, lambda: harness.router.settler.log).acknowledgements_awaited()
         assert harness.due == []
         harness.transports["cloud"].context.events.acknowledgements_awaited()
         await run.flush()
@@ -301,7 +301,7 @@ async def test_a_topic_is_forwarded_within_a_cycle_of_the_loop_after_somebody_is
         harness.arrive("vehicle", harness.speed())
         harness.router.set_interest(SPEED, {"fleet": 0}, "test")
         await asyncio.sleep(0)
-        await harness.router.subscriber.catch_up()
+        await harness.router.listening.catch_up()
         wanted = harness.speed()
         harness.arrive("vehicle", wanted)
         assert harness.sent("cloud") == [wanted]

@@ -12,8 +12,7 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from streamer.logs.lines import HumanFormatter
 from streamer.logs.output import LineHandler
-from streamer.services.payload import MAX_BYTES
-from streamer.services.rpc import Method, RpcService
+from streamer.services.rpc import MAX_BYTES, Method, RpcService
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, notification, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streamer.transports.base import ListenerOptions, TransportEvents
 from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, notification, publish, request, response
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
@@ -24,7 +25,7 @@ ANYONE = everything_at("*")
 
 
 def new_registry(**limits: int) -> ListenerRegistry:
-    return ListenerRegistry(ListenerOptions(**limits), TransportEvents())
+    return ListenerRegistry(ListenerOptions(**limits), TransportEvents(), Flows())
 
 
 FEW_OTHERS: list[Filter] = [(counting(ANY_TOPIC), None), (counting(ANYONE), APP), (counting(TOPIC), APP)]

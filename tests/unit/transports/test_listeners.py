@@ -16,6 +16,7 @@ from streamer.transports.listeners import (
     filter_matches,
 )
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import (
     Attributes,
     Options,
@@ -53,7 +54,7 @@ class SingleListener(UListener):
 
 
 def new_registry(events: TransportEvents | None = None, **limits: int) -> ListenerRegistry:
-    return ListenerRegistry(ListenerOptions(**limits), events or TransportEvents())
+    return ListenerRegistry(ListenerOptions(**limits), events or TransportEvents(), Flows())
 
 
 def test_listener_with_overlapping_filters_gets_a_message_once() -> None:
@@ -326,7 +327,7 @@ def test_what_is_remembered_per_attributes_is_bounded() -> None:
     shared = publish(NOW_MS, TOPIC).attributes
     for n in range(20_000):
         registry.matching(replace(shared, ttl=n))
-    assert len(registry._cache) <= 8192
+    assert len(registry._flows) + len(registry._flows._old) <= 8192
 
 
 def test_filter_is_described_for_people() -> None:

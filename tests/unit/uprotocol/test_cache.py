@@ -1,11 +1,13 @@
 """Caches that peers try to make large or useless."""
 
+from operator import itemgetter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.uprotocol import cache
-from streamer.uprotocol.cache import BySource, Cache, Interned
+from streamer.uprotocol.cache import BySource, Cache
 from streamer.uprotocol.uri import UUri
 
 
@@ -77,14 +79,6 @@ def test_nothing_is_left_after_clearing(monkeypatch: pytest.MonkeyPatch) -> None
     assert held(known) == 0
 
 
-def test_of_equal_values_the_first_one_is_kept_and_given() -> None:
-    interned: Interned[tuple[int, str]] = Interned()
-    first, second = (1, str(1)), (1, str(1))
-    assert interned(first) is first
-    assert interned(second) is first
-    assert len(interned) == 1
-
-
 # by source
 
 SOURCES = [UUri("veh1", 0xA, 1, 0x8000 + n) for n in range(3)]
@@ -96,12 +90,12 @@ KEYS = st.tuples(st.sampled_from(SOURCES), st.integers(0, 3))
 
 @given(st.lists(st.tuples(st.sampled_from(["remember", "forget", "clear"]), KEYS, st.integers()), max_size=40))
 def test_entries_stay_until_their_source_is_forgotten(steps: list[tuple[str, Key, int]]) -> None:
-    known: BySource[Key, int] = BySource()
+    known: BySource[Key, int] = BySource(itemgetter(0))
     model: dict[Key, int] = {}
     for step, key, value in steps:
         source = key[0]
         if step == "remember":
-            known.remember(source, key, value)
+            known.remember(key, value)
             model[key] = value
         elif step == "forget":
             known.forget(source)
@@ -114,10 +108,10 @@ def test_entries_stay_until_their_source_is_forgotten(steps: list[tuple[str, Key
 
 def test_it_is_bounded_and_knows_where_each_entry_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_ENTRIES", 10)
-    known: BySource[Key, int] = BySource()
+    known: BySource[Key, int] = BySource(itemgetter(0))
     for n in range(1000):
         source = SOURCES[n % 3]
-        known.remember(source, (source, n), n)
+        known.remember((source, n), n)
         assert len(known) + len(known._old) <= 20
         assert sum(len(each) for each in known._keys.values()) <= 20
         assert known[source, n] == n
@@ -128,11 +122,11 @@ def test_it_is_bounded_and_knows_where_each_entry_came_from(monkeypatch: pytest.
 
 def test_what_is_used_again_can_be_forgotten_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_ENTRIES", 10)
-    known: BySource[Key, int] = BySource()
+    known: BySource[Key, int] = BySource(itemgetter(0))
     used, other = SOURCES[:2]
-    known.remember(used, (used, 0), 1)
+    known.remember((used, 0), 1)
     for n in range(1000):
-        known.remember(other, (other, n), n)
+        known.remember((other, n), n)
         assert known[used, 0] == 1
     known.forget(used)
     with pytest.raises(KeyError):

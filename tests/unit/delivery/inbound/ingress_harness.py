@@ -50,6 +50,7 @@ class IngressHarness(SettlerHarness):
         self.interest = Interest()
         self.pump = Pump(self.clock)
         self.source = SourceTransport()
+        self.flows = self.source.context.flows
         self.transports = {"cloud": FakeTransport(), "phone": FakeTransport()}
         self.egresses: dict[str, Egress] = {}
         self.routes: dict[str, RouteQueue] = {}
@@ -63,7 +64,15 @@ class IngressHarness(SettlerHarness):
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.receiving = Receiving("vehicle", self.source, lambda *timer: self.timers.append(timer), self.clock)
         self.ingress = Ingress(
-            "vehicle", self.receiving, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest
+            "vehicle",
+            self.flows,
+            self.receiving,
+            self.settler,
+            self.seen,
+            self.clock,
+            self.custody,
+            self.pump,
+            self.interest,
         )
         self.use({"cloud": (EVERY_TOPIC,), "phone": (topic(1),)}, addressed)
 

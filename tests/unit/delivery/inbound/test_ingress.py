@@ -12,6 +12,7 @@ from streamer.delivery.seen import key_of
 from streamer.routing.table import RoutingTable, TableRoute
 from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, notification, publish, request
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import new_id
@@ -240,7 +241,9 @@ def from_the_wrong_side(harness: IngressHarness) -> Ingress:
     route = TableRoute("vehicle", "cloud", "vehicle", (EVERY_TOPIC,), (), queue_policy())
     table = RoutingTable("gateway", AUTHORITIES, (route,), frozenset())
     receiving = Receiving("cloud", harness.transports["cloud"], lambda *timer: None, harness.clock)
-    ingress = Ingress("cloud", receiving, harness.settler, harness.seen, harness.clock, harness.custody, harness.pump)
+    ingress = Ingress(
+        "cloud", Flows(), receiving, harness.settler, harness.seen, harness.clock, harness.custody, harness.pump
+    )
     ingress.use(table, {"vehicle": (harness.queue, harness.egresses["cloud"])})
     return ingress
 

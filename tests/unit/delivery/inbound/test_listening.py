@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
-from streamer.delivery.inbound.listening import Subscriber, where
+from streamer.delivery.inbound.listening import Listening, where
 from streamer.routing.interest import Interest
 from streamer.routing.table import RoutingTable
 from streamer.transports.listeners import Filter
@@ -80,49 +80,49 @@ async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_
     narrow, roomy = LimitedTransport(3), LimitedTransport(100)
     transports: Any = {"vehicle": narrow, "cloud": roomy, "phone": roomy}
     ingresses: Any = dict.fromkeys(transports, object())
-    subscriber = Subscriber(transports, ingresses, interest)
-    await subscriber.use(table(UP))
-    await subscriber.leave(table(UP))
+    listening = Listening(transports, ingresses, interest)
+    await listening.use(table(UP))
+    await listening.leave(table(UP))
     narrow.most = len(narrow.filters) + 1
     topics = [TOPIC._replace(resource=resource) for resource in (0x8001, 0x8002)]
     for topic in topics:
         interest.change(topic, {"backend": 0}, "test")
-        subscriber.change(topic)
-    await subscriber.catch_up()
-    assert subscriber.refused == 1
+        listening.change(topic)
+    await listening.catch_up()
+    assert listening.refused == 1
     assert [source for source, sink in narrow.filters if sink is None] == [topics[0]]
     interest.change(topics[0], {}, "test")
-    subscriber.change(topics[0])
-    await subscriber.catch_up()
-    assert subscriber.refused == 0
+    listening.change(topics[0])
+    await listening.catch_up()
+    assert listening.refused == 0
     assert [source for source, sink in narrow.filters if sink is None] == [topics[1]]
 
 
 class SubscriberHarness:
-    """A `Subscriber` with a vehicle that allows few listeners; the other transports allow any number."""
+    """A `Listening` with a vehicle that allows few listeners; the other transports allow any number."""
 
     def __init__(self, begin: RoutingTable) -> None:
         self.interest = Interest()
         self.vehicle, self.roomy = LimitedTransport(1000), LimitedTransport(1000)
         transports: Any = {"vehicle": self.vehicle, "cloud": self.roomy, "phone": self.roomy}
-        self.subscriber = Subscriber(transports, dict.fromkeys(transports, object()), self.interest)  # type: ignore[arg-type]
+        self.listening = Listening(transports, dict.fromkeys(transports, object()), self.interest)  # type: ignore[arg-type]
         self.begin = begin
 
     async def __aenter__(self) -> "SubscriberHarness":
-        await self.subscriber.use(self.begin)
-        await self.subscriber.leave(self.begin)
+        await self.listening.use(self.begin)
+        await self.listening.leave(self.begin)
         return self
 
     async def __aexit__(self, *exc: object) -> None: ...
 
     async def want(self, topic: UUri, *interested: str) -> None:
         self.interest.change(topic, dict.fromkeys(interested, 0), "test")
-        self.subscriber.change(topic)
-        await self.subscriber.catch_up()
+        self.listening.change(topic)
+        await self.listening.catch_up()
 
     async def reload(self, to: RoutingTable) -> None:
-        await self.subscriber.use(to)
-        await self.subscriber.leave(to)
+        await self.listening.use(to)
+        await self.listening.leave(to)
 
     @property
     def topics(self) -> list[UUri]:
@@ -138,7 +138,7 @@ async def test_a_reload_that_is_refused_takes_nothing_from_who_subscribed() -> N
         await harness.want(TOPIC, "backend")
         harness.vehicle.most = len(harness.vehicle.filters)
         with pytest.raises(UStatusError):
-            await harness.subscriber.use(table(UP | {"publish": [str(TOPIC), str(other)]}))
+            await harness.listening.use(table(UP | {"publish": [str(TOPIC), str(other)]}))
         assert harness.topics == [TOPIC]
         await harness.want(TOPIC)
         assert harness.topics == []
@@ -174,10 +174,10 @@ async def test_who_leaves_makes_room_for_as_many_and_each_refusal_is_logged_once
         harness.vehicle.most = len(harness.vehicle.filters) + 10
         for topic in topics:
             await harness.want(topic, "backend")
-        assert harness.subscriber.refused == 20
+        assert harness.listening.refused == 20
         tried = harness.vehicle.tried
         for topic in topics[:5]:
             await harness.want(topic)
-        assert harness.subscriber.refused == 15
+        assert harness.listening.refused == 15
         assert harness.vehicle.tried == tried + 5
         assert sum("listener_refused" in record.message for record in caplog.records) == 20

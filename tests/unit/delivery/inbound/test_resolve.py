@@ -24,7 +24,7 @@ class ResolverHarness(IngressHarness):
 
     def __init__(self, endpoint: str = "vehicle", addressed: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.resolver = Resolver(endpoint, self.interest, self.clock, Tokens())
+        self.resolver = Resolver(endpoint, self.flows, self.interest, self.clock, Tokens())
         self.change({"cloud": (EVERY_TOPIC,), "phone": (topic(1),)}, addressed)
 
     def change(
@@ -94,8 +94,8 @@ def test_a_leg_that_removes_the_sink_of_a_publish_remembers_what_has_gone_there(
 def test_the_result_is_remembered_for_messages_with_the_same_attributes() -> None:
     harness = ResolverHarness()
     resolved = harness.resolver.resolve(message().attributes)
-    assert harness.resolver.known.get(message().attributes) is resolved
-    assert harness.resolver.known.get(message(1).attributes) is None
+    assert harness.flows.of(message().attributes).resolved is resolved
+    assert harness.flows.of(message(1).attributes).resolved is None
 
 
 def test_messages_that_carry_something_for_themselves_share_one_result() -> None:
@@ -103,14 +103,14 @@ def test_messages_that_carry_something_for_themselves_share_one_result() -> None
     traced = [replace(NEW, token=f"t{n}", traceparent=f"00-{n:032x}-{n:016x}-01") for n in (1, 2)]
     first, second = (harness.resolver.resolve(each) for each in traced)
     assert first is second
-    assert list(harness.resolver.known) == [NEW]
+    assert list(harness.flows) == [NEW]
 
 
 def test_a_new_table_is_used_for_what_was_known() -> None:
     harness = ResolverHarness()
     harness.resolver.resolve(NEW)
     harness.change({"phone": (EVERY_TOPIC,)})
-    assert NEW not in harness.resolver.known
+    assert harness.flows.of(NEW).resolved is None
     assert routes_of(harness.resolver.resolve(NEW)) == ["phone"]
 
 
@@ -119,9 +119,9 @@ def test_a_change_of_interest_is_used_for_its_topic_and_leaves_what_is_known_of_
     other = harness.resolver.resolve(message(2).attributes)
     harness.resolver.resolve(NEW)
     harness.want(topic(), phone1=0)
-    assert NEW not in harness.resolver.known
+    assert harness.flows.of(NEW).resolved is None
     assert routes_of(harness.resolver.resolve(NEW)) == ["cloud", "phone"]
-    assert harness.resolver.known.get(message(2).attributes) is other
+    assert harness.flows.of(message(2).attributes).resolved is other
 
 
 def test_messages_of_a_flow_with_other_attributes_share_the_decision() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from streamer.services.usubscription.followed import MAX_LEFT_OUT, Followed, Query, Relation
-from streamer.services.usubscription.retry import BACKOFF, wait_ms
+from streamer.services.usubscription.remote_topic import BACKOFF, wait_ms
 from streamer.uprotocol.uri import UUri
 
 SPEED, DOORS = UUri("veh1", 0xA, 1, 0x8000), UUri("veh1", 0xA, 1, 0x8001)

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.services.payload import MAX_BYTES
+from streamer.services.rpc import MAX_BYTES
 from streamer.services.usubscription import v3, v4, wire
 from streamer.services.usubscription.entries import Command, SubscribeAttributes, Subscription, SubscriptionState, Update
 from streamer.services.usubscription.requests import Subscribe, Subscribed

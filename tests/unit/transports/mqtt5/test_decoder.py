@@ -13,6 +13,7 @@ from streamer.transports.mqtt5 import wire
 from streamer.transports.mqtt5.decoder import Arrived, PublishDecoder
 from streamer.transports.mqtt5.publish import Publish
 from streamer.uprotocol import cache
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id, new_id
@@ -24,7 +25,7 @@ IN_VEHICLE = wire.topic_for(PUBLISH, "in-vehicle", OWN)
 
 
 def decoder(structure: wire.Structure = "in-vehicle", identity_property: str | None = None) -> PublishDecoder:
-    return PublishDecoder(structure, OWN, max_token_bytes=1024, identity_property=identity_property)
+    return PublishDecoder(structure, OWN, max_token_bytes=1024, flows=Flows(), identity_property=identity_property)
 
 
 def decode(packet: Publish) -> UMessage:
@@ -296,7 +297,7 @@ def test_token_within_its_bound_arrives(token: str) -> None:
 
 def test_what_differs_in_every_message_is_read_once_per_flow() -> None:
     reader = decoder()
-    reader._flows = known = CountingCache[Arrived, Attributes]()
+    reader._known = known = CountingCache[Arrived, Attributes]()
     shared = set()
     for n in range(2000):
         reqid, token, traceparent = new_id(n), f"token {n}", f"00-{n + 1:032x}-{n + 1:016x}-01"
@@ -306,13 +307,13 @@ def test_what_differs_in_every_message_is_read_once_per_flow() -> None:
         shared.add(id(message.attributes.shared))
     assert len(known.learned) == 1
     assert len(shared) == 1
-    assert len(reader._flows) == len(reader._interned) == 1
+    assert len(reader._known) == len(reader._flows) == 1
 
 
 def test_flow_stays_known_while_another_changes_its_header_in_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_ENTRIES", 50)
     reader = decoder()
-    reader._flows = known = CountingCache[Arrived, Attributes]()
+    reader._known = known = CountingCache[Arrived, Attributes]()
     for n in range(1000):
         reader.decode(packet())
         reader.decode(packet([("3", "//evil/1/1/8000"), ("6", str(n)), ("7", str(n))], topic="evil/1/0/1/8000"))
@@ -324,7 +325,7 @@ def test_headers_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None:
     reader = decoder()
     for n in range(3000):
         reader.decode(packet([("junk", f"{n}".ljust(8000, "x"))]))
-    kept = [*reader._flows, *reader._flows._old]
+    kept = [*reader._known, *reader._known._old]
     assert sum(len(value) for _, properties, _, _ in kept for _, value in properties) < 2 * 4 * 1024 * 1024
 
 

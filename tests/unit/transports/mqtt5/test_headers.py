@@ -14,6 +14,7 @@ from streamer.transports.mqtt5 import frames, wire
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.headers import KnownHeaders
 from streamer.uprotocol import cache
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import format_id, new_id
 from tests.unit.transports.mqtt5.messages import ATTRIBUTES, ID, PUBLISH, REQUEST, arriving
@@ -29,7 +30,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.headers = KnownHeaders()
-        self.decoder = PublishDecoder("off-vehicle", "gateway", max_token_bytes=1024)
+        self.decoder = PublishDecoder("off-vehicle", "gateway", max_token_bytes=1024, flows=Flows())
 
     def decode(self, frame: bytes) -> UMessage:
         """The message by codec and decoder. Its header is known from then on."""

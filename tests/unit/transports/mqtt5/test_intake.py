@@ -18,6 +18,7 @@ from streamer.transports.mqtt5.publish import read_part
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.wire import Encoder
 from streamer.transports.received import Received
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Options, UMessage, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -42,7 +43,7 @@ class IntakeHarness:
         self.events = EventLog()
         self.intake = PacketIntake(
             self.session,
-            PublishDecoder("in-vehicle", "gateway", 1024),
+            PublishDecoder("in-vehicle", "gateway", 1024, Flows()),
             Mqtt5Options(broker="mqtt://localhost", topics="in-vehicle", **options),
             self.events,
         )

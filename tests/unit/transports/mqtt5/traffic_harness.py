@@ -18,6 +18,7 @@ from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri
 from tests.transport_events import EventLog
@@ -78,9 +79,9 @@ class TrafficHarness:
         self.events = EventLog()
         settings = Mqtt5Options(broker="mqtt://localhost", topics="in-vehicle", **options)
         self.intake = PacketIntake(
-            self.session, PublishDecoder("in-vehicle", "gateway", settings.max_header_bytes), settings, self.events
+            self.session, PublishDecoder("in-vehicle", "gateway", settings.max_header_bytes, Flows()), settings, self.events
         )
-        registry = ListenerRegistry(ListenerOptions(), self.events)
+        registry = ListenerRegistry(ListenerOptions(), self.events, Flows())
         registry.add(TOPIC, None, Listener(self))
         self.received: list[Received] = []
         self.batches: list[int] = []

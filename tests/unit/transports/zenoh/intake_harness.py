@@ -45,15 +45,18 @@ class IntakeHarness:
 
     def __init__(self) -> None:
         self.events = EventLog()
-        self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000), self.events)
-        context = TransportContext("vehicle", "gateway.veh1", events=self.events)
+        self.context = TransportContext("vehicle", "gateway.veh1", events=self.events)
+        self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000), self.events, self.context.flows)
         self.listener = RecordingListener()
+        self.open_session()
+
+    def open_session(self) -> None:
+        """Have the intake of a new session, which opens the filters that are listened to."""
         nothing: Any = object()
         control: Any = FakeControl()
-        decoder = SampleDecoder("gateway.veh1", 8192, 1024)
-        self.intake = Intake(
-            nothing, control, nothing, context, self.registry, no_receipts(), Gate(), 10, decoder, filters=()
-        )
+        decoder = SampleDecoder("gateway.veh1", 8192, 1024, self.context.flows)
+        on = (nothing, control, nothing, self.context, self.registry, no_receipts(), Gate())
+        self.intake = Intake(*on, 10, decoder, self.registry.filters())
 
     def listen(self, of: Filter) -> None:
         self.registry.add(*of, self.listener)

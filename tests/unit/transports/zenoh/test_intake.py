@@ -182,3 +182,12 @@ def test_a_publish_with_the_sink_that_a_streamer_set_comes_on_its_topic_and_goes
     harness.leave((ANYONE, everything_at("cloud")))
     harness.intake._take(harness.subscriptions[0], [sample])
     assert len(harness.listener.messages) == 1
+
+
+def test_the_next_session_chooses_anew_for_flows_that_are_known() -> None:
+    harness = IntakeHarness()
+    harness.listen((TOPIC, None))
+    message = publish(NOW_MS, TOPIC)
+    assert harness.bring(harness.subscriptions[0], message) == 1
+    harness.open_session()
+    assert harness.bring(harness.subscriptions[0], message) == 1

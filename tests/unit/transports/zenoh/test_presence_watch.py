@@ -11,10 +11,16 @@ import pytest
 import zenoh
 
 from streamer.transports.base import Presence
-from streamer.transports.zenoh import presence_watch, watch_budget
+from streamer.transports.zenoh import presence_watch
 from streamer.transports.zenoh.presence import Flows
-from streamer.transports.zenoh.presence_watch import _FLOWS_PER_POLL, PresenceWatch
-from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_WATCHES, MAX_WATCHES_PER_AUTHORITY
+from streamer.transports.zenoh.presence_watch import (
+    _FLOWS_PER_POLL,
+    BURST,
+    BURST_PER_AUTHORITY,
+    MAX_WATCHES,
+    MAX_WATCHES_PER_AUTHORITY,
+    PresenceWatch,
+)
 from tests.waiting import until
 
 
@@ -176,11 +182,11 @@ async def test_flow_without_a_watch_is_asked_about_once_and_its_publisher_is_kep
 async def test_flow_is_watched_through_the_publisher_that_was_kept_for_it(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", 0)
     watch.add(to_sink(1), ignore)
     await settled(watch)
     watch._polls.ask([to_sink(1)])  # still waits when the watch is made
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 8)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", 8)
     watch._poll_unwatched()
     await settled(watch)
     assert (session.watched, session.declared) == ([to_sink(1)], 1)
@@ -193,7 +199,7 @@ async def test_flow_is_watched_through_the_publisher_that_was_kept_for_it(
 async def test_a_flow_is_polled_once_a_second_at_most(
     count: int, watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", 0)
     monkeypatch.setattr(watch, "_schedule_poll", lambda: None)
     for number in range(count):
         watch.add(to_sink(number), ignore)
@@ -291,12 +297,12 @@ async def test_flows_are_watched_up_to_the_bounds_as_soon_as_there_is_room(
 async def test_flow_that_is_forgotten_before_its_turn_leaves_nothing_behind(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", 0)
     told: list[Presence] = []
     for number in range(3):
         watch.add(to_sink(number), told.append)
         watch.remove(to_sink(number), told.append)
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 8)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", 8)
     watch._poll_unwatched()
     await settled(watch)
     assert (told, session.watched, +session.publishers) == ([], [], Counter())
@@ -308,7 +314,7 @@ async def test_a_match_that_was_not_heard_of_in_the_grace_is_found_at_its_end(
     room: int, watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a machine that is too busy: what Zenoh has called back with still waits for its turn."""
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", room)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", room)
     told: list[Presence] = []
     session.unmatched = {to_sink(1)}
     watch.add(to_sink(1), told.append)
@@ -322,7 +328,7 @@ async def test_a_match_that_was_not_heard_of_in_the_grace_is_found_at_its_end(
 async def test_if_zenoh_fails_to_answer_after_the_grace_nobody_listens(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", 0)
     monkeypatch.setattr(presence_watch, "MAX_KEPT", 0)  # a publisher for each question
     told: list[Presence] = []
     session.unmatched = {to_sink(1)}
@@ -353,7 +359,7 @@ async def test_a_flow_that_goes_at_the_end_of_its_grace_leaves_nothing_behind(se
 @pytest.fixture
 def unwatched(watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch) -> list[Presence]:
     """What is told of one flow without a watch."""
-    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    monkeypatch.setattr(presence_watch, "MAX_WATCHES", 0)
     told: list[Presence] = []
     watch.add(to_sink(1), told.append)
     return told

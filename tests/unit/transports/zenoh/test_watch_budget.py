@@ -1,6 +1,6 @@
 """Watches are bounded in number and in pace, in all and for each source authority."""
 
-from streamer.transports.zenoh.watch_budget import BURST_PER_AUTHORITY, MAX_WATCHES_PER_AUTHORITY, WatchBudget
+from streamer.transports.zenoh.presence_watch import BURST_PER_AUTHORITY, MAX_WATCHES_PER_AUTHORITY, WatchBudget
 
 
 def flow(number: int, authority: str = "veh1") -> str:

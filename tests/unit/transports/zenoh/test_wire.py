@@ -17,6 +17,7 @@ from streamer.transports.zenoh.wire import (
     key_for,
     narrowed,
 )
+from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_to_proto
@@ -29,7 +30,7 @@ TOPIC = UUri.parse("//veh1/A8000/2/8A50")
 PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
 ID = new_id(1_700_000_000_000)
 OWN = "gateway"
-DECODER = SampleDecoder(OWN, max_header_bytes=8192, max_token_bytes=1024)
+DECODER = SampleDecoder(OWN, max_header_bytes=8192, max_token_bytes=1024, flows=Flows())
 
 uuids = st.binary(min_size=16, max_size=16).map(
     lambda raw: raw[:6] + bytes((0x70 | raw[6] & 0x0F, raw[7], 0x80 | raw[8] & 0x3F)) + raw[9:]
@@ -360,8 +361,8 @@ def test_attachment_beyond_its_bound_is_malformed_whatever_is_in_it() -> None:
 
 
 def test_what_differs_in_every_message_is_read_once_per_flow() -> None:
-    decoder = SampleDecoder(OWN, 8192, 1024)
-    decoder._flows = known = CountingCache[Arrived, Attributes]()
+    decoder = SampleDecoder(OWN, 8192, 1024, Flows())
+    decoder._known = known = CountingCache[Arrived, Attributes]()
     shared = set()
     for n in range(2000):
         attributes = replace(REQUEST, token=f"token {n}", traceparent=f"00-{n + 1:032x}-{n + 1:016x}-01", reqid=new_id(n))
@@ -371,12 +372,12 @@ def test_what_differs_in_every_message_is_read_once_per_flow() -> None:
         shared.add(id(arrived.attributes.shared))
     assert len(known.learned) == 1
     assert len(shared) == 1
-    assert len(decoder._flows) == len(decoder._interned) == 1
+    assert len(decoder._known) == len(decoder._flows) == 1
 
 
 def test_attachments_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None:
-    decoder = SampleDecoder(OWN, 8192, 1024)
+    decoder = SampleDecoder(OWN, 8192, 1024, Flows())
     attachment = encode_attachment(UMessage(ID, PUBLISH))
     for n in range(3000):
         decoder.decode(key_for(PUBLISH, OWN), 6, b"x", attachment + b"\xfa\x7f\xc0\x3e" + f"{n}".rjust(8000).encode())
-    assert sum(len(rest) for _, _, rest in (*decoder._flows, *decoder._flows._old)) <= 2 * 4 * 1024 * 1024
+    assert sum(len(rest) for _, _, rest in (*decoder._known, *decoder._known._old)) <= 2 * 4 * 1024 * 1024
