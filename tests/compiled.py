@@ -17,7 +17,7 @@ def compiled_modules() -> list[str]:
     return listed
 
 
-def tests_of(module: str) -> list[str]:
+def files_of(module: str) -> list[str]:
     """The test files of a module, as paths from the root."""
     *packages, name = module.split(".")[1:]
     folder = ROOT.joinpath("tests", "unit", *packages)
@@ -26,5 +26,5 @@ def tests_of(module: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    tests = {test for module in compiled_modules() for test in tests_of(module)}
+    tests = {test for module in compiled_modules() for test in files_of(module)}
     sys.stdout.write(" ".join([WHOLE, *sorted(tests)]) + "\n")

@@ -8,4 +8,4 @@ _FEWEST = 5
 
 def examples(full: int) -> int:
     """The number for a test that draws ``full`` examples with the profile `full`, in proportion."""
-    return max(_FEWEST, full * settings.default.max_examples // _FULL)
+    return max(_FEWEST, full * settings().max_examples // _FULL)

@@ -34,6 +34,18 @@ def status_of(*words: str) -> int:
         return int(exc.code or 0)
 
 
+def _request(connection: socket.socket) -> str:
+    """Read a whole request, which may arrive in parts: what is left unread when the connection closes resets it."""
+    read = b""
+    while b"\r\n\r\n" not in read:
+        read += connection.recv(65536)
+    head, _, body = read.partition(b"\r\n\r\n")
+    lengths = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    while len(body) < sum(lengths):
+        body += connection.recv(65536)
+    return (head + b"\r\n\r\n" + body).decode()
+
+
 @contextmanager
 def answering(*answers: str) -> Iterator[tuple[int, list[str]]]:
     """The port of a server that gives these answers, one for each connection, and what it was asked."""
@@ -45,7 +57,7 @@ def answering(*answers: str) -> Iterator[tuple[int, list[str]]]:
             for answer in answers:
                 connection, _ = server.accept()
                 with connection:
-                    asked.append(connection.recv(65536).decode())
+                    asked.append(_request(connection))
                     connection.sendall(answer.encode())
 
         thread = threading.Thread(target=serve)
