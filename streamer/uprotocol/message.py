@@ -119,7 +119,7 @@ class Attributes:
     extra_bytes: int = field(init=False, repr=False, compare=False)
     packed: bytes = field(init=False, repr=False, compare=False)
     attachment: bytes = field(init=False, repr=False, compare=False)
-    flows: object = field(init=False, repr=False, compare=False)
+    flows: Any = field(init=False, repr=False, compare=False)
     listeners: Any = field(init=False, repr=False, compare=False)
     resolved: Any = field(init=False, repr=False, compare=False)
     canonical: Any = field(init=False, repr=False, compare=False)
