@@ -50,7 +50,7 @@ class FlowPresence:
         self.watchers: list[OnPresence] = []
 
 
-class Flows:
+class WatchedFlows:
     """All watched flows, by the key on which their messages are put. Every change is reported to a flow's watchers."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ import zenoh
 from streamer.rate import ByKey, TokenBucket
 from streamer.transports.base import Presence
 from streamer.transports.zenoh.control import ControlThread, tell_loop
-from streamer.transports.zenoh.presence import GRACE_S, RECHECK_S, Flows, OnPresence
+from streamer.transports.zenoh.presence import GRACE_S, RECHECK_S, OnPresence, WatchedFlows
 
 logger = logging.getLogger("ustreamer.zenoh")
 
@@ -158,7 +158,7 @@ class PresenceWatch:
         session: zenoh.Session,
         sending: Find,
         undeclaring: threading.Lock,
-        flows: Flows,
+        flows: WatchedFlows,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = loop

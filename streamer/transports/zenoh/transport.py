@@ -41,7 +41,7 @@ from streamer.transports.zenoh.options import (
     wait_before_close_s,
     without_settings,
 )
-from streamer.transports.zenoh.presence import GRACE_S, Flows, OnPresence
+from streamer.transports.zenoh.presence import GRACE_S, OnPresence, WatchedFlows
 from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.probe import probes
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
@@ -90,7 +90,7 @@ class ZenohTransport(ListeningTransport):
         self._opening: asyncio.Task[None] | None = None
         self._session: zenoh.Session | None = None  # set on the control thread
         self._opened: _Opened | None = None
-        self._flows = Flows()
+        self._flows = WatchedFlows()
         self._gate = Gate()
         self._session_config: zenoh.Config
         self._receipt_key = ReceiptKey(secrets.token_bytes(32))  # without receipts it proves nothing to anybody

@@ -3,7 +3,7 @@
 import pytest
 
 from streamer.transports.base import Presence
-from streamer.transports.zenoh.presence import GRACE_S, Flows
+from streamer.transports.zenoh.presence import GRACE_S, WatchedFlows
 
 UNKNOWN, ABSENT, PRESENT = Presence.UNKNOWN, Presence.ABSENT, Presence.PRESENT
 INTERRUPTED = Presence.INTERRUPTED
@@ -15,7 +15,7 @@ class PresenceHarness:
     """One flow in surroundings with one node, unless a test says otherwise."""
 
     def __init__(self, are_there: bool = True) -> None:
-        self.flows = Flows()
+        self.flows = WatchedFlows()
         self.flows.set_nodes_present(are_there)
         self.told: list[Presence] = []
         flow, self.is_new = self.flows.add(FLOW, self.told.append)

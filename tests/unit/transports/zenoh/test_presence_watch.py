@@ -12,7 +12,7 @@ import zenoh
 
 from streamer.transports.base import Presence
 from streamer.transports.zenoh import presence_watch
-from streamer.transports.zenoh.presence import Flows
+from streamer.transports.zenoh.presence import WatchedFlows
 from streamer.transports.zenoh.presence_watch import (
     _FLOWS_PER_POLL,
     BURST,
@@ -99,7 +99,7 @@ def opened(
     session: Any, post: Callable[[Callable[[], None]], None], now_s: Callable[[], float] = lambda: 100.0, sending: Any = None
 ) -> PresenceWatch:
     """A watch of a session with another node, whose control thread is ``post``."""
-    flows = Flows()
+    flows = WatchedFlows()
     flows.set_nodes_present(True)
     control: Any = SimpleNamespace(post=post)
     find = ({} if sending is None else sending).get
