@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamer.transports.zenoh.control import ControlThread
-from streamer.transports.zenoh.presence import Flows
+from streamer.transports.zenoh.presence import WatchedFlows
 from streamer.transports.zenoh.presence_watch import MAX_KEPT, PresenceWatch
 from streamer.transports.zenoh.sender import Publishers
 from streamer.transports.zenoh.wire import key_for
@@ -44,7 +44,7 @@ async def test_nothing_is_lost_of_a_flow_that_gets_its_publisher_while_it_is_ask
         await until_matched(session, "up/veh1/1/0/1/8000/{}/{}/{}/{}/{}")
         control = ControlThread(asyncio.get_running_loop(), "vehicle")
         loop, undeclaring = asyncio.get_running_loop(), threading.Lock()
-        watch = PresenceWatch(loop, control, session, lambda key: None, undeclaring, Flows())  # as if none were known
+        watch = PresenceWatch(loop, control, session, lambda key: None, undeclaring, WatchedFlows())  # as if none were known
         publishers = Publishers(session, "gateway", undeclaring)
         others = [key_for(message(FLOWS + number).attributes, "gateway") for number in range(MAX_KEPT)]
         await control.ask(lambda: watch._ask_blocking(others))  # from now on no publisher is kept
