@@ -1,11 +1,11 @@
 """Runs all jobs in one Spark session, for the dates on the command line or for every recent date that is not up to date.
 
-Jobs that read records come first, date by date: they make the *record tables*. Then come the jobs that look back on the
-tables of earlier dates and make the *trend tables*, for every date that looks back on a changed one. The tables are
-therefore the same in whatever order dates are run, however often, and however often a run is interrupted. Only percentiles
-out of sketches (`latency`, `cohorts`) may differ by half a percent of the rank, beyond 800 values. A job that fails stops only
-those jobs of its date that need it; the date runs again next time. At the end, every date with new tables or a job that failed
-gets a report and a verdict.
+Jobs that read records come first, date by date: they make the *record tables*. Then come the jobs that look back on
+the tables of earlier dates and make the *trend tables*, for every date that looks back on a changed one. The tables
+are therefore the same in whatever order dates are run, however often, and however often a run is interrupted. Only
+percentiles out of sketches (`latency`, `cohorts`) may differ by half a percent of the rank, beyond 800 values. A job
+that fails stops only those jobs of its date that need it; the date runs again next time. At the end, every date with
+new tables or a job that failed gets a report and a verdict.
 
 Which dates are up to date is in their manifests: see `manifests`.
 """
