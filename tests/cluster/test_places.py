@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.tables import TABLES
@@ -72,21 +73,20 @@ def of_day(made: Made) -> dict[str, list[Any]]:
 
 def read(store: places.Store, name: str) -> list[Any] | None:
     """The rows of a date of a table, as another reader finds them. None: the table is not there now."""
-    of_date = ds.partitioning(pa.schema([("date", pa.date32())]), flavor="hive")
-    try:
-        files = ds.dataset(
-            f"{places.BUCKET}/tables/{name}/date={DAY}",
-            filesystem=store.files,
-            partitioning=of_date,
-            partition_base_dir=f"{places.BUCKET}/tables/{name}",
-        )
-        return nights.rows_of(files.to_table([*TABLES[name].columns])) if files.files else None
-    except FileNotFoundError:
+    folder = pafs.FileSelector(f"{places.BUCKET}/tables/{name}/date={DAY}", allow_not_found=True)
+    rows = []
+    for path in sorted(each.path for each in store.files.get_file_info(folder) if each.type == pafs.FileType.File):
+        try:
+            rows.append(pq.read_table(path, filesystem=store.files, partitioning=None))
+        except OSError:
+            if store.files.get_file_info(path).type == pafs.FileType.NotFound:  # it was listed, and is gone
+                return None
+            raise
+    if not rows:
         return None
-    except OSError as error:
-        if "RESOURCE_NOT_FOUND" in str(error):  # it was listed, and gone when it was opened
-            return None
-        raise
+    table = pa.concat_tables(rows)
+    date = pa.repeat(pa.scalar(dt.date.fromisoformat(DAY)), len(table))
+    return nights.rows_of(table.append_column("date", date).select([*TABLES[name].columns]))
 
 
 def test_a_small_file_in_an_object_store_is_asked_for_once(store: places.Store, tmp_path: Path) -> None:
