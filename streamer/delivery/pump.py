@@ -1,6 +1,6 @@
 """The pump: after messages were settled, admits others from backlogs and lets the egresses send, until nothing more can be.
 
-Every caller that settles messages calls `Pump.settled`. Sending may settle more messages; the outermost call handles these
+Every caller that settles messages calls `Pump.go_on`. Sending may settle more messages; the outermost call handles these
 as well, so calls do not nest.
 """
 
@@ -66,10 +66,10 @@ class Pump:
         self._with_backlog.pop(ingress, None)
 
     def mark(self, egress: Sends) -> None:
-        """Have an egress send with the next `send`, or in the `settled` that is running."""
+        """Have an egress send with the next `send`, or in the `go_on` that is running."""
         self._marked[egress] = None
 
-    def settled(self, egress: Sends, is_sending: bool = False) -> None:
+    def go_on(self, egress: Sends, is_sending: bool = False) -> None:
         """Admit backlogs and send, after ``egress`` may have settled messages, until nothing more is settled.
 
         ``is_sending``: the egress is in the middle of sending everything that it may.

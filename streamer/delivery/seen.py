@@ -93,7 +93,7 @@ class SeenIds:
         name = _name_of(message)
         return sink.authority in self.young_copies.get(name, _NOBODY) or sink.authority in self.old_copies.get(name, _NOBODY)
 
-    def settled(self, key: bytes) -> None:
+    def keep_id_only(self, key: bytes) -> None:
         """Remember only the id of a message that has reached its outcome."""
         if key in self.young:
             self.young[key] = None
@@ -103,7 +103,7 @@ class SeenIds:
     def release(self, received: Received) -> None:
         """Release a received message for one holder. With the last holder, the message has reached its outcome."""
         if received.holders == 1 and received.key:
-            self.settled(received.key)
+            self.keep_id_only(received.key)
         received.release()
 
     def remember_arrival(self, message: UMessage) -> None:

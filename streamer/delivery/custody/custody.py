@@ -172,7 +172,7 @@ class Custody:
         self.payloads.add(delivery)
         self.payloads.spill_beyond(delivery)
 
-    def settled(self, delivery: Delivery) -> None:
+    def end(self, delivery: Delivery) -> None:
         """End the custody of a delivery that has its outcome or is in a batch; to be called before `Delivery.forget`.
 
         Its row is deleted. If it is one of several deliveries of a message that found no room, the others may have room now.

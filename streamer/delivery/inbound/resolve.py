@@ -32,7 +32,7 @@ _MAX_SAMPLERS = 65_536
 _MAX_PACES = 256
 """Source authorities with a rate of their own, for each rule with a rate. Further ones have one rate together."""
 
-_Flow = tuple[UMessageType, UUri, UUri | None, str | None]
+_Question = tuple[UMessageType, UUri, UUri | None, str | None]
 """Type, source, sink, and the sender's identity as far as the network proves it."""
 
 
@@ -157,7 +157,7 @@ class Resolver:
         self._tokens = tokens
         self._paces: dict[str, tuple[RateConfig, ByKey[Pace]]] = {}
         self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
-        self._decisions: BySource[_Flow, Decision] = BySource(itemgetter(1))
+        self._decisions: BySource[_Question, Decision] = BySource(itemgetter(1))
         self._table: RoutingTable
         self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
 

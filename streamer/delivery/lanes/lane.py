@@ -6,9 +6,9 @@ The law of this file:
 - A lane is *ready* if it has a delivery, is not held, its own window has room, and nothing in flight is to be sent again
   first. It is held as long as there is one of the reasons in `Hold`. An idle lane may be removed while it is held, except
   for a back-off: the other reasons apply to a new lane of the flow as well.
-- The window grows by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on one
-  message at a time, so that nothing overtakes a message that is refused again. Confirmations of messages that were sent
-  before the refusal do not widen the window.
+- The window grows by one with each message that was confirmed, or that a network took which confirms nothing, and falls to
+  one with each refusal: after a refusal the flow goes on one message at a time, so that nothing overtakes a message that is
+  refused again. Messages that were sent before the refusal do not widen the window.
 - A delivery that was settled while it waited (expired, evicted) stays in the lane and is skipped.
 - Unconfirmed messages that are to be redelivered may still be packed in batches (`redeliveries`). No newer message is sent
   before them.
@@ -342,8 +342,8 @@ class Lane:
         if len(self.items) > 2 * self.queued_messages + 64:
             self.items = deque(item for item in self.items if item.state is QUEUED)
 
-    def confirmed(self) -> None:
-        """Count the confirmation of a delivery, and widen the window."""
+    def succeeded(self) -> None:
+        """Count a delivery that was confirmed, or that a network took which confirms nothing, and widen the window."""
         if not self.sent_before_refusal and self.window < self.max_window:
             self.window += 1
         self.returned()

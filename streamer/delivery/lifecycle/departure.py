@@ -200,7 +200,7 @@ class Leaving:
             return  # another endpoint has its session now
         call = partial(self._transport.end_session, successor)
         task = asyncio.create_task(attempt(call, "end_session", name), name=f"end-session-{name}")
-        task.add_done_callback(lambda task: self._router.pump.settled(self._egress))
+        task.add_done_callback(lambda task: self._router.pump.go_on(self._egress))
         await self._router.pump.until(task.done, self._within_s)
         task.cancel()
         await asyncio.wait((task,))
@@ -259,7 +259,7 @@ class Leaving:
         egress, settler = self._egress, self._router.settler
         if egress.store is not None:
             for lane, summary in egress.store.take_all(self._router.clock.monotonic_s()):
-                settler.unconfirmed_for_good(lane, summary)
+                settler.end_unconfirmed(lane, summary)
         is_tried = False
         while not (is_tried and self._router.is_draining):
             is_tried = True

@@ -121,7 +121,7 @@ class AbsentLanes:
             lane.unconfirmed_in_flight = lane.in_flight
             if self._store is not None and lane.unconfirmed:
                 for summary in self._store.redeliver(lane, now_s, has_listener):
-                    self._settler.unconfirmed_for_good(lane, summary)
+                    self._settler.end_unconfirmed(lane, summary)
 
     def unheard(self, lane: Lane) -> None:
         """Have the messages of a lane settled with the next pump, because nobody listens to them."""

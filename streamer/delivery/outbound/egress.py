@@ -265,7 +265,7 @@ class Egress:
     def _settle_answered(self, delivery: Delivery) -> None:
         delivery.lane.drop(delivery)
         self._settler.delivered((delivery,))
-        self._pump.settled(self, self.sending is _PUMPING)
+        self._pump.go_on(self, self.sending is _PUMPING)
 
     def _refill_some(self, now_ms: int) -> list[Lane]:
         """Refill lanes whose next messages are packed, `_REFILLS` at most, and return them."""
@@ -284,7 +284,7 @@ class Egress:
         self.sending = _PUMPING
         try:
             if self._absent.settle_unheard():
-                self._pump.settled(self)
+                self._pump.go_on(self)
             while self._send_some(now_ms):
                 pass
         finally:
@@ -324,7 +324,7 @@ class Egress:
         if self._custody.payloads.spilled:
             out = self._loaded(out)
         if len(out) < taken:
-            self._pump.settled(self)
+            self._pump.go_on(self)
         if out:
             self._submit(out, now_s)
         if has_expired_many:
@@ -404,7 +404,7 @@ class Egress:
         elif error is None or error is _UNCONFIRMED:
             for delivery in deliveries:
                 lane = delivery.lane
-                lane.confirmed()
+                lane.succeeded()
                 if lane.queued_messages and lane.ready_class < 0:
                     self.mark_ready(lane)
             self._settler.delivered(deliveries)
@@ -413,7 +413,7 @@ class Egress:
         else:
             for delivery in deliveries:
                 self._refused(delivery, error)
-        self._pump.settled(self, self.sending is _PUMPING)
+        self._pump.go_on(self, self.sending is _PUMPING)
         if self.flight.has_waiters and self.waiting_for_window <= FEW_WAITING_MESSAGES:
             self.flight.call_waiters()
 
@@ -426,7 +426,7 @@ class Egress:
         for delivery in deliveries:
             lane = delivery.lane
             is_unconfirmed = lane.unconfirmed_in_flight > 0
-            lane.confirmed()
+            lane.succeeded()
             if is_unconfirmed and delivery.returns < MAX_RETURNS:
                 delivery.history |= REDELIVERED | MAY_HAVE_ARRIVED
                 delivery.returns += 1
@@ -437,7 +437,7 @@ class Egress:
                 left.append(delivery)
             if lane.queued_messages and lane.ready_class < 0:
                 self.mark_ready(lane)
-        self._settler.unconfirmed(left, store)
+        self._settler.pack_unconfirmed(left, store)
 
     def _lost(self, deliveries: Sequence[Delivery], may_have_arrived: bool) -> None:
         """Return deliveries to their lanes after the link was lost.
@@ -502,12 +502,12 @@ class Egress:
             self.confirm_arrived()
             absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
             for lane, summary in self.store.take_confirmed(now_s, absent_s):
-                self._settler.confirmed(lane, summary)
+                self._settler.count_as_delivered(lane, summary)
             for lane, summary in self.store.take_evicted():
-                self._settler.unconfirmed_for_good(lane, summary)
+                self._settler.end_unconfirmed(lane, summary)
             self._apply_quotas(self.store, now_s)
             self._refill_some(now_ms)
-        self._pump.settled(self)
+        self._pump.go_on(self)
         self.pump(now_ms)
 
     def _apply_quotas(self, store: UnconfirmedStore, now_s: float) -> None:
@@ -537,4 +537,4 @@ class Egress:
         if self.store is not None:
             now_s = self._clock.monotonic_s()
             for lane, summary in self.store.take_arrived(now_s, self.transport.arrived_until_s(now_s)):
-                self._settler.confirmed(lane, summary)
+                self._settler.count_as_delivered(lane, summary)

@@ -83,12 +83,12 @@ class Settler:
             run += 1
             stats.in_daemon.observe(now_s - delivery.entered_s)
             stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
-            self._custody.settled(delivery)
+            self._custody.end(delivery)
             self._seen.release(delivery.received)
             delivery.forget()
         stats.count(Outcome.DELIVERED, number=run)
 
-    def unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
+    def pack_unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """Pack deliveries that a network has taken and does not confirm into a batch. Their latencies are counted now."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         store.add(deliveries, now_s, now_ms, self._observers)
@@ -98,16 +98,16 @@ class Settler:
             stats = queue.stats
             stats.in_daemon.observe(now_s - delivery.entered_s)
             stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
-            self._custody.settled(delivery)
+            self._custody.end(delivery)
             delivery.forget()
 
-    def confirmed(self, lane: Lane, summary: LaneSummary) -> None:
+    def count_as_delivered(self, lane: Lane, summary: LaneSummary) -> None:
         """Settle unconfirmed messages of a lane as delivered."""
         lane.queue.stats.count(Outcome.DELIVERED, number=summary.count)
         for observer in self._observers:
             observer.confirmed(lane, summary.records, self._clock.monotonic_s())
 
-    def unconfirmed_for_good(self, lane: Lane, summary: LaneSummary) -> None:
+    def end_unconfirmed(self, lane: Lane, summary: LaneSummary) -> None:
         """Settle unconfirmed messages of a lane that nothing can confirm any more."""
         self._end(lane, summary, _UNCONFIRMED)
 
@@ -143,7 +143,7 @@ class Settler:
             self.log.failed(delivery.message, failure, names, delivery.attempts, event)
         for observer in self._observers:
             observer.failed(delivery, failure, self._clock.monotonic_s(), self._clock.wall_ms())
-        self._custody.settled(delivery)
+        self._custody.end(delivery)
         if queue.source and failure.is_reported:
             where = Where(queue.name, queue.target, delivery.message.attributes.sink)
             self._notify(delivery.received, queue.source, queue.stats, failure, where, delivery)

@@ -70,7 +70,7 @@ class CustodyHarness:
         """Settle a waiting message as the settler does."""
         delivery.lane.drop(delivery)
         delivery.lane.queue.leave(delivery)
-        self.custody.settled(delivery)
+        self.custody.end(delivery)
         self.seen.release(delivery.received)
         delivery.forget()
 
@@ -80,9 +80,9 @@ class CustodyHarness:
         lane.take(1000, self.clock.ms, sent, [])
         self.store.add(sent, self.clock.s, self.clock.ms, ())
         for delivery in sent:
-            lane.confirmed()
+            lane.succeeded()
             lane.queue.pack_away(delivery)
-            self.custody.settled(delivery)
+            self.custody.end(delivery)
             delivery.forget()
 
     def _later(self, after_s: float, call: Callable[[], None]) -> None:

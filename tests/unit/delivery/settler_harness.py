@@ -53,7 +53,7 @@ class SettlerHarness:
         for lane in dict.fromkeys(self.accept(each).lane for each in messages):
             lane.take(len(messages), self.clock.ms, sent, [])
         for delivery in sent:
-            delivery.lane.confirmed()
+            delivery.lane.succeeded()
         return sent
 
     def arrived(self, message: UMessage) -> MemoryReceived:

@@ -58,38 +58,38 @@ class PumpHarness:
 
 def test_who_has_settled_something_sends_and_nobody_else() -> None:
     harness = PumpHarness()
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.log == ["cloud"]
 
 
 def test_who_settles_while_it_sends_goes_on_by_itself() -> None:
     harness = PumpHarness()
-    harness.pump.settled(harness.cloud, is_sending=True)
+    harness.pump.go_on(harness.cloud, is_sending=True)
     harness.pump.send()
     assert harness.log == []
 
 
 def test_others_are_let_in_and_send_although_who_settles_is_sending() -> None:
     harness = PumpHarness(waiting=1)
-    harness.pump.settled(harness.cloud, is_sending=True)
+    harness.pump.go_on(harness.cloud, is_sending=True)
     assert harness.log == ["ingress", "cloud", "vehicle"]
     harness = PumpHarness()
     harness.pump.mark(harness.vehicle)
-    harness.pump.settled(harness.cloud, is_sending=True)
+    harness.pump.go_on(harness.cloud, is_sending=True)
     assert harness.log == ["vehicle", "cloud"]
 
 
 def test_sending_is_told_the_time_on_the_wall() -> None:
     harness = PumpHarness()
     harness.clock.advance(7)
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     harness.pump.run()
     assert harness.cloud.pumped_ms == [START_MS + 7, START_MS + 7]
 
 
 def test_the_backlog_is_let_in_first_and_then_every_egress_sends() -> None:
     harness = PumpHarness(waiting=1)
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.log == ["ingress", "cloud", "vehicle"]
 
 
@@ -104,18 +104,18 @@ def test_what_is_settled_while_others_send_is_part_of_the_same_run_and_not_a_cal
         deepest = max(deepest, depth)
         if left:
             left -= 1
-            harness.pump.settled(harness.cloud)
+            harness.pump.go_on(harness.cloud)
         depth -= 1
 
     harness.cloud.on_pump = send
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert (harness.log, deepest) == (["cloud"] * 4, 1)
 
 
 def test_one_egress_that_settles_has_another_one_send_if_it_says_so() -> None:
     harness = PumpHarness()
     harness.cloud.on_pump = lambda: harness.pump.mark(harness.vehicle)
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.log == ["cloud", "vehicle"]
 
 
@@ -124,10 +124,10 @@ def test_room_that_comes_during_the_run_is_used_in_the_run() -> None:
 
     def send() -> None:
         if harness.ingress.waiting:
-            harness.pump.settled(harness.cloud)
+            harness.pump.go_on(harness.cloud)
 
     harness.cloud.on_pump = send
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.ingress.waiting == 0
     assert harness.log == ["ingress", "cloud", "vehicle"] * 2
 
@@ -136,8 +136,8 @@ def test_who_is_marked_sends_with_the_next_run_once() -> None:
     harness = PumpHarness()
     harness.pump.mark(harness.vehicle)
     assert harness.log == []
-    harness.pump.settled(harness.cloud)
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.log == ["vehicle", "cloud", "cloud"]
 
 
@@ -145,7 +145,7 @@ def test_a_run_has_everybody_send_and_leaves_nobody_marked() -> None:
     harness = PumpHarness()
     harness.pump.mark(harness.vehicle)
     harness.pump.run()
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.log == ["cloud", "vehicle", "cloud"]
 
 
@@ -157,8 +157,8 @@ def test_an_error_while_sending_ends_the_run_and_not_the_pump() -> None:
 
     harness.cloud.on_pump = fail
     with pytest.raises(ZeroDivisionError):
-        harness.pump.settled(harness.cloud)
-    harness.pump.settled(harness.vehicle)
+        harness.pump.go_on(harness.cloud)
+    harness.pump.go_on(harness.vehicle)
     assert harness.log == ["cloud", "vehicle"]
 
 
@@ -170,7 +170,7 @@ async def test_a_condition_is_looked_at_whenever_something_was_settled() -> None
         await asyncio.sleep(0)
         assert not waiting.done()
         left.pop()
-        harness.pump.settled(harness.cloud, is_sending=bool(left))
+        harness.pump.go_on(harness.cloud, is_sending=bool(left))
     await asyncio.wait_for(waiting, 10)
 
 
@@ -191,10 +191,10 @@ async def test_a_condition_that_never_holds_is_waited_for_no_longer_than_said() 
 
 def test_who_has_no_backlog_any_more_is_not_asked_again() -> None:
     harness = PumpHarness(waiting=1)
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     harness.ingress.waiting = 1  # it does not say so
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.log == ["ingress", "cloud", "vehicle", "cloud"]
     harness.pump.add_backlog_of(harness.ingress)
-    harness.pump.settled(harness.cloud)
+    harness.pump.go_on(harness.cloud)
     assert harness.log[4:] == ["ingress", "cloud", "vehicle"]

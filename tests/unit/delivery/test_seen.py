@@ -52,12 +52,12 @@ def test_message_on_its_way_is_never_forgotten_and_a_settled_one_is() -> None:
     ids = SeenIds(4, 10.0, 0.0)
     on_its_way, settled = MemoryReceived(message()), MemoryReceived(message())
     ids.young[key(1)], ids.young[key(2)] = on_its_way, settled
-    ids.settled(key(2))
+    ids.keep_id_only(key(2))
     for turn in range(1, 20):
         ids.rotate(turn * 10.0)
     assert known(ids, key(1))
     assert not known(ids, key(2))
-    ids.settled(key(1))
+    ids.keep_id_only(key(1))
     for turn in range(20, 23):
         ids.rotate(turn * 10.0)
     assert len(ids) == 0
@@ -125,8 +125,8 @@ def test_settling_finds_both_generations_and_ignores_unknown_ids() -> None:
     ids.young[key(1)] = MemoryReceived(message())
     ids.rotate(10.0)
     assert key(1) in ids.old
-    ids.settled(key(1))
-    ids.settled(key(99))
+    ids.keep_id_only(key(1))
+    ids.keep_id_only(key(99))
     assert ids.old == {key(1): None}
     assert ids.young == {}
 

@@ -90,7 +90,7 @@ class StoreHarness:
         lane.take(count, self.clock.ms, out, [])
         sent = [delivery.message for delivery in out]
         for _ in out:
-            lane.confirmed()
+            lane.succeeded()
         if out:
             self.store.add(out, self.clock.s, self.clock.ms, self.observers)
         for delivery in out:

@@ -110,9 +110,9 @@ class IngressHarness(SettlerHarness):
         oldest = min(queue.waiting(), key=lambda delivery: delivery.seq)
         sent: list[Delivery] = []
         oldest.lane.take(1, self.clock.ms, sent, [])
-        oldest.lane.confirmed()
+        oldest.lane.succeeded()
         self.settler.delivered(sent)
-        self.pump.settled(self.egresses[route])
+        self.pump.go_on(self.egresses[route])
         return oldest
 
     def outcomes(self, route: str | None = None) -> dict[str, int]:

@@ -27,7 +27,7 @@ def make_room(queue: RouteQueue) -> None:
     sent: list[Delivery] = []
     lane.take(1, NOW_MS, sent, [])
     queue.leave(sent[0])
-    lane.confirmed()
+    lane.succeeded()
 
 
 def arrived(size: int = 0) -> Received:

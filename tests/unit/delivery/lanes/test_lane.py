@@ -116,7 +116,7 @@ def test_window_opens_by_one_with_each_confirmation_up_to_its_bound() -> None:
     for _ in range(6):
         harness.push()
         harness.take(1)
-        harness.lane.confirmed()
+        harness.lane.succeeded()
         windows.append(harness.lane.window)
     assert windows == [2, 3, 4, 4, 4, 4]
 
@@ -125,7 +125,7 @@ def open_wide(harness: LaneHarness) -> None:
     for _ in range(harness.max_window):
         harness.push()
         harness.take(1)
-        harness.lane.confirmed()
+        harness.lane.succeeded()
 
 
 def test_refusal_lets_the_flow_go_on_one_at_a_time_whatever_was_sent_before_it() -> None:
@@ -137,11 +137,11 @@ def test_refusal_lets_the_flow_go_on_one_at_a_time_whatever_was_sent_before_it()
     harness.lane.refused()
     harness.lane.put_back(head)
     for _ in others:  # confirmations of what was sent before the refusal say nothing about what comes after it
-        harness.lane.confirmed()
+        harness.lane.succeeded()
         assert harness.lane.window == 1
     assert harness.lane.in_flight == 0
     assert harness.take(1) == [head]
-    harness.lane.confirmed()
+    harness.lane.succeeded()
     assert harness.lane.window == 2
 
 
@@ -155,7 +155,7 @@ def test_lane_sends_nothing_more_until_everything_from_before_a_refusal_is_answe
     harness.lane.refused()
     harness.lane.put_back(first)
     assert not harness.lane.is_ready
-    harness.lane.confirmed()
+    harness.lane.succeeded()
     assert not harness.lane.is_ready
     harness.lane.returned()
     harness.lane.put_back(third)
@@ -193,7 +193,7 @@ def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Hold) -> None:
     assert not harness.lane.is_ready
     assert not harness.lane.is_opening
     harness.take(1)
-    harness.lane.confirmed()
+    harness.lane.succeeded()
     assert harness.lane.is_idle is (why is not Hold.BACKOFF)  # of a new lane the other reasons are found out again
     harness.lane.hold &= ~why
     assert harness.lane.is_idle
@@ -206,7 +206,7 @@ def test_lane_is_opening_while_only_its_own_window_holds_it_back() -> None:
     assert not harness.lane.is_opening
     harness.take(1)
     assert harness.lane.is_opening
-    harness.lane.confirmed()
+    harness.lane.succeeded()
     assert not harness.lane.is_opening
     harness.push()
     harness.take(2)

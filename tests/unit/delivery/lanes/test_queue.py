@@ -24,7 +24,7 @@ def take(queue: RouteQueue, delivery: Delivery) -> None:
 
 def settle(queue: RouteQueue, delivery: Delivery) -> None:
     queue.leave(delivery)
-    delivery.lane.confirmed()
+    delivery.lane.succeeded()
 
 
 def payloads(deliveries: list[Delivery] | None) -> list[bytes | None] | None:
@@ -151,7 +151,7 @@ def test_what_came_back_from_a_batch_or_the_journal_is_evicted_before_what_is_yo
     sent = [push(queue, message(flow=1)) for _ in range(2)]
     for each in sent:
         take(queue, each)
-        each.lane.confirmed()
+        each.lane.succeeded()
         queue.pack_away(each)
     lane = sent[0].lane
     back = [Delivery(each.received, each.message, lane, each.seq, each.size, 0.0, NOW_MS) for each in sent]
@@ -296,7 +296,7 @@ def test_smaller_flow_window_holds_for_lanes_that_are_open_already() -> None:
     lane = queue.lane((topic(), None))
     for _ in range(10):
         take(queue, push(queue, message()))
-        lane.confirmed()
+        lane.succeeded()
     queue.use(queue_policy(flow_window=1))
     assert (lane.window, lane.max_window) == (1, 1)
 

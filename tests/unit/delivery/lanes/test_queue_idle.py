@@ -18,7 +18,7 @@ def deliver(delivery: Delivery) -> None:
     lane = delivery.lane
     lane.take(1, NOW_MS, [], [])
     lane.queue.leave(delivery)
-    lane.confirmed()
+    lane.succeeded()
 
 
 def idle_flows(queue: RouteQueue, count: int, first: int = 0) -> list[Lane]:

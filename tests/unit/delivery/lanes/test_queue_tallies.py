@@ -56,7 +56,7 @@ class Traffic(RuleBasedStateMachine):
     @rule(flow=flows)
     def is_confirmed(self, flow: int) -> None:
         if self.in_flight[flow]:
-            self.lane(flow).confirmed()
+            self.lane(flow).succeeded()
             self.queue.leave(self.in_flight[flow].popleft())
 
     @rule(flow=flows)
@@ -71,7 +71,7 @@ class Traffic(RuleBasedStateMachine):
     def is_packed_away(self, flow: int) -> None:
         if self.in_flight[flow]:
             delivery = self.in_flight[flow].popleft()
-            self.lane(flow).confirmed()
+            self.lane(flow).succeeded()
             self.queue.pack_away(delivery)
             self.packed[flow].append(delivery)
 

@@ -86,7 +86,7 @@ def test_an_opening_window_blocks_the_lower_classes_until_it_is_confirmed() -> N
     lanes.send(lane)
     assert lanes.ready.floor() == 5
     assert lanes.order(lanes.ready.floor()) == [high]
-    lane.confirmed()
+    lane.succeeded()
     lanes.ready.mark_ready(lane)
     assert lanes.ready.floor() == 0
     assert lanes.order() == [lane, low]
@@ -108,7 +108,7 @@ def test_a_lane_that_waits_for_what_was_in_flight_when_its_receiver_was_lost_blo
     lane.unconfirmed_in_flight = lane.in_flight
     assert not lanes.ready.mark_ready(lane)
     assert lanes.ready.floor() == 0
-    lane.confirmed()
+    lane.succeeded()
     assert lanes.ready.mark_ready(lane)
     assert lanes.order() == [lane]
 

@@ -62,7 +62,7 @@ class LeftRouter:
     def drain(self) -> None:
         """Ask the daemon to end. Settled messages then wake waiting coroutines."""
         self.is_draining = True
-        self.pump.settled(self.egresses["cloud"])
+        self.pump.go_on(self.egresses["cloud"])
 
     async def waits(self, leaving: Awaitable[object]) -> "asyncio.Future[object]":
         """Begin to leave, which has to wait for a condition."""

@@ -297,7 +297,7 @@ def test_a_publish_that_has_waited_too_long_was_unheard_and_the_flow_waits_for_n
     for _ in range(2):
         harness.tick(ABSENT_S + 1)
         assert (harness.queue.stats.outcomes, lane.lost_receiver) == (UNHEARD, True)
-    lane.confirmed()
+    lane.succeeded()
     harness.tick()
     assert not lane.lost_receiver
 

@@ -102,7 +102,7 @@ def test_an_unconfirmed_message_has_no_outcome_yet_and_its_latencies_are_counted
     (delivery,) = harness.in_flight(message())
     received = delivery.received
     harness.clock.advance(20)
-    harness.settler.unconfirmed([delivery], harness.held.store)
+    harness.settler.pack_unconfirmed([delivery], harness.held.store)
     stats = harness.queue.stats
     assert (stats.outcomes, harness.queue.messages, harness.queue.unconfirmed) == ({}, 0, 1)
     assert (observed(stats.in_daemon), observed(stats.end_to_end)) == ((1, 20), (1, 20))
@@ -116,7 +116,7 @@ def test_unconfirmed_messages_that_count_as_delivered_are_counted_and_traced_the
     lane, summary = harness.queue.lane((message().attributes.source, None)), LaneSummary(1)
     summary.count = 2
     summary.records += bytes(16) + bytes([1] * 16)
-    harness.settler.confirmed(lane, summary)
+    harness.settler.count_as_delivered(lane, summary)
     assert harness.queue.stats.outcomes == {(Outcome.DELIVERED, UCode.OK): 2}
     assert [outcome for outcome, _ in harness.observer.records] == [Outcome.DELIVERED] * 2
 
@@ -272,7 +272,7 @@ def test_without_an_observer_everything_is_settled_as_well() -> None:
     failed.lane.drop(failed)
     harness.settler.fail(failed, EXPIRED)
     harness.settler.fail_unrouted(MemoryReceived(message()), "vehicle", RouteStats(), UNWANTED)
-    harness.settler.confirmed(harness.queue.lane((message().attributes.source, None)), LaneSummary(1))
+    harness.settler.count_as_delivered(harness.queue.lane((message().attributes.source, None)), LaneSummary(1))
     harness.settler.lost(harness.queue.lane((message().attributes.source, None)), LaneSummary(1))
     assert harness.observer.records == []
     assert harness.queue.stats.settled == 2

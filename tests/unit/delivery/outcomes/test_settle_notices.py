@@ -195,10 +195,10 @@ def test_the_row_of_a_journaled_message_goes_with_its_outcome(
         fail(harness, delivery)
     else:
         delivery.lane.take(1, harness.clock.ms, [], [])
-        delivery.lane.confirmed()
+        delivery.lane.succeeded()
         if outcome == "delivered":
             harness.settler.delivered([delivery])
         else:
-            harness.settler.unconfirmed([delivery], held.store)
+            harness.settler.pack_unconfirmed([delivery], held.store)
     held.write()
     assert delivery.seq not in held.in_file("rows")
