@@ -77,12 +77,12 @@ class AnyOrder(RuleBasedStateMachine):
             del self.waiting[delivery.seq]
 
     @precondition(lambda self: self.flying)
-    @rule(data=st.data(), how=st.sampled_from(["confirmed", "refused", "returned"]))
+    @rule(data=st.data(), how=st.sampled_from(["succeeded", "refused", "returned"]))
     def answer(self, data: st.DataObject, how: str) -> None:
         seq = data.draw(st.sampled_from(sorted(self.flying)))
         delivery = self.flying.pop(seq)
         getattr(self.lane, how)()
-        if how == "confirmed":
+        if how == "succeeded":
             delivery.state = DeliveryState.SETTLED
         else:
             self.lane.put_back(delivery)
