@@ -1,7 +1,7 @@
 """The other side of an MQTT connection under a test's control, and our side with everything it reports written down."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,6 +22,17 @@ from tests.waiting import until
 
 DEADLINE_S = 15.0
 P = TypeVar("P")
+
+
+@asynccontextmanager
+async def meanwhile(work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Run ``work`` as a task, until the end of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class KeepAliveChecks:

@@ -1,12 +1,10 @@
 """A broker that forgets sessions and confirms nothing."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import mqtt5
 
-from tests.mqtt_peer import BrokerConnection, FakeBroker
+from tests.mqtt_peer import BrokerConnection, FakeBroker, meanwhile
 
 
 class ForgetfulBroker:
@@ -57,11 +55,5 @@ class ForgetfulBroker:
             except (AssertionError, ConnectionError):  # it was ended by the other side
                 continue
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._serve_all())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def serving(self) -> AbstractAsyncContextManager[None]:
+        return meanwhile(self._serve_all())

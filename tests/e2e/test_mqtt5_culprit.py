@@ -1,8 +1,7 @@
 """Brokers that end the connection over a message, and networks that end it whatever is sent."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import mqtt5
@@ -11,7 +10,7 @@ import pytest
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode
 from tests.e2e.mqtt_messages import message
-from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
+from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker, meanwhile
 from tests.waiting import until
 
 BEHIND = 50
@@ -71,14 +70,8 @@ class ChoosyBroker:
             self.connections += 1
             await self._serve(peer)
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._serve_all())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def serving(self) -> AbstractAsyncContextManager[None]:
+        return meanwhile(self._serve_all())
 
 
 def searching(fake: FakeBroker, least_s: float = 0.05) -> Endpoint:
