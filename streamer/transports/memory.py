@@ -70,7 +70,8 @@ class MemoryReceived(Received):
 class MemoryTransport(ListeningTransport):
     """``refuse`` decides which messages are refused. While ``is_withholding`` is set, no message is confirmed.
 
-    ``sent`` are the messages that have left; ``arrived_s`` is the result of `arrived_until_s`.
+    ``sent`` are the messages that have left; ``arrived_s`` is the result of `arrived_until_s`; ``loss`` is what unconfirmed
+    messages are told when the link is lost.
     """
 
     kind = "memory"
@@ -84,6 +85,7 @@ class MemoryTransport(ListeningTransport):
         self.refuse: Callable[[UMessage], SendError | None] = lambda message: None
         self.is_withholding = False
         self.arrived_s = -math.inf
+        self.loss = LinkLostError()
         self.sent: list[UMessage] = []
         self._unconfirmed: deque[tuple[Parcel, Done]] = deque()
         self._presences: dict[tuple[UUri, UUri | None], Presence] = {}
@@ -164,7 +166,7 @@ class MemoryTransport(ListeningTransport):
         lost, self._unconfirmed = self._unconfirmed, deque()
         results = ResultRuns()
         for parcel, done in lost:
-            results.add(done, parcel, LinkLostError())
+            results.add(done, parcel, self.loss)
         results.report()
 
     def restore_link(self) -> None:

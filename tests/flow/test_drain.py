@@ -10,13 +10,16 @@ from streamer.delivery.inbound.ingress import IngressState
 from streamer.delivery.lifecycle.departure import Drain
 from streamer.services.state import Statement
 from streamer.transports.base import LinkState
+from streamer.transports.errors import MayHaveArrivedError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.flow.devices import Device, Devices
+from tests.flow.harness import RouterHarness, configuration
 from tests.flow.journaled_run import journaled_run
 from tests.flow.uentities import SUBSCRIBED, Client
 from tests.unit.delivery.custody_harness import FleetingReceived
+from tests.unit.delivery.lifecycle.departure_harness import LeftRouter
 from tests.waiting import until
 
 TOPIC = UUri("dev1", 0xB, 1, 0x8001)
@@ -94,3 +97,55 @@ async def test_what_the_journal_has_in_hand_and_cannot_write_becomes_a_dead_lett
         assert len(router.custody.unwritten()) == 5 - given_up
         assert harness.queued("vehicle-cloud") == 5 - given_up
         run.journal.is_busy = False
+
+
+# -- what the destination has perhaps, and did not confirm
+
+
+def send_unconfirmed(harness: RouterHarness, kind: type[MemoryReceived] = FleetingReceived) -> None:
+    """Send a message to a broker that does not confirm it before the link is lost."""
+    cloud = harness.transports["cloud"]
+    cloud.is_withholding, cloud.loss = True, MayHaveArrivedError()
+    harness.transports["vehicle"].inject(kind(harness.speed(b"sent")))
+
+
+def check_only_letter(harness: RouterHarness) -> None:
+    (letter,) = harness.dead_letters("vehicle")
+    assert letter.message.payload == b"sent"
+    assert letter.status.message.endswith("; it may have arrived")
+    assert (harness.outcomes("vehicle-cloud"), harness.queued("vehicle-cloud")) == ({"dead_lettered": 1}, 0)
+
+
+async def test_what_may_have_arrived_and_cannot_be_written_at_the_stop_becomes_a_dead_letter(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db") as run:
+        run.journal.is_killed = run.journal.is_busy = True
+        send_unconfirmed(run.harness)
+        assert await Drain(run.harness.router).run(0) == 1
+        assert await Drain(run.harness.router).give_up_unwritten() == 1
+        check_only_letter(run.harness)
+        run.journal.is_busy = False
+
+
+async def test_without_a_journal_what_may_have_arrived_becomes_a_dead_letter_at_the_stop() -> None:
+    async with RouterHarness() as harness:
+        send_unconfirmed(harness)
+        assert await Drain(harness.router).run(0) == 1
+        check_only_letter(harness)
+
+
+async def test_what_may_have_arrived_at_an_endpoint_that_is_removed_becomes_a_dead_letter() -> None:
+    async with RouterHarness() as harness:
+        send_unconfirmed(harness)
+        harness.transports["cloud"].lose_link()
+        assert await LeftRouter(harness).leaving().give_up() == 1
+        check_only_letter(harness)
+
+
+async def test_what_may_have_arrived_and_is_evicted_from_a_full_queue_becomes_a_dead_letter() -> None:
+    queue = {"messages": 1, "on_full": "evict"}
+    async with RouterHarness(configuration(queue_policy={"queue": queue, "retry": {"jitter": 0}})) as harness:
+        send_unconfirmed(harness)
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", harness.speed(b"younger"))
+        (letter,) = harness.dead_letters("vehicle")
+        assert (letter.message.payload, letter.status.message.split("; ")[-1]) == (b"sent", "it may have arrived")

@@ -361,10 +361,10 @@ class Custody:
             return
         victim = queue.least(delivery.message.attributes.priority_class)
         if victim is None or victim is delivery:
-            queue.owner.give_up(delivery, _FULL)
+            queue.owner.evict(delivery, _FULL)
         else:
             self._starve(delivery)
-            queue.owner.give_up(victim, _EVICTED)
+            queue.owner.evict(victim, _EVICTED)
 
     def _starve(self, delivery: Delivery) -> None:
         starved = self._starved

@@ -141,8 +141,8 @@ class LaneOwner(Protocol):
         """Send a delivery that was put into a lane soon."""
         ...
 
-    def give_up(self, delivery: "Delivery", failure: Failure) -> None:
-        """Settle a message that waits in a lane as failed."""
+    def evict(self, delivery: "Delivery", failure: Failure) -> None:
+        """Settle a message that waits in a lane and cannot be kept."""
         ...
 
 

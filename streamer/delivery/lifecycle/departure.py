@@ -228,7 +228,7 @@ class Leaving:
                     if not await self._goes_on():
                         return given_up
                 if delivery.state is QUEUED:  # not evicted or expired meanwhile
-                    self._egress.give_up(delivery, _REMOVED)
+                    self._egress.evict(delivery, _REMOVED)
                 given_up += 1
             self._router.pump.run()  # this also settles what has expired elsewhere
         return given_up
@@ -376,7 +376,7 @@ class Drain:
         for queue in [queue for egress in self._egresses.values() for queue in egress.queues if queue.source]:
             for delivery in list(queue.waiting()):
                 if delivery.received.is_acknowledged or not delivery.received.source_retransmits:
-                    queue.owner.give_up(delivery, _STOPPED)
+                    queue.owner.evict(delivery, _STOPPED)
         for ingress in self._ingresses.values():
             ingress.give_up(_STOPPED)
         await self._send_last_notices()
@@ -387,7 +387,7 @@ class Drain:
         for delivery in self._router.custody.unwritten():
             # A dead letter is not queued any more if the dead letter of another message has evicted it.
             if delivery.state is QUEUED and not delivery.received.source_retransmits:
-                delivery.lane.queue.owner.give_up(delivery, _NOT_WRITTEN)
+                delivery.lane.queue.owner.evict(delivery, _NOT_WRITTEN)
                 given_up += 1
         if given_up:
             await self._send_last_notices()

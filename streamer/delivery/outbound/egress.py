@@ -164,10 +164,18 @@ class Egress:
         self.mark_ready(lane)
         self._pump.mark(self)
 
-    def give_up(self, delivery: Delivery, failure: Failure) -> None:
-        """Settle a delivery that waits in a lane, because there is no room for it."""
+    def evict(self, delivery: Delivery, failure: Failure) -> None:
+        """Settle a delivery that waits in a lane and cannot be kept.
+
+        If it may have arrived, its dead letter says so. On a network that confirms nothing, it then has none.
+        """
         delivery.lane.drop(delivery)
-        self._settler.give_up(delivery, failure)
+        if self.store is not None and self.store.unconfirmed_s:
+            self._settler.give_up(delivery, failure)
+        elif delivery.history & MAY_HAVE_ARRIVED:
+            self._settler.fail(delivery, failure._replace(text=f"{failure.text}; it may have arrived"))
+        else:
+            self._settler.fail(delivery, failure)
 
     # -- holding lanes
 

@@ -202,8 +202,7 @@ class Settler:
         """Make room for a new message by evicting less important ones; return False if that is not possible."""
         victims = queue.victims(size, priority_class)
         for victim in victims or ():
-            victim.lane.drop(victim)
-            self.give_up(victim, failure)
+            queue.owner.evict(victim, failure)
         return victims is not None
 
     def _report(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:

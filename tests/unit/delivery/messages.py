@@ -1,5 +1,6 @@
 """Messages, queues and deliveries for the tests of the delivery package."""
 
+from collections.abc import Callable
 from typing import Any
 
 from streamer.config.models import QueuePolicy
@@ -30,9 +31,10 @@ def queue_policy(**keys: Any) -> QueuePolicy:
 
 
 class FakeOwner:
-    """An owner of lanes that only records deliveries that it gives up, in ``given_up``."""
+    """An owner of lanes that records the deliveries that it evicts, in ``given_up``, and settles them if ``fail`` is set."""
 
     def __init__(self) -> None:
+        self.fail: Callable[[Delivery, Failure], None] | None = None
         self.given_up: list[tuple[Delivery, Failure]] = []
         self.lanes: list[Lane] = []
 
@@ -45,9 +47,11 @@ class FakeOwner:
     def queued(self, lane: Lane) -> None:
         pass
 
-    def give_up(self, delivery: Delivery, failure: Failure) -> None:
+    def evict(self, delivery: Delivery, failure: Failure) -> None:
         delivery.lane.drop(delivery)
         self.given_up.append((delivery, failure))
+        if self.fail is not None:
+            self.fail(delivery, failure)
 
 
 def route_queue(name: str = "up", owner: LaneOwner | None = None, has_journal: bool = False, **keys: Any) -> RouteQueue:

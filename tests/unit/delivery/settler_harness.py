@@ -43,6 +43,7 @@ class SettlerHarness:
         for name, authorities in (("vehicle", ("veh1",)), ("cloud", ("*",))):
             self.notices.add_endpoint(name, self.owner, authorities, False)
         self.settler = Settler(self.clock, self.seen, self.custody, self.notices, self.observers)
+        self.held.owner.fail = self.owner.fail = self.settler.fail
 
     def accept(self, message: UMessage, queue: RouteQueue | None = None) -> Delivery:
         return self.held.accept(message, queue)

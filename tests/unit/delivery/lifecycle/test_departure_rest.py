@@ -68,7 +68,7 @@ async def test_the_others_go_on_while_much_is_given_up_and_what_was_settled_mean
             turns.append(queue.messages)
             asyncio.get_running_loop().call_soon(others.append, len(turns))
             if len(turns) == 1:  # somebody else settles the youngest one
-                egress.give_up(list(queue.waiting())[-1], departure._CAME_FROM_REMOVED)
+                egress.evict(list(queue.waiting())[-1], departure._CAME_FROM_REMOVED)
 
         assert await LeftRouter(harness, run=turn).leaving().give_up() == 250
         assert (turns, others) == ([150, 49, 0], [1, 2])
