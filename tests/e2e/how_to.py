@@ -37,6 +37,7 @@ _SHIMS = {
     "systemctl": 'echo "$1" >"$HOW_TO/asked"; read -r answer <"$HOW_TO/answered"; exit "$answer"',
     "journalctl": 'exec cat "$HOW_TO/log"',
     "streamer": f'exec {sys.executable} -m streamer "$@"',
+    "python": f'exec {sys.executable} "$@"',
 }
 
 
@@ -175,7 +176,7 @@ class Gateway(StreamerProcess):
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            out, _ = await asyncio.wait_for(process.communicate(), 90)
+            out, _ = await asyncio.wait_for(process.communicate(), 300)
         finally:
             if process.returncode is None:
                 process.kill()
