@@ -6,14 +6,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import LinkState
+from streamer.transports.base import LinkState, Received, WireBytes
 from streamer.transports.errors import Malformed, Unwanted
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
 # Seconds: finely spaced in the range of a vehicle's control loops, coarsely in that of a cloud link.
 LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INF: Final = math.inf
 _UP_TO_S: Final[list[float]] = [*LATENCY_BOUNDS, _INF]  # by bucket
+
+
+def payload_bytes(message: UMessage) -> int:
+    """Return the length of a message's payload."""
+    payload = message.payload
+    return 0 if payload is None else len(payload)
 
 
 class Histogram:
@@ -57,16 +64,36 @@ class RouteStats:
     It has all counters of a route. It begins and ends with the route, and begins anew when the route is renamed.
     """
 
-    __slots__ = ("accepted", "dead_letters", "end_to_end", "in_daemon", "limited", "outcomes", "retries")
+    __slots__ = (
+        "accepted",
+        "dead_letters",
+        "end_to_end",
+        "in_daemon",
+        "limited",
+        "outcomes",
+        "received_payload_bytes",
+        "received_wire_bytes",
+        "retries",
+        "sent_payload_bytes",
+        "sent_wire_bytes",
+    )
 
     def __init__(self) -> None:
         self.accepted = 0
+        self.received_wire_bytes = self.received_payload_bytes = 0  # of the accepted messages that arrived in this process
+        self.sent_wire_bytes = self.sent_payload_bytes = 0  # of the messages that were sent, whatever became of them
         self.outcomes: dict[tuple[Outcome, UCode], int] = {}
         self.dead_letters: dict[UCode, int] = {}  # made of its messages, reported or not
         self.retries = 0
         self.limited = 0  # how often the route, or a source authority on it, had to wait for its rate
         self.in_daemon = Histogram()
         self.end_to_end = Histogram()
+
+    def accept(self, received: Received) -> None:
+        """Count an accepted message, and its bytes."""
+        self.accepted += 1
+        self.received_wire_bytes += received.wire_bytes
+        self.received_payload_bytes += payload_bytes(received.message)
 
     def count(self, outcome: Outcome, code: UCode = UCode.OK, number: int = 1) -> None:
         """Add ``number`` messages to an outcome."""
@@ -86,6 +113,8 @@ class RouteStats:
         """Return a copy of the account as it is now."""
         copy = RouteStats()
         copy.accepted, copy.retries, copy.limited = self.accepted, self.retries, self.limited
+        copy.received_wire_bytes, copy.received_payload_bytes = self.received_wire_bytes, self.received_payload_bytes
+        copy.sent_wire_bytes, copy.sent_payload_bytes = self.sent_wire_bytes, self.sent_payload_bytes
         copy.outcomes, copy.dead_letters = self.outcomes.copy(), self.dead_letters.copy()
         copy.in_daemon, copy.end_to_end = self.in_daemon.copy(), self.end_to_end.copy()
         return copy
@@ -115,11 +144,24 @@ class RouteAccount:
 
 
 class EndpointStats:
-    """One endpoint's account of packets. At any time: packets = received + sum of malformed + sum of unwanted."""
+    """One endpoint's account of packets. At any time: packets = received + sum of malformed + sum of unwanted.
 
-    __slots__ = ("malformed", "packets", "received", "reconnects", "unwanted")
+    ``replaced_wire_bytes``: what transports of the endpoint have carried that a reload has replaced.
+    """
+
+    __slots__ = (
+        "malformed",
+        "packets",
+        "received",
+        "received_payload_bytes",
+        "reconnects",
+        "replaced_wire_bytes",
+        "unwanted",
+    )
 
     def __init__(self) -> None:
+        self.received_payload_bytes = 0  # of the messages in `received`
+        self.replaced_wire_bytes = WireBytes()
         self.packets = 0
         self.received = 0
         self.reconnects = 0
@@ -157,6 +199,10 @@ class EndpointAccount:
     unconfirmed_bytes: int = 0
     unconfirmed_max_bytes: int | None = None
     """The bytes of unconfirmed messages, and the bound on them. None: the network confirms."""
+    sent_payload_bytes: int = 0
+    """Of messages that were sent, whatever became of them."""
+    wire_bytes: WireBytes | None = None
+    """What the endpoint has sent and received on its network. None: its transport does not know."""
 
 
 @dataclass(frozen=True, slots=True)

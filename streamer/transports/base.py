@@ -29,6 +29,7 @@ from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
+from streamer.transports.tcp_info import WireBytes as WireBytes  # noqa: PLC0414
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
@@ -58,7 +59,12 @@ UNCONFIRMED = Unconfirmed.UNCONFIRMED
 
 
 class Parcel(Protocol):
-    """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back."""
+    """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back.
+
+    Whenever a transport sends the message, it adds the bytes of its packet to ``wire_bytes``, if it knows them.
+    """
+
+    wire_bytes: int
 
     @property
     def message(self) -> UMessage: ...
@@ -249,6 +255,10 @@ class UTransport(ABC):
         """Return the transport's own measurements for the metrics, by name: a few names, the same at every call."""
         return {}
 
+    def wire_bytes(self) -> WireBytes | None:
+        """Return what this transport has sent and received on the network so far; None if it does not know."""
+        return None
+
     def prepare(self) -> None:
         """Read the files that the options name, without connecting. By default there are none.
 
@@ -367,11 +377,12 @@ class UTransport(ABC):
 class _Single:
     """One message of `send`, and what its caller awaits."""
 
-    __slots__ = ("future", "message")
+    __slots__ = ("future", "message", "wire_bytes")
 
     def __init__(self, message: UMessage, future: "asyncio.Future[None]") -> None:
         self.message = message
         self.future = future
+        self.wire_bytes = 0
 
 
 def _complete(parcels: Sequence[_Single], error: SendResult) -> None:

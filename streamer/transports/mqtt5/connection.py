@@ -11,6 +11,7 @@ from typing import Final, cast
 import mqtt5
 
 from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
+from streamer.transports.tcp_info import WireBytes, wire_bytes
 
 _HIGH_WATER_BYTES = 1024 * 1024
 # libuv reads 256 000 bytes at a time, and up to 32 times in one iteration of the event loop while each read is full.
@@ -44,6 +45,7 @@ class Connection:
         self.last_read_s = self.last_write_s = self.now_s()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
+        self._carried: WireBytes | None = None  # once the connection is lost
         self._reader = FrameReader(max_packet_bytes)
         self._on_frames = on_frames
         self._on_writable = on_writable
@@ -95,6 +97,11 @@ class Connection:
         """Whether a packet that is too large is being skipped, which delays the packets behind it."""
         return self._reader.is_skipping
 
+    @property
+    def carried(self) -> WireBytes | None:
+        """What the connection has carried so far, with TLS; None if that is unknown."""
+        return self._carried if self._socket is None else wire_bytes(self._socket)
+
     def _acknowledge_tcp(self) -> None:
         """Have the kernel send its TCP acknowledgement at once: a broker with Nagle's algorithm waits for it.
 
@@ -121,6 +128,7 @@ class Connection:
                 self.reason = f"{type(exc).__name__}: {exc}"
         self.is_open = False
         if self._socket is not None:
+            self._carried = wire_bytes(self._socket)
             self._socket.close()
             self._socket = None
         if not self.lost.done():

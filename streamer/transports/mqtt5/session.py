@@ -69,8 +69,10 @@ class MqttReceived(Received):
 
     __slots__ = ("_epoch", "_session", "is_due", "packet_id", "size")
 
-    def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session") -> None:
-        Received.__init__(self, message, redelivered)  # `super` costs more
+    def __init__(
+        self, message: UMessage, redelivered: bool, packet_id: int, session: "Session", wire_bytes: int
+    ) -> None:
+        Received.__init__(self, message, redelivered, wire_bytes)  # `super` costs more
         self.packet_id = packet_id
         self.size = message.size
         self.is_due = False
@@ -382,6 +384,7 @@ class Session:
         self._unconfirmed[packet_id] = sent
         self._order.append(packet_id)
         self._outgoing.append(data)
+        sent[0].wire_bytes += len(data)
         return None
 
     def _next_id(self) -> int:
@@ -435,12 +438,12 @@ class Session:
 
     # -- receiving --------------------------------------------------------------------------------------------------
 
-    def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:
-        """Record a message that came with QoS 1, and return it as a `Received`."""
+    def receive(self, message: UMessage, redelivered: bool, packet_id: int, wire_bytes: int = 0) -> MqttReceived:
+        """Record a message that came with QoS 1, in a packet of ``wire_bytes``, and return it as a `Received`."""
         if self.is_persistent:
-            received = MqttReceived(message, redelivered, packet_id, self)
+            received = MqttReceived(message, redelivered, packet_id, self, wire_bytes)
         else:
-            received = OneConnectionReceived(message, redelivered, packet_id, self)
+            received = OneConnectionReceived(message, redelivered, packet_id, self, wire_bytes)
         self.unacknowledged.append(received)
         self.unacknowledged_bytes += received.size
         return received

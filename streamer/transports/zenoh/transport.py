@@ -25,7 +25,7 @@ import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.files import Files
-from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
+from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext, WireBytes
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.probe import Probe
@@ -124,6 +124,10 @@ class ZenohTransport(ListeningTransport):
     def figures(self) -> Mapping[str, float]:
         """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
         return NO_SUBSCRIPTIONS if self._opened is None else self._opened.intake.figures()
+
+    def wire_bytes(self) -> WireBytes | None:
+        """Return what the session's TCP links have carried so far, with TLS; None without any."""
+        return None if self._opened is None else self._opened.sockets.wire_bytes()
 
     @property
     def is_stalled(self) -> bool:

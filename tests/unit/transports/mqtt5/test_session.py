@@ -24,6 +24,7 @@ MESSAGE = publish(1_790_000_000_000, UUri.parse("//veh1/A8000/2/8A50"), b"", Opt
 class Parcel:
     message: UMessage
     name: str
+    wire_bytes: int = 0
 
 
 def make_parcel(name: str) -> Parcel:
