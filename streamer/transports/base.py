@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -156,6 +156,15 @@ class TransportOptions(BaseModel):
     def claims(self, authority: str) -> Sequence[Claim]:
         """Return resources that no other endpoint may use, such as ports. ``authority`` is the streamer's own."""
         return ()
+
+    def beside(self, name: str) -> Self:
+        """Return the options with which another program joins the network, beside the streamer with these options.
+
+        For ``streamer send``, ``listen`` and ``ping``, which must not take over the streamer's session, ports or messages.
+        ``name``: a unique one for the program, of letters and digits. The default is the same options. Raises
+        `ConfigurationError`.
+        """
+        return self
 
 
 class WireOptions(TransportOptions):

@@ -8,7 +8,7 @@ import re
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -202,6 +202,11 @@ class Mqtt5Options(WireOptions):
         """Return the claim on the client id: two connections with the same one end each other for ever (MQTT 5, 3.1.4-3)."""
         name = f"the client id {self.effective_client_id(authority)!r}"
         return (Claim(("client_id",), f"{name} at {self.host}:{self.port}", behind_any_address=name),)
+
+    def beside(self, name: str) -> Self:
+        """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
+        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0}
+        return self.model_copy(update=own)
 
     def exposures(self) -> Sequence[str]:
         if self.uses_tls or is_loopback(self.host):
