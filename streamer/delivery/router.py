@@ -384,6 +384,10 @@ class Router:
                 transport.state,
                 [*transport.problems(), *egress.problems()],
                 transport.figures(),
+                transport.addresses,
+                transport.last_error,
+                transport.next_attempt_ms,
+                transport.errors,
                 0 if egress.store is None else egress.store.unconfirmed_bytes,
                 egress.store.max_bytes if egress.store is not None and transport.unconfirmed_s else None,
             )
