@@ -55,6 +55,8 @@ class EndpointSample:
     up: float = 0
     state: str = ""
     """The state from the administration API; empty if that does not answer."""
+    why: str = ""
+    """Why the link is not up, from there as well."""
     received: float = 0
     in_flight: float = 0
     backlog: float = 0
