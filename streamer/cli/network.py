@@ -185,10 +185,11 @@ async def paced(number: int | None, rate: float | None) -> AsyncIterator[int]:
 class _Parcel:
     """A message, and the future that gets its result."""
 
-    __slots__ = ("message", "result")
+    __slots__ = ("message", "result", "wire_bytes")
 
     def __init__(self, message: UMessage) -> None:
         self.message = message
+        self.wire_bytes = 0
         self.result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
 

@@ -157,6 +157,18 @@ class EndpointFigures:
     problems: float
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingFlow:
+    """A flow in which messages wait, from the administration API."""
+
+    route: str
+    source: str
+    sink: str
+    waiting: int
+    oldest_s: float | None
+    held: tuple[str, ...]
+
+
 def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:
     """Yield the figures of every route between two networks, and of the streamer's own routes with messages.
 

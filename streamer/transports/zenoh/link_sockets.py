@@ -100,7 +100,7 @@ class LinkSocket:
 
 
 class _Found(NamedTuple):
-    """The session's links. ``are_all``: each is a connection in ``by_inode``, which has those over TCP, `_MAX_LINKS` at most.
+    """The session's links. ``are_all``: each is a connection in ``by_inode``, with those over TCP, `_MAX_LINKS` at most.
 
     ``are_direct``: no node is a router.
     """
