@@ -353,6 +353,8 @@ class Mqtt5Transport(ListeningTransport):
         self._apply_session_expiry(packet.session_expiry_interval)
         if self._connections:
             self.context.events.reconnected()
+            if self.source_retransmits and not packet.session_present:
+                logger.warning("session_forgotten endpoint=%s: what the broker had kept for it is lost", self.context.name)
         else:
             self._has_resumed = packet.session_present
         self._connections += 1
