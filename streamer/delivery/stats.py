@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import LinkState, Received, WireBytes
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, Received
 from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -105,6 +105,16 @@ class RouteStats:
         self.dead_letters[code] = self.dead_letters.get(code, 0) + 1
 
     @property
+    def wire_bytes(self) -> ByteCounts:
+        """The packets of its messages, as the networks carried them."""
+        return ByteCounts(self.sent_wire_bytes, self.received_wire_bytes)
+
+    @property
+    def payload_bytes(self) -> ByteCounts:
+        """The payload of its messages."""
+        return ByteCounts(self.sent_payload_bytes, self.received_payload_bytes)
+
+    @property
     def settled(self) -> int:
         """The number of messages that have an outcome."""
         return sum(self.outcomes.values())
@@ -161,7 +171,7 @@ class EndpointStats:
 
     def __init__(self) -> None:
         self.received_payload_bytes = 0  # of the messages in `received`
-        self.replaced_wire_bytes = WireBytes()
+        self.replaced_wire_bytes = NO_BYTES
         self.packets = 0
         self.received = 0
         self.reconnects = 0
@@ -199,9 +209,9 @@ class EndpointAccount:
     unconfirmed_bytes: int = 0
     unconfirmed_max_bytes: int | None = None
     """The bytes of unconfirmed messages, and the bound on them. None: the network confirms."""
-    sent_payload_bytes: int = 0
-    """Of messages that were sent, whatever became of them."""
-    wire_bytes: WireBytes | None = None
+    payload_bytes: ByteCounts = NO_BYTES
+    """The payload of the messages that were handed over, or were sent, whatever became of them."""
+    wire_bytes: ByteCounts | None = None
     """What the endpoint has sent and received on its network. None: its transport does not know."""
 
 

@@ -69,9 +69,7 @@ class MqttReceived(Received):
 
     __slots__ = ("_epoch", "_session", "is_due", "packet_id", "size")
 
-    def __init__(
-        self, message: UMessage, redelivered: bool, packet_id: int, session: "Session", wire_bytes: int
-    ) -> None:
+    def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session", wire_bytes: int) -> None:
         Received.__init__(self, message, redelivered, wire_bytes)  # `super` costs more
         self.packet_id = packet_id
         self.size = message.size
