@@ -8,19 +8,12 @@ from typing import Final
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, Received
 from streamer.transports.errors import Malformed, Unwanted
-from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
 # Seconds: finely spaced in the range of a vehicle's control loops, coarsely in that of a cloud link.
 LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INF: Final = math.inf
 _UP_TO_S: Final[list[float]] = [*LATENCY_BOUNDS, _INF]  # by bucket
-
-
-def payload_bytes(message: UMessage) -> int:
-    """Return the length of a message's payload."""
-    payload = message.payload
-    return 0 if payload is None else len(payload)
 
 
 class Histogram:
@@ -93,7 +86,7 @@ class RouteStats:
         """Count an accepted message, and its bytes."""
         self.accepted += 1
         self.received_wire_bytes += received.wire_bytes
-        self.received_payload_bytes += payload_bytes(received.message)
+        self.received_payload_bytes += received.message.payload_bytes
 
     def count(self, outcome: Outcome, code: UCode = UCode.OK, number: int = 1) -> None:
         """Add ``number`` messages to an outcome."""
