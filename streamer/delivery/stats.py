@@ -6,21 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import LinkError, LinkFailure, LinkState, Received, WireBytes
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkError, LinkFailure, LinkState, Received
 from streamer.transports.errors import Malformed, Unwanted
-from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
 # Seconds: finely spaced in the range of a vehicle's control loops, coarsely in that of a cloud link.
 LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INF: Final = math.inf
 _UP_TO_S: Final[list[float]] = [*LATENCY_BOUNDS, _INF]  # by bucket
-
-
-def payload_bytes(message: UMessage) -> int:
-    """Return the length of a message's payload."""
-    payload = message.payload
-    return 0 if payload is None else len(payload)
 
 
 class Histogram:
@@ -93,7 +86,7 @@ class RouteStats:
         """Count an accepted message, and its bytes."""
         self.accepted += 1
         self.received_wire_bytes += received.wire_bytes
-        self.received_payload_bytes += payload_bytes(received.message)
+        self.received_payload_bytes += received.message.payload_bytes
 
     def count(self, outcome: Outcome, code: UCode = UCode.OK, number: int = 1) -> None:
         """Add ``number`` messages to an outcome."""
@@ -103,6 +96,16 @@ class RouteStats:
     def count_dead_letter(self, code: UCode) -> None:
         """Count a dead letter that was made of a failure."""
         self.dead_letters[code] = self.dead_letters.get(code, 0) + 1
+
+    @property
+    def wire_bytes(self) -> ByteCounts:
+        """The packets of its messages, as the networks carried them."""
+        return ByteCounts(self.sent_wire_bytes, self.received_wire_bytes)
+
+    @property
+    def payload_bytes(self) -> ByteCounts:
+        """The payload of its messages."""
+        return ByteCounts(self.sent_payload_bytes, self.received_payload_bytes)
 
     @property
     def settled(self) -> int:
@@ -161,7 +164,7 @@ class EndpointStats:
 
     def __init__(self) -> None:
         self.received_payload_bytes = 0  # of the messages in `received`
-        self.replaced_wire_bytes = WireBytes()
+        self.replaced_wire_bytes = NO_BYTES
         self.packets = 0
         self.received = 0
         self.reconnects = 0
@@ -207,9 +210,9 @@ class EndpointAccount:
     unconfirmed_bytes: int = 0
     unconfirmed_max_bytes: int | None = None
     """The bytes of unconfirmed messages, and the bound on them. None: the network confirms."""
-    sent_payload_bytes: int = 0
-    """Of messages that were sent, whatever became of them."""
-    wire_bytes: WireBytes | None = None
+    payload_bytes: ByteCounts = NO_BYTES
+    """The payload of the messages that were handed over, or were sent, whatever became of them."""
+    wire_bytes: ByteCounts | None = None
     """What the endpoint has sent and received on its network. None: its transport does not know."""
 
 

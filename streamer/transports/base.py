@@ -33,7 +33,8 @@ from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
-from streamer.transports.tcp_info import WireBytes as WireBytes  # noqa: PLC0414
+from streamer.transports.tcp_info import NO_BYTES as NO_BYTES  # noqa: PLC0414
+from streamer.transports.tcp_info import ByteCounts as ByteCounts  # noqa: PLC0414
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
@@ -276,7 +277,7 @@ class UTransport(ABC):
         """Return the transport's own measurements for the metrics, by name: a few names, the same at every call."""
         return {}
 
-    def wire_bytes(self) -> WireBytes | None:
+    def wire_bytes(self) -> ByteCounts | None:
         """Return what this transport has sent and received on the network so far; None if it does not know."""
         return None
 

@@ -22,7 +22,7 @@ from streamer.delivery.outbound.egress import Egress
 from streamer.delivery.outcomes.settle import Settler
 from streamer.delivery.pump import Pump
 from streamer.delivery.seen import SeenIds, key_of, scope
-from streamer.delivery.stats import EndpointStats, RouteStats, payload_bytes
+from streamer.delivery.stats import EndpointStats, RouteStats
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure
 from streamer.routing.table import RoutingTable
@@ -218,7 +218,7 @@ class Ingress(UListener):
     def _count(self, batch: Sequence[Received]) -> None:
         size = 0
         for received in batch:
-            size += payload_bytes(received.message)
+            size += received.message.payload_bytes
         self.stats.received += len(batch)
         self.stats.received_payload_bytes += size
 

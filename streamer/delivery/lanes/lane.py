@@ -82,8 +82,8 @@ class Delivery:
     arrival: ``entered_s`` (monotonic), ``entered_ms`` (Unix); ``sent_s``: of the last send (0: never).
     ``seq`` orders the lane and is the number in the journal, if ``journaled``. ``spilled``: the payload is only there.
     ``history``: bits of `REDELIVERED`, `RESTORED`, `REDRIVEN` and `MAY_HAVE_ARRIVED`. ``returns`` counts the returns to the
-    lane because a receiver or a node was lost; `UnconfirmedStore` bounds them. ``wire_bytes``: what the transport has
-    sent of it since it was handed over.
+    lane because a receiver or a node was lost; `UnconfirmedStore` bounds them. ``wire_bytes``: what the transport has sent
+    of it, until it is counted.
     """
 
     __deletable__ = ("message", "received")

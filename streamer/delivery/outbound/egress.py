@@ -38,7 +38,6 @@ from streamer.delivery.outcomes.flow_log import PAUSED, RELEASED
 from streamer.delivery.outcomes.flow_log import UNCONFIRMED as TOO_MUCH_UNCONFIRMED
 from streamer.delivery.outcomes.settle import UNREADABLE, Settler
 from streamer.delivery.pump import Pump
-from streamer.delivery.stats import payload_bytes
 from streamer.due import Due
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
@@ -433,7 +432,7 @@ class Egress:
         size = 0
         for delivery in deliveries:
             if were_sent or delivery.wire_bytes:
-                stats, payload = delivery.lane.queue.stats, payload_bytes(delivery.message)
+                stats, payload = delivery.lane.queue.stats, delivery.message.payload_bytes
                 stats.sent_payload_bytes += payload
                 stats.sent_wire_bytes += delivery.wire_bytes
                 size += payload

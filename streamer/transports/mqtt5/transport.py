@@ -16,7 +16,16 @@ from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.files import Files
-from streamer.transports.base import Done, LinkState, Parcel, TransportContext, TransportEvents, UTransport, WireBytes
+from streamer.transports.base import (
+    NO_BYTES,
+    ByteCounts,
+    Done,
+    LinkState,
+    Parcel,
+    TransportContext,
+    TransportEvents,
+    UTransport,
+)
 from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.link_error import LinkFailure, failure_of
@@ -97,7 +106,7 @@ class Mqtt5Transport(ListeningTransport):
         self._connected_s = 0.0
         self._has_expired_certificate = False
         self._is_culprit_found = False  # at the end of the last connection
-        self._carried = WireBytes()  # by connections that are over
+        self._carried = NO_BYTES  # by connections that are over
 
     @property
     def capacity(self) -> int:
@@ -110,10 +119,10 @@ class Mqtt5Transport(ListeningTransport):
     def problems(self) -> list[str]:
         return self.subscribing.problems()
 
-    def wire_bytes(self) -> WireBytes | None:
+    def wire_bytes(self) -> ByteCounts | None:
         """Return what all connections have carried so far, with TLS; None until the first, or where that is unknown."""
         connection = self._traffic.connection
-        carried = self._carried if connection is None else self._carried.plus(connection.carried or WireBytes())
+        carried = self._carried if connection is None else self._carried.plus(connection.carried or NO_BYTES)
         return carried if any(carried) else None
 
     @property
@@ -409,7 +418,7 @@ class Mqtt5Transport(ListeningTransport):
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._traffic.connection:
             self._traffic.connection = None
-            self._carried = self._carried.plus(connection.carried or WireBytes())
+            self._carried = self._carried.plus(connection.carried or NO_BYTES)
             self.subscribing.disconnected()
             # A connection that was not accepted says nothing about the messages sent on the one before.
             was_connected = self._session.is_connected

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import zenoh
 
-from streamer.transports.tcp_info import WireBytes, wire_bytes
+from streamer.transports.tcp_info import NO_BYTES, ByteCounts, wire_bytes
 from streamer.transports.zenoh.arrival import Arrival, Reading
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 
@@ -86,9 +86,9 @@ class LinkSocket:
             has_room = unacknowledged <= self._limit
             self.arrival.look(Reading(info[0] == _ESTABLISHED, has_room, unacknowledged, acknowledged, received), now_s)
 
-    def carried(self) -> WireBytes:
+    def carried(self) -> ByteCounts:
         """Return what the connection has carried so far; nothing if that is unknown."""
-        return wire_bytes(self._connection) or WireBytes()
+        return wire_bytes(self._connection) or NO_BYTES
 
     def close(self) -> None:
         """Close the duplicate."""
@@ -100,10 +100,7 @@ class LinkSocket:
 
 
 class _Found(NamedTuple):
-    """The session's links. ``are_all``: each is a connection in ``by_inode``, with those over TCP, `_MAX_LINKS` at most.
-
-    ``are_direct``: no node is a router.
-    """
+    """The links over TCP, `_MAX_LINKS` at most. ``are_all``: there are no others. ``are_direct``: no node is a router."""
 
     are_all: bool
     are_direct: bool
@@ -134,7 +131,7 @@ class LinkSockets:
         self._now_s = now_s
         self._open: tuple[LinkSocket, ...] = ()
         self._closed: list[tuple[float, LinkSocket]] = []  # with the time at which the closing was noticed
-        self._carried = WireBytes()  # by links that are in `_open` no more
+        self._carried = NO_BYTES  # by links that are in `_open` no more
         self._are_all = self._are_direct = self._are_few = False
         self._events = 0  # how many link events have come
         self._events_used = -1
@@ -164,7 +161,7 @@ class LinkSockets:
             until_s = min(until_s, each.arrival.until_s)
         return until_s
 
-    def wire_bytes(self) -> WireBytes | None:
+    def wire_bytes(self) -> ByteCounts | None:
         """Return what all TCP links of the session have carried so far; None without any, or where that is unknown."""
         carried = self._carried
         for each in self._open:

@@ -111,7 +111,7 @@ def _encode(shared: Attributes) -> bytes:
 def sample_bytes(message: UMessage) -> int:
     """Return the size of a message that was encoded: its payload and its attachment."""
     attributes = message.attributes
-    size = _REST + len(attributes.shared.attachment) + (0 if message.payload is None else len(message.payload))
+    size = _REST + len(attributes.shared.attachment) + message.payload_bytes
     if attributes.extra_bytes or attributes.reqid is not None:
         size += carried_to_proto(attributes).ByteSize()
     return size

@@ -91,6 +91,17 @@ class SessionHarness:
         return found
 
 
+def test_every_packet_of_a_message_counts_also_when_it_is_sent_again() -> None:
+    d = SessionHarness()
+    parcel = make_parcel("long")
+    d.session.submit([parcel], d.done)
+    (first,) = d.written()
+    assert parcel.wire_bytes == len(first)
+    d.reconnect(True)
+    (again,) = d.written()
+    assert parcel.wire_bytes == len(first) + len(again)
+
+
 # -- sending ----------------------------------------------------------------------------------------------------------
 
 
