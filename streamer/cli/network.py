@@ -54,7 +54,7 @@ class NetworkError(Exception):
         self.status = status
 
 
-class Delivery(Enum):
+class Confirmation(Enum):
     """What is known of a message that the network has taken."""
 
     DELIVERED = "delivered"  # the network has confirmed it, or there is evidence that it arrived
@@ -223,7 +223,7 @@ class Client:
         self._transport = transport
         self._events = events
         self._timeout_s = timeout_s
-        self._taken: deque[tuple[float, asyncio.Future[Delivery]]] = deque()  # without evidence, in order
+        self._taken: deque[tuple[float, asyncio.Future[Confirmation]]] = deque()  # without evidence, in order
         self._presences: dict[Filter, Presence] = {}
         self._lost_nodes = 0
 
@@ -272,7 +272,7 @@ class Client:
             where = source if sink is None else f"{source} → {sink}"
             raise NetworkError(f"{self._network.named}: nobody listens to {where} (waited {self._timeout_s:g} s)")
 
-    async def send(self, message: UMessage, when_taken: Callable[[], None] = lambda: None) -> Delivery:
+    async def send(self, message: UMessage, when_taken: Callable[[], None] = lambda: None) -> Confirmation:
         """Send a message. Return what is known of it in the end; ``when_taken`` is called once the network has answered."""
         parcel = _Parcel(message)
         try:
@@ -285,13 +285,13 @@ class Client:
         if isinstance(result, SendError):
             raise result
         if result is not UNCONFIRMED:
-            return Delivery.DELIVERED
-        delivery: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+            return Confirmation.DELIVERED
+        delivery: asyncio.Future[Confirmation] = asyncio.get_running_loop().create_future()
         self._taken.append((asyncio.get_running_loop().time(), delivery))
         with suppress(TimeoutError):
             async with asyncio.timeout(min(self._timeout_s, self._transport.unconfirmed_s)):
                 return await delivery
-        return Delivery.UNCONFIRMED
+        return Confirmation.UNCONFIRMED
 
     async def watch(self) -> None:
         """Look for evidence that messages have arrived, and for signs that they have not, until cancelled."""
@@ -303,11 +303,11 @@ class Client:
                 self._lose_taken()
             arrived_s = self._transport.arrived_until_s(loop.time())
             while self._taken and self._taken[0][0] < arrived_s:
-                _settle(self._taken.popleft()[1], Delivery.DELIVERED)
+                _settle(self._taken.popleft()[1], Confirmation.DELIVERED)
 
     def _lose_taken(self) -> None:
         while self._taken:
-            _settle(self._taken.popleft()[1], Delivery.LOST)
+            _settle(self._taken.popleft()[1], Confirmation.LOST)
 
     async def _in_time(self, result: "asyncio.Future[SendResult]") -> SendResult:
         try:
@@ -338,7 +338,7 @@ class Client:
         return "; ".join(found or self.problems()) or self.link_reason
 
 
-def _settle(future: "asyncio.Future[Delivery]", delivery: Delivery) -> None:
+def _settle(future: "asyncio.Future[Confirmation]", delivery: Confirmation) -> None:
     if not future.done():
         future.set_result(delivery)
 

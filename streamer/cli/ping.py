@@ -7,7 +7,7 @@ import time
 
 from streamer.cli.listen import as_json
 from streamer.cli.network import Network, NetworkError, add_options, joined, network_of, paced, run
-from streamer.cli.send import Answers, answer_filters
+from streamer.cli.send import Responses, answer_filters
 from streamer.cli.text import complain, lines_out, uri
 from streamer.clock import SystemClock
 from streamer.config.load import load
@@ -73,7 +73,7 @@ class PingCommand:
 
     async def run(self) -> int:
         """Ask until there were enough. Return the exit status."""
-        a, answers, timeout_s = self._attributes, Answers(), self._arguments.timeout / 1000
+        a, answers, timeout_s = self._attributes, Responses(), self._arguments.timeout / 1000
         async with joined(self._network, a.source.authority, timeout_s, answer_filters(a), answers) as client:
             await client.until_heard(a.source, a.sink)
             if not self._arguments.json:

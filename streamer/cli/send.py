@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamer.cli.listen import as_json, cells
-from streamer.cli.network import Client, Delivery, Filter, Network, NetworkError, add_options, joined, network_of, paced, run
+from streamer.cli.network import (
+    Client,
+    Confirmation,
+    Filter,
+    Network,
+    NetworkError,
+    add_options,
+    joined,
+    network_of,
+    paced,
+    run,
+)
 from streamer.cli.text import complain, lines_out, milliseconds, reason_of, uri
 from streamer.clock import SystemClock
 from streamer.transports.base import Received, UListener
@@ -148,7 +159,7 @@ def _content(file: Path, option: str) -> bytes:
         raise NetworkError(f"{option}: {reason_of(exc)}", 2) from exc
 
 
-class Answers(UListener):
+class Responses(UListener):
     """Receives the Responses to our Requests."""
 
     def __init__(self) -> None:
@@ -198,7 +209,7 @@ class SendCommand:
         self._network = network
         self._attributes = attributes
         self._payload = payload
-        self._answers = Answers()
+        self._answers = Responses()
         self._sent = 0
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -240,15 +251,17 @@ class SendCommand:
         """Send one message, print and count its outcome."""
         began_s = time.monotonic()
         try:
-            delivery = await client.send(message, room.release)
+            confirmation = await client.send(message, room.release)
         except SendError as exc:
             self._failed(message, exc)
             return
-        self._counts[delivery.value] += 1
-        if delivery is Delivery.LOST:
+        self._counts[confirmation.value] += 1
+        if confirmation is Confirmation.LOST:
             self._failures["lost: the receiver went away, or its link broke; it may have arrived"] += 1
         took_ms = (time.monotonic() - began_s) * 1000
-        self._print(message, f"{delivery.value} in {took_ms:.1f} ms", {"outcome": delivery.value, "ms": round(took_ms, 3)})
+        self._print(
+            message, f"{confirmation.value} in {took_ms:.1f} ms", {"outcome": confirmation.value, "ms": round(took_ms, 3)}
+        )
 
     async def _call(self, client: Client, message: UMessage, room: asyncio.Semaphore) -> None:
         """Send one Request, print the answer, and count it."""
