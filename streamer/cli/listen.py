@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from streamer.cli.network import Client, Filter, Network, NetworkError, add_options, joined, network_of, run
+from streamer.cli.network import Client, Filter, Network, NetworkError, add_options, check_pace, joined, network_of, run
 from streamer.cli.tap import payload_text
 from streamer.cli.text import complain, lines_out, milliseconds, uri
 from streamer.clock import SystemClock
@@ -57,15 +57,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _listen(arguments: argparse.Namespace) -> int:
-    if arguments.count is not None and arguments.count < 1:
-        return complain("--count: expected at least 1", 2)
     try:
-        network = network_of(arguments)
-        source = network.at_home(arguments.source, "--source")
-        sink = None if arguments.sink is None else network.at_home(arguments.sink, "--sink")
+        command = ListenCommand(arguments, network_of(arguments))
     except NetworkError as exc:
         return complain(str(exc), exc.status)
-    command = ListenCommand(arguments, network, source, sink)
     return run(command.run(), lambda: 0)
 
 
@@ -91,11 +86,14 @@ def filters(source: UUri, sink: UUri | None, is_addressed: bool) -> list[Filter]
 class ListenCommand(UListener):
     """Receives messages and prints them."""
 
-    def __init__(self, arguments: argparse.Namespace, network: Network, source: UUri, sink: UUri | None) -> None:
+    def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
+        """Raises `NetworkError`."""
+        check_pace(arguments)
         self._arguments = arguments
         self._network = network
-        self._source = source
-        self._sink = sink
+        self._source = network.at_home(arguments.source, "--source")
+        self._sink = None if arguments.sink is None else network.at_home(arguments.sink, "--sink")
+        self._answering: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.Queue[Received] = asyncio.Queue(_MAX_WAITING)
         self._left_out = 0
 
@@ -127,6 +125,8 @@ class ListenCommand(UListener):
                 return 0 if arguments.count is None else 1
             finally:
                 reporting.cancel()
+            if self._answering:
+                await asyncio.wait(self._answering)
         return 0
 
     async def _print(self, client: Client) -> None:
@@ -144,15 +144,16 @@ class ListenCommand(UListener):
             number += len(batch)
             for received in batch:
                 received.release()
-                await self._answer(client, received.message)
+                if self._arguments.answer is not None and received.message.attributes.type is UMessageType.REQUEST:
+                    task = asyncio.create_task(self._answer(client, received.message), name="answer")
+                    self._answering.add(task)
+                    task.add_done_callback(self._answering.discard)
 
     def _line(self, message: UMessage) -> str:
         shown = as_json(message, SystemClock().wall_ms(), self._arguments.payload)
         return json.dumps(shown) if self._arguments.json else "  ".join(cells(shown))
 
     async def _answer(self, client: Client, message: UMessage) -> None:
-        if self._arguments.answer is None or message.attributes.type is not UMessageType.REQUEST:
-            return
         payload = self._arguments.answer.encode()
         answer = response(SystemClock().wall_ms(), message, payload, payload_format=UPayloadFormat.TEXT)
         try:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,12 +64,17 @@ class Confirmation(Enum):
 
 
 class Network(NamedTuple):
-    """A network that can be joined. ``authority``: that of the uEntities on it, if the configuration names one."""
+    """A network that can be joined.
+
+    If it is an endpoint of a configuration, ``authority`` is that of the uEntities on it, unless the configuration names
+    none, and ``streamer`` that of the streamer itself.
+    """
 
     named: str
     kind: str
     options: TransportOptions
     authority: str | None
+    streamer: str | None = None
 
     def at_home(self, uri: UUri, option: str) -> UUri:
         """Return a URI with the network's authority if it has none. Raises `NetworkError`."""
@@ -96,7 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def network_of(arguments: argparse.Namespace) -> Network:
     """Return the network that the options name. Raises `ConfigError`, and `NetworkError` for options that cannot work."""
     name = f"client{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
-    authority = None
+    authority = streamer = None
     if arguments.endpoint is None:
         kind, given = (
             ("mqtt5", {"broker": arguments.broker}) if arguments.broker else ("zenoh", {"connect": [arguments.zenoh]})
@@ -105,7 +111,8 @@ def network_of(arguments: argparse.Namespace) -> Network:
     else:
         if arguments.config is None:
             raise NetworkError("--endpoint needs --config", 2)
-        endpoints = load(arguments.config).endpoints
+        config = load(arguments.config)
+        streamer, endpoints = config.authority, config.endpoints
         if arguments.endpoint not in endpoints:
             raise NetworkError(f"--endpoint: {arguments.endpoint}: expected one of {', '.join(endpoints)}", 2)
         endpoint = endpoints[arguments.endpoint]
@@ -117,7 +124,7 @@ def network_of(arguments: argparse.Namespace) -> Network:
         raise NetworkError(f"{named}: {exc.key}: {exc}", EX_CONFIG) from exc
     if arguments.option:
         options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
-    return Network(named, kind, options, authority)
+    return Network(named, kind, options, authority, streamer)
 
 
 def _read(kind: str, given: dict[str, Any]) -> TransportOptions:
@@ -170,6 +177,15 @@ async def _until_interrupted(work: Coroutine[Any, Any, int], when_interrupted: C
         return await task
     except asyncio.CancelledError:
         return when_interrupted()
+
+
+def check_pace(arguments: argparse.Namespace) -> None:
+    """Raise `NetworkError` unless ``--count`` and ``--rate`` can be used. Either may be missing."""
+    if arguments.count is not None and arguments.count < 1:
+        raise NetworkError("--count: expected at least 1", 2)
+    rate = getattr(arguments, "rate", None)
+    if rate is not None and not 0 < rate < inf:
+        raise NetworkError("--rate: expected more than 0", 2)
 
 
 async def paced(number: int | None, rate: float | None) -> AsyncIterator[int]:

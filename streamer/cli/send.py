@@ -17,6 +17,7 @@ from streamer.cli.network import (
     Network,
     NetworkError,
     add_options,
+    check_pace,
     joined,
     network_of,
     paced,
@@ -82,13 +83,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _send(arguments: argparse.Namespace) -> int:
-    if arguments.count < 1:
-        return complain("--count: expected at least 1", 2)
-    if arguments.rate is not None and not arguments.rate > 0:
-        return complain("--rate: expected more than 0", 2)
     try:
-        network = network_of(arguments)
-        command = SendCommand(arguments, network, attributes_of(arguments, network), payload_of(arguments))
+        command = SendCommand(arguments, network_of(arguments))
     except NetworkError as exc:
         return complain(str(exc), exc.status)
     return run(command.run(), command.status)
@@ -202,13 +198,13 @@ def answer_filters(attributes: Attributes) -> Sequence[Filter]:
 class SendCommand:
     """Sends the messages, and counts what becomes of them."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, network: Network, attributes: Attributes, payload: bytes | None
-    ) -> None:
+    def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
+        """Check the message, and read its payload. Raises `NetworkError`."""
+        check_pace(arguments)
         self._arguments = arguments
         self._network = network
-        self._attributes = attributes
-        self._payload = payload
+        self._attributes = attributes_of(arguments, network)
+        self._payload = payload_of(arguments)
         self._answers = Responses()
         self._sent = 0
         self._counts: Counter[str] = Counter()
