@@ -21,10 +21,11 @@ from streamer.files import in_thread
 from streamer.journal.moments import as_moment
 from streamer.transports.base import Received, UListener
 from streamer.transports.errors import SendError
+from streamer.transports.listeners import check_filter
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response, sink_matches
 from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from streamer.uprotocol.status import UCode
+from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
 from streamer.uprotocol.uuid import format_id
 
@@ -74,12 +75,12 @@ def filters(source: UUri, sink: UUri | None, is_addressed: bool) -> list[Filter]
         if not is_addressed and (source.is_topic or source.resource == ANY_RESOURCE):
             found.append((source, None))
         sink = everything_at(ANY_AUTHORITY)
-    if sink.resource == ANY_RESOURCE or is_addressed:
-        found.append((source._replace(resource=ANY_RESOURCE), everything_at(sink.authority)))
-    elif sink.is_method:
-        found.append((source._replace(resource=0), sink))
-    else:
-        found.append((source, sink))
+    exact = source._replace(resource=0) if sink.is_method else source, sink
+    try:
+        check_filter(*exact)
+    except UStatusError:
+        is_addressed = True
+    found.append((source._replace(resource=ANY_RESOURCE), everything_at(sink.authority)) if is_addressed else exact)
     return found
 
 
@@ -199,7 +200,8 @@ def as_json(message: UMessage, now_ms: int, payload: str) -> dict[str, Any]:
     if payload != "none":
         shown |= {"bytes": len(content), "payload_format": a.payload_format.name.lower()}
     if payload not in ("none", "length"):
-        shown["payload"] = payload_as(content, payload)
+        is_text = payload == "json" and a.payload_format is UPayloadFormat.TEXT  # 1e3 is to stay as it is
+        shown["payload"] = payload_as(content, "text" if is_text else payload)
     return shown
 
 

@@ -383,6 +383,7 @@ async def joined(
         yield client
     finally:
         watching.cancel()
+        await asyncio.wait((watching,))
         await transport.stop()
 
 
