@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class NetworkError(Exception):
         self.status = status
 
 
-class Delivery(Enum):
+class Confirmation(Enum):
     """What is known of a message that the network has taken."""
 
     DELIVERED = "delivered"  # the network has confirmed it, or there is evidence that it arrived
@@ -63,12 +64,17 @@ class Delivery(Enum):
 
 
 class Network(NamedTuple):
-    """A network that can be joined. ``authority``: that of the uEntities on it, if the configuration names one."""
+    """A network that can be joined.
+
+    If it is an endpoint of a configuration, ``authority`` is that of the uEntities on it, unless the configuration names
+    none, and ``streamer`` that of the streamer itself.
+    """
 
     named: str
     kind: str
     options: TransportOptions
     authority: str | None
+    streamer: str | None = None
 
     def at_home(self, uri: UUri, option: str) -> UUri:
         """Return a URI with the network's authority if it has none. Raises `NetworkError`."""
@@ -96,7 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def network_of(arguments: argparse.Namespace) -> Network:
     """Return the network that the options name. Raises `ConfigError`, and `NetworkError` for options that cannot work."""
     name = f"client{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
-    authority = None
+    authority = streamer = None
     if arguments.endpoint is None:
         kind, given = (
             ("mqtt5", {"broker": arguments.broker}) if arguments.broker else ("zenoh", {"connect": [arguments.zenoh]})
@@ -105,7 +111,8 @@ def network_of(arguments: argparse.Namespace) -> Network:
     else:
         if arguments.config is None:
             raise NetworkError("--endpoint needs --config", 2)
-        endpoints = load(arguments.config).endpoints
+        config = load(arguments.config)
+        streamer, endpoints = config.authority, config.endpoints
         if arguments.endpoint not in endpoints:
             raise NetworkError(f"--endpoint: {arguments.endpoint}: expected one of {', '.join(endpoints)}", 2)
         endpoint = endpoints[arguments.endpoint]
@@ -117,7 +124,7 @@ def network_of(arguments: argparse.Namespace) -> Network:
         raise NetworkError(f"{named}: {exc.key}: {exc}", EX_CONFIG) from exc
     if arguments.option:
         options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
-    return Network(named, kind, options, authority)
+    return Network(named, kind, options, authority, streamer)
 
 
 def _read(kind: str, given: dict[str, Any]) -> TransportOptions:
@@ -172,6 +179,15 @@ async def _until_interrupted(work: Coroutine[Any, Any, int], when_interrupted: C
         return when_interrupted()
 
 
+def check_pace(arguments: argparse.Namespace) -> None:
+    """Raise `NetworkError` unless ``--count`` and ``--rate`` can be used. Either may be missing."""
+    if arguments.count is not None and arguments.count < 1:
+        raise NetworkError("--count: expected at least 1", 2)
+    rate = getattr(arguments, "rate", None)
+    if rate is not None and not 0 < rate < inf:
+        raise NetworkError("--rate: expected more than 0", 2)
+
+
 async def paced(number: int | None, rate: float | None) -> AsyncIterator[int]:
     """Yield 1, 2, ... ``number`` (None: without end), ``rate`` times a second (None: at once)."""
     loop = asyncio.get_running_loop()
@@ -224,7 +240,7 @@ class Client:
         self._transport = transport
         self._events = events
         self._timeout_s = timeout_s
-        self._taken: deque[tuple[float, asyncio.Future[Delivery]]] = deque()  # without evidence, in order
+        self._taken: deque[tuple[float, asyncio.Future[Confirmation]]] = deque()  # without evidence, in order
         self._presences: dict[Filter, Presence] = {}
         self._lost_nodes = 0
 
@@ -273,7 +289,7 @@ class Client:
             where = source if sink is None else f"{source} → {sink}"
             raise NetworkError(f"{self._network.named}: nobody listens to {where} (waited {self._timeout_s:g} s)")
 
-    async def send(self, message: UMessage, when_taken: Callable[[], None] = lambda: None) -> Delivery:
+    async def send(self, message: UMessage, when_taken: Callable[[], None] = lambda: None) -> Confirmation:
         """Send a message. Return what is known of it in the end; ``when_taken`` is called once the network has answered."""
         parcel = _Parcel(message)
         try:
@@ -286,13 +302,13 @@ class Client:
         if isinstance(result, SendError):
             raise result
         if result is not UNCONFIRMED:
-            return Delivery.DELIVERED
-        delivery: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+            return Confirmation.DELIVERED
+        delivery: asyncio.Future[Confirmation] = asyncio.get_running_loop().create_future()
         self._taken.append((asyncio.get_running_loop().time(), delivery))
         with suppress(TimeoutError):
             async with asyncio.timeout(min(self._timeout_s, self._transport.unconfirmed_s)):
                 return await delivery
-        return Delivery.UNCONFIRMED
+        return Confirmation.UNCONFIRMED
 
     async def watch(self) -> None:
         """Look for evidence that messages have arrived, and for signs that they have not, until cancelled."""
@@ -304,11 +320,11 @@ class Client:
                 self._lose_taken()
             arrived_s = self._transport.arrived_until_s(loop.time())
             while self._taken and self._taken[0][0] < arrived_s:
-                _settle(self._taken.popleft()[1], Delivery.DELIVERED)
+                _settle(self._taken.popleft()[1], Confirmation.DELIVERED)
 
     def _lose_taken(self) -> None:
         while self._taken:
-            _settle(self._taken.popleft()[1], Delivery.LOST)
+            _settle(self._taken.popleft()[1], Confirmation.LOST)
 
     async def _in_time(self, result: "asyncio.Future[SendResult]") -> SendResult:
         try:
@@ -339,7 +355,7 @@ class Client:
         return "; ".join(found or self.problems()) or self.link_reason
 
 
-def _settle(future: "asyncio.Future[Delivery]", delivery: Delivery) -> None:
+def _settle(future: "asyncio.Future[Confirmation]", delivery: Confirmation) -> None:
     if not future.done():
         future.set_result(delivery)
 
@@ -368,6 +384,7 @@ async def joined(
         yield client
     finally:
         watching.cancel()
+        await asyncio.wait((watching,))
         await transport.stop()
 
 
