@@ -102,7 +102,7 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
     """
     parser = _parser(is_daemon=given[:1] == ["run"])
     arguments = parser.parse_args(given)
-    elsewhere = (getattr(arguments, name, None) for name in ("url", "path"))  # takes the place of the file
+    elsewhere = (getattr(arguments, name, None) for name in ("url", "path", "broker", "zenoh"))  # take the place of the file
     arguments.config_from = ""
     if "config" in arguments and arguments.config is None and not any(elsewhere):
         arguments.config = _default_config(parser.prog, "url" in arguments)
