@@ -318,6 +318,16 @@ class RouterCollector:
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        errors = CounterMetricFamily(
+            "ustreamer_link_errors",
+            "Failed attempts to connect, and links that have ended.",
+            labels=(*labels, "reason"),
+        )
+        last_error = GaugeMetricFamily(
+            "ustreamer_last_link_error_timestamp_seconds",
+            "When the last of these happened, and its reason.",
+            labels=(*labels, "reason"),
+        )
         unconfirmed = GaugeMetricFamily(
             "ustreamer_unconfirmed_bytes",
             "Messages that were sent to a network that does not confirm, and not counted as delivered yet.",
@@ -355,6 +365,10 @@ class RouterCollector:
             up.add_metric(values, int(account.state is LinkState.UP))
             problems.add_metric(values, len(account.problems))
             reconnects.add_metric(values, account.stats.reconnects)
+            for failure, number in account.errors.items():
+                errors.add_metric((*values, failure.value), number)
+            if (error := account.last_error) is not None:
+                last_error.add_metric((*values, error.reason.value), error.at_ms / 1000)
             if account.unconfirmed_max_bytes is not None:
                 unconfirmed.add_metric(values, account.unconfirmed_bytes)
                 room.add_metric(values, account.unconfirmed_max_bytes)
@@ -372,6 +386,8 @@ class RouterCollector:
             up,
             problems,
             reconnects,
+            errors,
+            last_error,
             figures,
             unconfirmed,
             room,

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from streamer.cli.running import add_options, answered, ask, daemon_of, loaded
-from streamer.cli.text import as_table, complain, lines_out
+from streamer.cli.text import add_json, as_table, complain, document_out, lines_out
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
 
 
@@ -18,6 +18,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     resume.set_defaults(command=answered(_resume))
     for command in (pause, resume):
         add_options(command)
+        add_json(command)
         command.add_argument(
             "--topic",
             metavar="URI",
@@ -51,9 +52,15 @@ def _change(arguments: argparse.Namespace, what: str) -> int:
 def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
     daemon = daemon_of(arguments, loaded(arguments))
     if asked is None:
-        lines_out(ask(daemon, page, _listed))
+        if arguments.as_json:
+            document_out({"paused": ask(daemon, page, lambda answer: list(map(dict, answer["paused"])))})
+        else:
+            lines_out(ask(daemon, page, _listed))
+        return 0
+    changed = ask(daemon, page, lambda answer: bool(answer["changed"]), asked)
+    if arguments.as_json:
+        document_out({"topic": asked["topic"], "sink": asked.get("sink"), "changed": changed})
     else:
-        changed = ask(daemon, page, lambda answer: bool(answer["changed"]), asked)
         lines_out([_result(asked, changed, page)])
     return 0
 

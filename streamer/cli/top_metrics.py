@@ -60,6 +60,8 @@ class EndpointSample:
     up: float = 0
     state: str = ""
     """The state from the administration API; empty if that does not answer."""
+    why: str = ""
+    """Why the link is not up, from there as well."""
     received: float = 0
     in_flight: float = 0
     backlog: float = 0
@@ -177,6 +179,18 @@ class EndpointFigures:
     problems: float
     received_bytes_per_s: float = 0
     sent_bytes_per_s: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFlow:
+    """A flow in which messages wait, from the administration API."""
+
+    route: str
+    source: str
+    sink: str
+    waiting: int
+    oldest_s: float | None
+    held: tuple[str, ...]
 
 
 def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamer.cli.text import plain
-from streamer.cli.top_metrics import EndpointFigures, RouteFigures
+from streamer.cli.top_metrics import EndpointFigures, RouteFigures, WaitingFlow
 
 WIDE, MIDDLE = 110, 66
 PLAIN_WIDTH = 152  # from here on with the bytes of routes
@@ -24,18 +24,6 @@ _GOOD, _BAD, _NOTE, _QUIET = "green", "bold red", "magenta", "dim"
 _STATES = {"up": _GOOD, "down": _BAD}
 _NOTHING = "–"
 _BYTES = ("B/s in", "B/s out")
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingFlow:
-    """A flow in which messages wait, from the administration API."""
-
-    route: str
-    source: str
-    sink: str
-    waiting: int
-    oldest_s: float | None
-    held: tuple[str, ...]
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, Received
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkError, LinkFailure, LinkState, Received
 from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.status import UCode
 
@@ -199,6 +199,14 @@ class EndpointAccount:
     """What keeps it from working although its link is up."""
     figures: Mapping[str, float]
     """Measurements of its transport."""
+    addresses: Sequence[str]
+    """Those to which it connects."""
+    last_error: LinkError | None
+    """Why its link was not up, at the last time that it was not; it stays when the link is back."""
+    next_attempt_ms: int | None
+    """When the transport tries to connect again, if it waits for that."""
+    errors: Mapping[LinkFailure, int]
+    """How often its link failed, by reason."""
     unconfirmed_bytes: int = 0
     unconfirmed_max_bytes: int | None = None
     """The bytes of unconfirmed messages, and the bound on them. None: the network confirms."""

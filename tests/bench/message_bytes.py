@@ -1,7 +1,7 @@
 """How many bytes a message takes on the wire. ``python -m tests.bench.message_bytes``; needs mosquitto.
 
-Sends `MESSAGES` messages through a transport, one at a time and then in batches, and divides what TCP has carried. Each line:
-bytes sent and received by the sender for one message, after the first ones.
+Sends `MESSAGES` messages through a transport, one at a time and then in batches, and divides what TCP has carried by
+their number: bytes sent and received by the sender for one message, after the first ones.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamer.transports.base import NO_BYTES, ByteCounts, UTransport
+from streamer.transports.base import NO_BYTES, UTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.brokers import Mosquitto, TlsFiles

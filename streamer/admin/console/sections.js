@@ -50,10 +50,11 @@ export function overview(root) {
   }
 }
 
-const healthOf = ({ ready, reasons }) => el("div", { class: `health ${ready ? "good" : "bad"}` },
-  el("strong", {}, ready ? "Ready" : "Not ready"),
-  ready ? "Every endpoint is connected, and there are no problems." : el("ul", {},
-    reasons.map(reason => el("li", {}, name(reason)))))
+const healthOf = ({ ready, reasons, notes = [] }) => el("div", {
+  class: `health ${ready ? notes.length ? "warn" : "good" : "bad"}`,
+}, el("strong", {}, ready ? "Ready" : "Not ready"),
+reasons.length + notes.length ? el("ul", {}, [...reasons, ...notes].map(each => el("li", {}, name(each))))
+  : "Every endpoint is connected, and there are no problems.")
 
 const streamerOf = about => properties([
   ["Authority", name(about.authority)],
@@ -96,10 +97,16 @@ export function endpoints(root) {
     const found = Object.entries(counts ?? {}).filter(([, n]) => n)
     return found.length ? found.map(([why, n]) => el("div", {}, `${words(why)}: ${count(n)}`)) : "0"
   }
+  const errorOf = ({ reason, text, address, when }) => [
+    el("div", {}, `${words(reason)}, ${moment(when)} UTC`), el("div", {}, name(address ? `${address}: ${text}` : text)),
+  ]
   const cardOf = each => card([name(each.name), " ", state(each.state)],
     each.problems?.length ? el("ul", { class: "wrong" }, each.problems.map(text => el("li", {}, name(text)))) : null,
     properties([
       ["Transport", name(each.transport)],
+      ["Connects to", each.addresses?.length ? each.addresses.map(address => el("div", {}, name(address))) : undefined],
+      ["Last error", each.last_error ? errorOf(each.last_error) : undefined],
+      ["Next attempt", each.next_attempt ? `${moment(each.next_attempt)} UTC` : undefined],
       ["Authorities", each.authorities.map(authority => el("div", {}, name(authority)))],
       ["Receives now", live(() => rate(endpointOf(each.name).received_per_s))],
       ["Received", `${plural(each.received_messages, "message")}, ${plural(each.received_packets, "packet")}`],

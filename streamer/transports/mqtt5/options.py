@@ -8,7 +8,7 @@ import re
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions, WireOptions
+from streamer.transports.certificates import CertificateFile, CertificateRole, valid_until_s
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
@@ -205,6 +206,11 @@ class Mqtt5Options(WireOptions):
         name = f"the client id {self.effective_client_id(authority)!r}"
         return (Claim(("client_id",), f"{name} at {self.host}:{self.port}", behind_any_address=name),)
 
+    def beside(self, name: str) -> Self:
+        """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
+        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0}
+        return self.model_copy(update=own)
+
     def exposures(self) -> Sequence[str]:
         if self.uses_tls or is_loopback(self.host):
             return ()
@@ -244,6 +250,18 @@ class Mqtt5Options(WireOptions):
         if password is not None:
             _check_length("password_file", password)
         return username, password
+
+    def certificates(self) -> Sequence[CertificateFile]:
+        """Return the files with certificates."""
+        found = ((CertificateRole.AUTHORITIES, self.tls.ca_file), (CertificateRole.CLIENT, self.tls.cert_file))
+        return tuple(CertificateFile(role, path) for role, path in found if path is not None)
+
+    def has_expired_certificate(self, now_s: float) -> bool:
+        """Return whether the client's certificate has expired; False if it cannot be read."""
+        try:
+            return any(valid_until_s(each) < now_s for each in self.certificates() if each.role is CertificateRole.CLIENT)
+        except (OSError, ValueError):
+            return False
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Read the TLS files, and return the settings; None for plain TCP. Raises `ConfigurationError` with the option."""

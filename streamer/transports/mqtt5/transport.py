@@ -9,6 +9,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from ssl import SSLContext
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
@@ -25,7 +26,9 @@ from streamer.transports.base import (
     TransportEvents,
     UTransport,
 )
+from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
@@ -43,7 +46,7 @@ from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe
+from streamer.transports.probe import Probe, address_of
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -54,6 +57,9 @@ _QUIET_S = 0.05  # after this long without a packet, no more are expected
 
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
 """The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
+
+_NO_RIGHTS = frozenset((0x86, 0x87, 0x8A, 0x8C))
+"""The reason codes for a wrong user or password, missing rights, a ban and a wrong authentication method (MQTT 5, 2.4)."""
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -101,6 +107,7 @@ class Mqtt5Transport(ListeningTransport):
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._connected_s = 0.0
+        self._has_expired_certificate = False
         self._is_culprit_found = False  # at the end of the last connection
         self._carried = NO_BYTES  # by connections that are over
 
@@ -108,6 +115,9 @@ class Mqtt5Transport(ListeningTransport):
     def capacity(self) -> int:
         session = self._session
         return session.limit if session.is_writable else session.unconfirmed
+
+    def certificates(self) -> Sequence[CertificateFile]:
+        return self.options.certificates()
 
     def problems(self) -> list[str]:
         return self.subscribing.problems()
@@ -117,6 +127,10 @@ class Mqtt5Transport(ListeningTransport):
         connection = self._traffic.connection
         carried = self._carried if connection is None else self._carried.plus(connection.carried or NO_BYTES)
         return carried if any(carried) else None
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        return (address_of(self.options.host, self.options.port),)
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -232,7 +246,7 @@ class Mqtt5Transport(ListeningTransport):
             try:
                 reason = await self._connect_once(max(0, failures - 1))
             except Exception as exc:  # no other task awaits this one: the endpoint would stay down silently
-                reason = type(exc).__name__
+                reason = self._failed(*failure_of(exc))
                 logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
                 if self._traffic.connection is not None:
                     self._traffic.connection.abort(reason)
@@ -243,6 +257,7 @@ class Mqtt5Transport(ListeningTransport):
                 failures = 0
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
+            self.retry_in(retry_s)
             state = (f"link {name}", "down")
             logger.warning("link_down endpoint=%s reason=%s retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
@@ -254,20 +269,20 @@ class Mqtt5Transport(ListeningTransport):
         """
         options = self.options
         try:
-            username, password, tls = await self._files.run(lambda: (*options.credentials(), options.tls_context()))
+            username, password, tls, self._has_expired_certificate = await self._files.run(self._read)
         except ConfigurationError as exc:
-            return f"{exc.key}: {exc}"
+            return self._failed(LinkFailure.FILES, f"{exc.key}: {exc}")
         except OSError as exc:  # reading takes too long
-            return f"files: {exc.strerror}"
+            return self._failed(LinkFailure.FILES, f"files: {exc.strerror}")
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
         try:
             connection = await dial(options, tls, make, first_address)
         except TimeoutError:
-            return f"no connection within {options.connect_timeout_s:g} s"
+            return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
         except (OSError, UnicodeError) as exc:
-            return f"{type(exc).__name__}: {exc}"
+            return self._failed(*failure_of(exc))
         traffic.connection = connection
         self._keep_alive = keep_alive = KeepAlive(
             connection, self._session, options, self._continues_unanswered, loop.time()
@@ -289,6 +304,15 @@ class Mqtt5Transport(ListeningTransport):
             keep_alive.check(loop.time())
             self._resume_search(loop.time())
         return connection.reason
+
+    def _read(self) -> tuple[str | None, bytes | None, SSLContext | None, bool]:
+        options = self.options
+        now_s = self.context.now_ms() / 1000
+        return (*options.credentials(), options.tls_context(), options.has_expired_certificate(now_s))
+
+    def _failed(self, failure: LinkFailure, text: str) -> str:
+        self.link_failed(failure, text, self.addresses[0])
+        return text
 
     def _resume_search(self, now_s: float) -> None:
         """Send the next suspect, if the connection has stood for long enough."""
@@ -331,7 +355,8 @@ class Mqtt5Transport(ListeningTransport):
     def _on_connack(self, connection: Connection, packet: mqtt5.ConnAckPacket) -> None:
         reason = int(packet.reason_code)
         if reason:
-            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}")
+            failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
+            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}", failure)
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
@@ -340,6 +365,8 @@ class Mqtt5Transport(ListeningTransport):
         self._apply_session_expiry(packet.session_expiry_interval)
         if self._connections:
             self.context.events.reconnected()
+            if self.source_retransmits and not packet.session_present:
+                logger.warning("session_forgotten endpoint=%s: what the broker had kept for it is lost", self.context.name)
         else:
             self._has_resumed = packet.session_present
         self._connections += 1
@@ -391,7 +418,8 @@ class Mqtt5Transport(ListeningTransport):
             logger.error("topic_aliases_refused endpoint=%s consequence='none are used any more'", self.context.name)
             self._session.aliases.give_up()
         connection.is_ended_by_broker = int(reason) in _OVER_A_MESSAGE
-        connection.close(f"the broker disconnected: {named(reason)}")
+        failure = LinkFailure.AUTHENTICATION if int(reason) in _NO_RIGHTS else LinkFailure.BROKER
+        connection.close(f"the broker disconnected: {named(reason)}", failure)
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._traffic.connection:
@@ -399,7 +427,8 @@ class Mqtt5Transport(ListeningTransport):
             self._carried = self._carried.plus(connection.carried or NO_BYTES)
             self.subscribing.disconnected()
             # A connection that was not accepted says nothing about the messages sent on the one before.
-            is_ended_by_broker = connection.is_ended_by_broker and self._session.is_connected
+            was_connected = self._session.is_connected
+            is_ended_by_broker = connection.is_ended_by_broker and was_connected
             lived_s = asyncio.get_running_loop().time() - self._connected_s
             if self._session.has_timed_out and self._session.head is not None:
                 message = self._session.head[0].message
@@ -410,6 +439,13 @@ class Mqtt5Transport(ListeningTransport):
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
+            if self._task is None:  # it was stopped
+                pass
+            elif connection.failure is LinkFailure.RESET and not was_connected and self._has_expired_certificate:
+                # The broker's alert is lost if it resets the connection (MQTT over TLS 1.3).
+                self._failed(LinkFailure.CERTIFICATE_EXPIRED, f"{connection.reason}: our certificate has expired")
+            else:
+                self._failed(connection.failure, connection.reason)
             self.set_state(LinkState.DOWN, connection.reason)
             self._is_culprit_found = self._session.report_culprit()
 

@@ -7,8 +7,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from streamer.cli.top_metrics import EndpointFigures, RouteFigures
-from streamer.cli.top_view import Picture, WaitingFlow, draw, number, seconds, sort
+from streamer.cli.top_metrics import EndpointFigures, RouteFigures, WaitingFlow
+from streamer.cli.top_view import Picture, draw, number, seconds, sort
 
 HOSTILE = "[bold]\x1b[2J\n\u202e" + "x" * 300
 ROUTE = RouteFigures("up", "vehicle", "cloud", 12.5, 12.0, 0.5, 3, 1.5, 0, (0.001, 0.02), (0.5, inf))

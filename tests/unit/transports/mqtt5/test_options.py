@@ -208,3 +208,12 @@ def test_a_session_that_ends_with_the_link_is_told_only_with_a_share(key: str, v
     (*_, told) = options(share="fleet", **{key: value}).hints()
     assert told.startswith(f"{key}: ")
     assert options(**{key: value}).hints() == ()
+
+
+def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
+    ours = options(client_id="gw", share="all", username="joe", password_file=Path("/p"), topics="in-vehicle", window=5)
+    theirs = ours.beside("client7")
+    assert (theirs.client_id, theirs.share, theirs.is_session_persistent) == ("client7", None, False)
+    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0}
+    assert theirs.model_dump() == ours.model_dump() | own
+    assert theirs.claims("gw")[0] != ours.claims("gw")[0]
