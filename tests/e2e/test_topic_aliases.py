@@ -75,6 +75,7 @@ async def test_a_broker_that_calls_its_own_aliases_invalid_gets_none_any_more(ca
                 await peer.closed()
                 return
             assert len(seen) == 1 or packet.topic_alias is None
+            assert packet.packet_id is not None
             peer.write(mqtt5.PubAckPacket(packet.packet_id))
 
     async with FakeBroker().running() as server, Endpoint(server.url, "veh1").running() as car:

@@ -68,11 +68,13 @@ class Broker:
     def take(self) -> None:
         for data in self.session.take_outgoing():
             packet, size = mqtt5.read(memoryview(data))
+            assert isinstance(packet, mqtt5.PublishPacket)
             assert size == len(data)
             alias = packet.topic_alias
             assert alias is None or 1 <= alias <= self.allowed
             if not packet.topic:
                 self.saved += 1
+                assert alias is not None
                 topic = self._known[alias]
             else:
                 topic = packet.topic
@@ -87,6 +89,7 @@ class Broker:
         packet = self.unanswered.pop(index)
         if reason and packet.topic_alias is not None and packet.topic:
             self._known.pop(packet.topic_alias, None)
+        assert packet.packet_id is not None
         self.session.on_puback(packet.packet_id, reason)
         self.session.report_results()
         self.take()
