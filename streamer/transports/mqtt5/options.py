@@ -136,6 +136,8 @@ class Mqtt5Options(WireOptions):
     """The longest wait for a connection, then for each answer until the link is up."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""
+    topic_aliases: int = Field(default=100, ge=0, le=65_535)
+    """The most topics that are replaced by a number in packets to the broker, which may lower it. 0: none."""
     payload_format_property: bool = False
     """Write the payload format also as user property 12, for receivers by the specification before 1.6.0-alpha.5."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
