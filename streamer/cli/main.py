@@ -1,5 +1,5 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
-tap | top | schema | demo | completion``.
+tap | top | support-bundle | schema | demo | completion``.
 
 Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
 usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
@@ -166,7 +166,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     if is_daemon:
         run()
         return parser
-    from streamer.cli import completion, dead_letters, explain, init, pause, tap, top, traces  # noqa: PLC0415
+    from streamer.cli import completion, dead_letters, explain, init, pause, support_bundle, tap, top, traces  # noqa: PLC0415
     from streamer.cli import config as config_commands  # noqa: PLC0415
 
     init.add_to(commands)
@@ -183,6 +183,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     pause.add_to(commands)
     tap.add_to(commands)
     top.add_to(commands)
+    support_bundle.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     demo = command(
         "demo", _demo, "Run a demonstration with a broker, a vehicle, a cloud and the streamer.", needs_config=False
