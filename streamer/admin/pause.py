@@ -6,7 +6,6 @@ from aiohttp import web
 
 from streamer.admin.access import caller_of, refused
 from streamer.admin.answers import API, bad, body_of
-from streamer.clock import Clock
 from streamer.journal.moments import as_moment
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
 from streamer.services.pause import MAX_FOR_MS, PausedRule, PauseService
@@ -22,9 +21,8 @@ _KINDS: dict[UCode, type[web.HTTPError]] = {
 class PausePages:
     """Passes requests on to a `PauseService`."""
 
-    def __init__(self, service: PauseService, clock: Clock) -> None:
+    def __init__(self, service: PauseService) -> None:
         self._service = service
-        self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
         """Return the HTTP routes of these pages."""
@@ -35,8 +33,7 @@ class PausePages:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        wall_ms = self._clock.wall_ms()
-        return web.json_response({"paused": [_as_json(each, wall_ms) for each in self._service.rules()]})
+        return web.json_response({"paused": [_as_json(each) for each in self._service.rules()]})
 
     async def _pause(self, request: web.Request) -> web.Response:
         try:
@@ -54,16 +51,15 @@ class PausePages:
         return web.json_response({"changed": True})
 
 
-def _as_json(paused: PausedRule, wall_ms: int) -> dict[str, Any]:
+def _as_json(paused: PausedRule) -> dict[str, Any]:
     source, sink = paused.rule
-    left_s = paused.left_s
     return {
         "topic": str(source),
         "sink": None if sink is None else str(sink),
         "flows": paused.lanes,
         "messages": paused.messages,
-        "until": None if left_s is None else as_moment(wall_ms + round(left_s * 1000)),
-        "left_s": None if left_s is None else round(left_s, 3),
+        "until": None if paused.until_ms is None else as_moment(paused.until_ms),
+        "left_s": paused.left_s,
     }
 
 

@@ -112,7 +112,7 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
         LetterPages(running),
         ExplainPages(running),
         SubscriptionPages(running),
-        PausePages(running.service_host.pause_service, running.router.clock),
+        PausePages(running.service_host.pause_service),
         ConfigPages(running),
         OpenApiPages(),
     )

@@ -37,7 +37,6 @@ from streamer.config.models import Config
 from streamer.config.secrets import WITHHELD, is_secret_file, redacted
 from streamer.config.shown import cohort, fingerprint, shown
 from streamer.config.token import token_file
-from streamer.files import read_file
 from streamer.journal.sqlite import CorruptFileError, FileError
 from streamer.journal.summary import summary
 from streamer.uprotocol.form import IS_COMPILED
@@ -176,7 +175,7 @@ def _secrets(config: Config) -> Iterator[str]:
     made = token_file(config)
     for path in files if made is None else {*files, str(made)}:
         try:
-            text = read_file(Path(path)).decode(errors="replace")
+            text = Path(path).read_text(errors="replace") if Path(path).is_file() else ""  # a pipe could block
         except (OSError, ValueError):  # what cannot be read here cannot get into the archive by us
             continue
         yield text.strip()

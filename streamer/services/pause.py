@@ -47,12 +47,13 @@ logger = logging.getLogger("ustreamer.pause")
 
 
 class PausedRule(NamedTuple):
-    """A rule, the number of lanes that it pauses, and of messages that wait in them. ``left_s``: until it ends."""
+    """A rule, the number of lanes that it pauses, and of messages that wait in them. ``left_s``, ``until_ms``: its end."""
 
     rule: PauseRule
     lanes: int
     messages: int
     left_s: float | None = None
+    until_ms: int | None = None
 
 
 class PauseService:
@@ -213,9 +214,14 @@ class PauseService:
             for rule in self._pause_rules.rules_for(source, sink):
                 lanes[rule] += 1
                 messages[rule] += waiting
-        now_s = self._clock.monotonic_s()
-        left = {rule: max(0.0, end_s - now_s) for rule, end_s in self._ends_s.items()}
-        return [PausedRule(rule, lanes[rule], messages[rule], left.get(rule)) for rule in self._pause_rules.rules]
+        return [PausedRule(rule, lanes[rule], messages[rule], *self._end(rule)) for rule in self._pause_rules.rules]
+
+    def _end(self, rule: PauseRule) -> tuple[float | None, int | None]:
+        """Return the seconds until a rule ends, and when that is on the wall clock as it is set now."""
+        if rule not in self._ends_s:
+            return None, None
+        left_ms = max(0, round((self._ends_s[rule] - self._clock.monotonic_s()) * 1000))
+        return left_ms / 1000, self._clock.wall_ms() + left_ms
 
     def _end_on_disk(self, rule: PauseRule, for_ms: int | None) -> Iterator[Statement]:
         if for_ms is not None:

@@ -40,6 +40,4 @@ class AdminHarness:
         self.control = PauseService(self.state, router, options, Access(GATEWAY, frozenset({GATEWAY})), router.clock)
         self.port = free_port()
         listening = MetricsConfig(listen=f"127.0.0.1:{self.port}", hosts=["streamer"])
-        self.server = AdminServer(
-            router, Exposition(router), listening, options, PausePages(self.control, router.clock).routes()
-        )
+        self.server = AdminServer(router, Exposition(router), listening, options, PausePages(self.control).routes())

@@ -41,7 +41,7 @@ class Port:
         service = PauseService(self.state, router, control, Access(GATEWAY, frozenset({GATEWAY})), router.clock)
         self.state.open()
         service.restore()
-        self.server = AdminServer(router, Exposition(router), options, control, PausePages(service, router.clock).routes())
+        self.server = AdminServer(router, Exposition(router), options, control, PausePages(service).routes())
 
     async def ask(self, method: str, path: str, headers: dict[str, str] | None = None) -> int:
         """The status."""

@@ -196,7 +196,7 @@ def remote(body: object, peer: str, own: str) -> web.Request:
 
 async def posted(admin: AdminHarness, request: web.Request) -> tuple[int, str]:
     """Status and body of the page's answer."""
-    (page,) = (each for each in PausePages(admin.control, admin.harness.router.clock).routes() if each.path == request.path)
+    (page,) = (each for each in PausePages(admin.control).routes() if each.path == request.path)
     try:
         answer = await access(lambda: (MetricsConfig(), admin.options), Files())(request, page.handler)
     except web.HTTPException as exc:
