@@ -17,7 +17,7 @@ from mqtt5 import DisconnectReasonCode, QoS
 from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.files import Files
 from streamer.transports.base import Done, LinkState, Parcel, TransportContext, TransportEvents, UTransport
-from streamer.transports.certificates import CertificateFile
+from streamer.transports.certificates import CertificateFile, expiry_probe
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
@@ -104,7 +104,7 @@ class Mqtt5Transport(ListeningTransport):
         return session.limit if session.is_writable else session.unconfirmed
 
     def certificates(self) -> Sequence[CertificateFile]:
-        return self.options.certificates()
+        return tuple(self.options.certificates().values())
 
     def problems(self) -> list[str]:
         return self.subscribing.problems()
@@ -122,7 +122,8 @@ class Mqtt5Transport(ListeningTransport):
 
     @classmethod
     def probes(cls, options: Mqtt5Options, held: Collection[str]) -> Iterable[Probe]:
-        return (Probe("broker", partial(try_broker, options)),)
+        yield from (expiry_probe(key, file) for key, file in options.certificates().items())
+        yield Probe("broker", partial(try_broker, options))
 
     # -- life -------------------------------------------------------------------------------------------------------
 
