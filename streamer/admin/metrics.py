@@ -71,6 +71,14 @@ class RouterCollector:
         router = self._router.account()
         yield from self._dead_letters(routes, router)
         yield from self._endpoints(self._router.endpoint_accounts())
+        clocks = GaugeMetricFamily(
+            "ustreamer_source_clock_behind_seconds",
+            "How far the clock of a source is behind, by the youngest of its messages; negative: ahead.",
+            labels=("endpoint", "authority"),
+        )
+        for endpoint, authority, behind_s in self._router.source_clocks():
+            clocks.add_metric((endpoint, authority), behind_s)
+        yield clocks
         if self.certificates is not None:
             yield _expiry(self.certificates)
         yield from self._paused(routes, router)

@@ -395,6 +395,14 @@ class Router:
             for egress in (self.egresses[name],)
         ]
 
+    def source_clocks(self) -> Iterator[tuple[str, str, float]]:
+        """Yield endpoint and authority of sources, and how many seconds their clock is behind ours (`SourceClocks`)."""
+        for name, ingress in self.ingresses.items():
+            if name == LOCAL_ENDPOINT:
+                continue
+            for authority, behind_s in ingress.source_clocks.behind_s().items():
+                yield name, authority, behind_s
+
     def account(self) -> RouterAccount:
         """Return the router's counters that are in no account of a route or endpoint."""
         return RouterAccount(
