@@ -121,6 +121,8 @@ class Router:
             self._tokens,
             egress.request_answered,
         )
+        if name != LOCAL_ENDPOINT:
+            self.ingresses[name].counts_ttl_from_arrival = config.endpoints[name].ttl_clock == "arrival"
 
     def replace_transport(self, name: str, transport: UTransport) -> None:
         """Use another transport for an endpoint from now on. The earlier one has stopped."""
@@ -273,6 +275,9 @@ class Router:
         self.settler.log.use(config.log)
         self._tokens.use(config.permissions)
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
+        for name, endpoint in config.endpoints.items():
+            if name in self.ingresses:
+                self.ingresses[name].counts_ttl_from_arrival = endpoint.ttl_clock == "arrival"
         self._use_table()
 
     def replace_observer(self, old: OutcomeObserver | None, new: OutcomeObserver | None) -> None:

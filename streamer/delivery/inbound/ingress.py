@@ -5,6 +5,7 @@ message.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -29,6 +30,7 @@ from streamer.routing.outcome import Failure
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import Received, Refused, UListener, UTransport
 from streamer.transports.errors import Unwanted
+from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
@@ -39,6 +41,9 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 # Beyond this backlog messages are rejected. Only messages without a source's window (MQTT QoS 0) get that far.
 _MAX_BACKLOG_MESSAGES = 65_536
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
+# A tick settles expired messages only every 50 ms. The step makes most messages of a flow have the same attributes, which
+# are looked up; each one's own would be resolved and encoded anew.
+_ARRIVAL_STEP_MS: Final = 50
 _CLOCK_MESSAGES = 64  # messages of a batch whose ids are compared with our clock
 _MANY = 16  # messages of a batch that may come from a source faster than its destination
 
@@ -93,6 +98,8 @@ class Ingress(UListener):
         self._egress: Egress | None = None  # where the last message went
         self._request_answered = request_answered
         self._expired = 0  # in the backlog, since the last tick
+        self.counts_ttl_from_arrival = False
+        self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick
 
@@ -210,9 +217,11 @@ class Ingress(UListener):
             self._reject_late(batch)
             return
         self.stats.received += len(batch)
-        self._take(batch)
         if self._looks_at_clocks:
             self._look_at_clocks(batch)
+        if self.counts_ttl_from_arrival:
+            self._count_from_arrival(batch)
+        self._take(batch)
         if self.backlog:
             if self.state is _OPEN:
                 self._receiving.backlog_changed(self.backlog)
@@ -221,6 +230,24 @@ class Ingress(UListener):
         self._pump.send()
         if len(batch) >= _MANY and self._egress is not None:
             self._receiving.pace(self._egress)
+
+    def _count_from_arrival(self, batch: Sequence[Received]) -> None:
+        """Have the TTLs of messages end as if they had been created now, to within `_ARRIVAL_STEP_MS`."""
+        now_ms = self._clock.wall_ms()
+        for received in batch:
+            message = received.message
+            attributes = message.attributes
+            if attributes.ttl:
+                created = created_ms(message.id)
+                arrived_ms = created - (created - now_ms) // _ARRIVAL_STEP_MS * _ARRIVAL_STEP_MS
+                ttl = message.ttl_until(arrived_ms + attributes.ttl, now_ms)
+                key = attributes.shared, ttl
+                try:
+                    counted = self._counted[key]
+                except KeyError:
+                    counted = replace(attributes.shared, ttl=ttl)
+                    self._counted.remember(key, counted)
+                received.message = UMessage(message.id, counted.carrying_as(attributes), message.payload)
 
     def _look_at_clocks(self, batch: Sequence[Received]) -> None:
         """Compare the ids of the last messages with our clock, as far as routes take them."""

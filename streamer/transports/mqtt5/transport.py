@@ -63,7 +63,7 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
-        encoder = Encoder(options.topics, context.authority, options.payload_format_property)
+        encoder = Encoder(options.topics, context.authority, options.payload_format_property, context.now_ms)
         decoder = PublishDecoder(
             options.topics, context.authority, options.max_token_bytes, context.flows, options.identity_property
         )
