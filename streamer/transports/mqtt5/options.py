@@ -6,7 +6,7 @@ contains them.
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -277,15 +277,19 @@ class Mqtt5Options(WireOptions):
             _check_length("password_file", password)
         return username, password
 
-    def certificates(self) -> Sequence[CertificateFile]:
-        """Return the files with certificates."""
-        found = ((CertificateRole.AUTHORITIES, self.tls.ca_file), (CertificateRole.CLIENT, self.tls.cert_file))
-        return tuple(CertificateFile(role, path) for role, path in found if path is not None)
+    def certificates(self) -> Mapping[str, CertificateFile]:
+        """Return the files with certificates, by key."""
+        found = {
+            "tls.ca_file": (CertificateRole.AUTHORITIES, self.tls.ca_file),
+            "tls.cert_file": (CertificateRole.CLIENT, self.tls.cert_file),
+        }
+        return {key: CertificateFile(role, path) for key, (role, path) in found.items() if path is not None}
 
     def has_expired_certificate(self, now_s: float) -> bool:
         """Return whether the client's certificate has expired; False if it cannot be read."""
         try:
-            return any(valid_until_s(each) < now_s for each in self.certificates() if each.role is CertificateRole.CLIENT)
+            own = [each for each in self.certificates().values() if each.role is CertificateRole.CLIENT]
+            return any(valid_until_s(each) < now_s for each in own)
         except (OSError, ValueError):
             return False
 

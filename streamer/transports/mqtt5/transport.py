@@ -26,7 +26,7 @@ from streamer.transports.base import (
     TransportEvents,
     UTransport,
 )
-from streamer.transports.certificates import CertificateFile
+from streamer.transports.certificates import CertificateFile, expiry_probe
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
@@ -75,7 +75,7 @@ class Mqtt5Transport(ListeningTransport):
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
         aliases = TopicAliases(options.topic_aliases)
-        encoder = Encoder(options.topics, context.authority, options.payload_format_property, aliases)
+        encoder = Encoder(options.topics, context.authority, options.payload_format_property, context.now_ms, aliases)
         decoder = PublishDecoder(
             options.topics, context.authority, options.max_token_bytes, context.flows, options.identity_property
         )
@@ -127,7 +127,7 @@ class Mqtt5Transport(ListeningTransport):
         return session.limit if session.is_writable else session.unconfirmed
 
     def certificates(self) -> Sequence[CertificateFile]:
-        return self.options.certificates()
+        return tuple(self.options.certificates().values())
 
     def problems(self) -> list[str]:
         return self.subscribing.problems()
@@ -151,9 +151,11 @@ class Mqtt5Transport(ListeningTransport):
 
     @classmethod
     def probes(cls, options: Mqtt5Options, held: Collection[str]) -> Iterable[Probe]:
+        yield from (expiry_probe(key, file) for key, file in options.certificates().items())
         brokers = options.brokers
         keys = ["broker"] if len(brokers) == 1 else [f"broker.{number}" for number in range(len(brokers))]
-        return [Probe(key, partial(try_broker, options, broker)) for key, broker in zip(keys, brokers, strict=True)]
+        for key, broker in zip(keys, brokers, strict=True):
+            yield Probe(key, partial(try_broker, options, broker))
 
     # -- life -------------------------------------------------------------------------------------------------------
 
