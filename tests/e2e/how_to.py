@@ -34,7 +34,8 @@ LINES = 60
 _BLOCK = re.compile(r"^```(\w+)\n([\s\S]*?)^```$|((?:^    +\S.*\n)+)", re.MULTILINE)
 _SHIMS = {
     "sudo": 'while [ "$1" = -u ] || [ "$1" = ustreamer ]; do shift; done; exec "$@"',
-    "systemctl": '[ "$1" = show ] && exec cat "$HOW_TO/pid"; echo "$1" >"$HOW_TO/asked"; read -r answer <"$HOW_TO/answered"; exit "$answer"',
+    "systemctl": """[ "$1" = show ] && exec cat "$HOW_TO/pid"
+echo "$1" >"$HOW_TO/asked"; read -r answer <"$HOW_TO/answered"; exit "$answer\"""",
     "journalctl": 'exec cat "$HOW_TO/log"',
     "streamer": f'exec {sys.executable} -m streamer "$@"',
     "python": f'exec {sys.executable} "$@"',
