@@ -95,13 +95,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--config", type=Path, metavar="FILE", help="the configuration file with the endpoint")
     text = "an option of the endpoint, as in a configuration: topics=in-vehicle, username=joe, tls.ca_file=FILE, ..."
     group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
+    text = "the MQTT client id, for brokers that allow only some; never the one of a streamer; default: a random one"
+    group.add_argument("--client-id", metavar="ID", help=text)
     text = "the longest wait for the network, and for the confirmation of a message; default: 10s"
     group.add_argument("--timeout", type=milliseconds, default=10_000, metavar="DURATION", help=text)
 
 
 def network_of(arguments: argparse.Namespace) -> Network:
     """Return the network that the options name. Raises `ConfigError`, and `NetworkError` for options that cannot work."""
-    name = f"client{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
+    # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
+    name = arguments.client_id or f"client{secrets.token_hex(8)}"
     authority = streamer = None
     if arguments.endpoint is None:
         kind, given = (
@@ -118,12 +121,12 @@ def network_of(arguments: argparse.Namespace) -> Network:
         endpoint = endpoints[arguments.endpoint]
         named, kind, options = f"{arguments.endpoint} ({endpoint.transport})", endpoint.transport, endpoint.options
         authority = next((each for each in endpoint.authorities if each != ANY_AUTHORITY), None)
+    if arguments.option:
+        options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
     try:
         options = options.beside(name)
     except ConfigurationError as exc:
         raise NetworkError(f"{named}: {exc.key}: {exc}", EX_CONFIG) from exc
-    if arguments.option:
-        options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
     return Network(named, kind, options, authority, streamer)
 
 
@@ -342,7 +345,9 @@ class Client:
 
     async def _why_down(self) -> str:
         """Return why there is no connection, from the transport's own probes."""
-        found = []
+        found = self.problems()
+        if found:
+            return "; ".join(found)
         with suppress(TimeoutError):
             async with asyncio.timeout(_PROBE_S):
                 for probe in self._transport.probes(self._transport.options, ()):
@@ -351,7 +356,7 @@ class Client:
                         found.append(f"{probe.key}: {answer.text}")
         if self._transport.state is LinkState.ALONE:
             found.append("no other node is there")
-        return "; ".join(found or self.problems()) or self.link_reason
+        return "; ".join(found) or self.link_reason
 
 
 def _settle(future: "asyncio.Future[Confirmation]", delivery: Confirmation) -> None:

@@ -33,7 +33,7 @@ from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe
+from streamer.transports.probe import Probe, Verdict
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -41,6 +41,9 @@ logger = logging.getLogger("ustreamer.mqtt5")
 
 _LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
 _QUIET_S = 0.05  # after this long without a packet, no more are expected
+
+_TIED = "the broker gives the streamer's session to every client with these credentials; use others than a streamer's"
+"""Why `Mqtt5Options.beside` cannot be used at this broker."""
 
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
 """The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
@@ -90,6 +93,8 @@ class Mqtt5Transport(ListeningTransport):
         self._up_since_s: float | None = None
         self._connected_s = 0.0
         self._is_culprit_found = False  # at the end of the last connection
+        # Whether the broker gives us a streamer's session; None: it is not known yet.
+        self._is_tied = False if options.of_streamer is None else None
 
     @property
     def capacity(self) -> int:
@@ -97,7 +102,7 @@ class Mqtt5Transport(ListeningTransport):
         return session.limit if session.is_writable else session.unconfirmed
 
     def problems(self) -> list[str]:
-        return self.subscribing.problems()
+        return [_TIED] * bool(self._is_tied) + self.subscribing.problems()
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -234,6 +239,8 @@ class Mqtt5Transport(ListeningTransport):
         ``first_address`` is the number of the address to try first.
         """
         options = self.options
+        if self._is_tied is not False and (reason := await self._try_session()):
+            return reason
         try:
             username, password, tls = await self._files.run(lambda: (*options.credentials(), options.tls_context()))
         except ConfigurationError as exc:
@@ -270,6 +277,21 @@ class Mqtt5Transport(ListeningTransport):
             keep_alive.check(loop.time())
             self._resume_search(loop.time())
         return connection.reason
+
+    async def _try_session(self) -> str:
+        """Find out whether the broker gives us a session of our own. Return why we may not connect; empty if we may."""
+        if self._is_tied is None:
+            tied: list[bool] = []
+            assert self.options.of_streamer is not None
+            try:
+                async with asyncio.timeout(self.options.connect_timeout_s):
+                    answer = await try_broker(self.options.of_streamer, lambda: tied.append(True))
+            except TimeoutError:
+                return f"no answer within {self.options.connect_timeout_s:g} s"
+            if answer.verdict is not Verdict.OK:
+                return answer.text
+            self._is_tied = bool(tied)
+        return _TIED if self._is_tied else ""
 
     def _resume_search(self, now_s: float) -> None:
         """Send the next suspect, if the connection has stood for long enough."""
@@ -363,6 +385,7 @@ class Mqtt5Transport(ListeningTransport):
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
+            self._is_tied = self.options.of_streamer is not None
             logger.error(
                 "session_taken_over endpoint=%s client_id=%s hint='another client uses the same client id'",
                 self.context.name,
