@@ -15,7 +15,7 @@ from streamer import __version__, systemd
 from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort, PortFiles
 from streamer.admin.pushing import Pushing
-from streamer.admin.server import unready
+from streamer.admin.server import summary
 from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, Problem, load
@@ -154,7 +154,7 @@ class Daemon:
                 await self._start_router()
                 self._has_started = True
             gc.freeze()  # the collector need not examine thousands of restored subscriptions, which stay
-            systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
+            systemd.notify("READY=1", f"STATUS={summary(self.router)}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
                 recovering = tasks.create_task(self._recover_rest(), name="recovery")
@@ -452,7 +452,7 @@ class _EndpointEvents(CountingEvents):
         if self._daemon.tracing is not None and self._name != LOCAL_ENDPOINT:
             self._daemon.tracing.link_changed(self._name, state is LinkState.UP, reason)
         self._daemon.service_host.status.health_changed()
-        systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
+        systemd.notify(f"STATUS={summary(router)}")
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)

@@ -141,6 +141,14 @@ class RouterCollector:
             "Times that a route, or a source authority on it, had to wait for its rate.",
             labels=_ROUTE,
         )
+        wire = CounterMetricFamily(
+            "ustreamer_route_wire_bytes",
+            "Packets of the route's messages: PUBLISH packets of MQTT; payload and attachment of Zenoh.",
+            labels=(*_ROUTE, "direction"),
+        )
+        payload = CounterMetricFamily(
+            "ustreamer_route_payload_bytes", "Payload of the route's messages.", labels=(*_ROUTE, "direction")
+        )
         for account in accounts:
             labels = (account.name, account.source, account.target)
             accepted.add_metric(labels, account.stats.accepted)
@@ -156,7 +164,11 @@ class RouterCollector:
                 retries.add_metric(labels, account.stats.retries)
             if account.stats.limited:
                 limited.add_metric(labels, account.stats.limited)
-        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited)
+            for family, bytes_ in ((wire, account.stats.wire_bytes), (payload, account.stats.payload_bytes)):
+                for direction, number in bytes_._asdict().items():
+                    if number:
+                        family.add_metric((*labels, direction), number)
+        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited, wire, payload)
 
     def _dead_letters(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
         letters = CounterMetricFamily(
@@ -306,6 +318,16 @@ class RouterCollector:
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        errors = CounterMetricFamily(
+            "ustreamer_link_errors",
+            "Failed attempts to connect, and links that have ended.",
+            labels=(*labels, "reason"),
+        )
+        last_error = GaugeMetricFamily(
+            "ustreamer_last_link_error_timestamp_seconds",
+            "When the last of these happened, and its reason.",
+            labels=(*labels, "reason"),
+        )
         unconfirmed = GaugeMetricFamily(
             "ustreamer_unconfirmed_bytes",
             "Messages that were sent to a network that does not confirm, and not counted as delivered yet.",
@@ -317,8 +339,21 @@ class RouterCollector:
         figures = GaugeMetricFamily(
             "ustreamer_transport_figure", "What the transport measures of itself, by name.", labels=(*labels, "figure")
         )
+        wire = CounterMetricFamily(
+            "ustreamer_endpoint_wire_bytes",
+            "Bytes that TCP has carried for the endpoint, with TLS, and with what was sent again.",
+            labels=(*labels, "direction"),
+        )
+        payload = CounterMetricFamily(
+            "ustreamer_endpoint_payload_bytes", "Payload of the endpoint's messages.", labels=(*labels, "direction")
+        )
         for account in endpoints:
             values = (account.name, account.transport)
+            for direction, number in account.payload_bytes._asdict().items():
+                payload.add_metric((*values, direction), number)
+            if account.wire_bytes is not None:
+                for direction, number in account.wire_bytes._asdict().items():
+                    wire.add_metric((*values, direction), number)
             packets.add_metric(values, account.stats.packets)
             received.add_metric(values, account.stats.received)
             for reason, number in account.stats.malformed.items():
@@ -330,12 +365,18 @@ class RouterCollector:
             up.add_metric(values, int(account.state is LinkState.UP))
             problems.add_metric(values, len(account.problems))
             reconnects.add_metric(values, account.stats.reconnects)
+            for failure, number in account.errors.items():
+                errors.add_metric((*values, failure.value), number)
+            if (error := account.last_error) is not None:
+                last_error.add_metric((*values, error.reason.value), error.at_ms / 1000)
             if account.unconfirmed_max_bytes is not None:
                 unconfirmed.add_metric(values, account.unconfirmed_bytes)
                 room.add_metric(values, account.unconfirmed_max_bytes)
             for figure, value in account.figures.items():
                 figures.add_metric((*values, figure), value)
         yield from (
+            wire,
+            payload,
             packets,
             received,
             malformed,
@@ -345,6 +386,8 @@ class RouterCollector:
             up,
             problems,
             reconnects,
+            errors,
+            last_error,
             figures,
             unconfirmed,
             room,

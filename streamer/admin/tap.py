@@ -5,12 +5,14 @@ audit log has each reader with its filters. `streamer.delivery.outcomes.tap` dec
 shown and which are left out.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from streamer.admin.access import caller_of, for_this_machine, refused, shows_payloads
 from streamer.admin.streams import Streams, event, moment
+from streamer.config.checks import nearest
 from streamer.delivery.outcomes.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.delivery.router import Router
 from streamer.logs.audit import audit
@@ -27,6 +29,7 @@ TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 _WRITES_PER_S = 10
 _NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 _LONGEST_NAME = 256
+_MAX_NAMES = 50
 
 
 class TapRequest(NamedTuple):
@@ -108,6 +111,7 @@ class TapPages:
             tap_request = TapRequest.of(dict(request.query))
         except ValueError as exc:
             raise refused(str(exc), web.HTTPBadRequest) from exc
+        self._check_names(tap_request.filter)
         await self._streams.check(request)
         stream = TapStream(tap_request, self._router)
         who: dict[str, Any] = caller_of(request)._asdict()
@@ -119,6 +123,21 @@ class TapPages:
             self._router.replace_observer(stream.tap, None)
             left_out = stream.left_out + stream.tap.left_out
             audit("tap_ended", **who, filters=_shown(tap_request), messages=stream.shown, left_out=left_out)
+
+    def _check_names(self, wanted: TapFilter) -> None:
+        """Refuse a route or an endpoint that does not exist. Raises an HTTP error with the nearest name, and all of them."""
+        routes = {account.name for account in self._router.accounts()}
+        endpoints = {account.name for account in self._router.endpoint_accounts()}
+        for kind, name, known in (("route", wanted.route, routes), ("endpoint", wanted.endpoint, endpoints)):
+            if name is not None and name not in known:
+                text = f"{kind}: {name[:_LONGEST_NAME]!r}: expected one of {_some(known)}{nearest(name, known)}"
+                raise refused(text, web.HTTPBadRequest)
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return the names with commas, or the first of them and how many more there are."""
+    first, more = (found := sorted(names))[:_MAX_NAMES], len(found) - _MAX_NAMES
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 
 def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:

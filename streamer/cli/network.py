@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from streamer.cli.text import EX_CONFIG, complain, milliseconds, reason_of
+from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, complain, milliseconds, reason_of
 from streamer.config.load import ConfigError, load, load_text
 from streamer.config.models import Config
 from streamer.logs.output import set_up
@@ -36,13 +36,11 @@ from streamer.transports.base import (
 )
 from streamer.transports.errors import ConfigurationError, LinkLostError, SendError
 from streamer.transports.installed import load_transport
-from streamer.transports.probe import Verdict
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _NAME = "client"
 _LOOK_S = 0.05
-_PROBE_S = 5.0
 
 Filter = tuple[UUri, UUri | None]
 
@@ -92,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--endpoint", metavar="NAME", help="this endpoint of --config, beside the streamer that uses it")
     where.add_argument("--broker", metavar="URL", help="an MQTT 5 broker, such as mqtt://127.0.0.1:1883")
     where.add_argument("--zenoh", metavar="LOCATOR", help="a Zenoh node, such as tcp/127.0.0.1:7447")
-    group.add_argument("--config", type=Path, metavar="FILE", help="the configuration file with the endpoint")
+    group.add_argument("--config", type=Path, metavar="FILE", help=f"the file with the endpoint; {CONFIG_DEFAULT}")
     text = "an option of the endpoint, as in a configuration: topics=in-vehicle, username=joe, tls.ca_file=FILE, ..."
     group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
     text = "the MQTT client id, for brokers that allow only some; never the one of a streamer; default: a random one"
@@ -112,8 +110,6 @@ def network_of(arguments: argparse.Namespace) -> Network:
         )
         named, options = arguments.broker or arguments.zenoh, _read(kind, given)
     else:
-        if arguments.config is None:
-            raise NetworkError("--endpoint needs --config", 2)
         config = load(arguments.config)
         streamer, endpoints = config.authority, config.endpoints
         if arguments.endpoint not in endpoints:
@@ -204,10 +200,11 @@ async def paced(number: int | None, rate: float | None) -> AsyncIterator[int]:
 class _Parcel:
     """A message, and the future that gets its result."""
 
-    __slots__ = ("message", "result")
+    __slots__ = ("message", "result", "wire_bytes")
 
     def __init__(self, message: UMessage) -> None:
         self.message = message
+        self.wire_bytes = 0
         self.result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
 
@@ -267,9 +264,7 @@ class Client:
     async def until_up(self) -> None:
         """Wait for the network, and for the broker's answers to subscriptions."""
         if not await self._until(lambda: self.is_up):
-            raise NetworkError(
-                f"{self._network.named}: no connection within {self._timeout_s:g} s: {await self._why_down()}"
-            )
+            raise NetworkError(f"{self._network.named}: no connection within {self._timeout_s:g} s: {self._why_down()}")
 
     async def until_changed(self) -> None:
         """Wait until the state of the link may have changed."""
@@ -343,20 +338,13 @@ class Client:
                     await self.until_changed()
         return condition()
 
-    async def _why_down(self) -> str:
-        """Return why there is no connection, from the transport's own probes."""
+    def _why_down(self) -> str:
         found = self.problems()
-        if found:
-            return "; ".join(found)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PROBE_S):
-                for probe in self._transport.probes(self._transport.options, ()):
-                    answer = await probe.run()
-                    if answer.verdict is not Verdict.OK:
-                        found.append(f"{probe.key}: {answer.text}")
-        if self._transport.state is LinkState.ALONE:
-            found.append("no other node is there")
-        return "; ".join(found) or self.link_reason
+        if not found and self._transport.last_error is not None:
+            found = [str(self._transport.last_error)]
+        if not found and self._transport.state is LinkState.ALONE:
+            found = ["no other node is there"]
+        return "; ".join(found) or "the reason is unknown"
 
 
 def _settle(future: "asyncio.Future[Confirmation]", delivery: Confirmation) -> None:

@@ -204,7 +204,7 @@ class Ingress(UListener):
         if self.state is _CLOSED:
             self._reject_late(batch)
             return
-        self.stats.received += len(batch)
+        self._count(batch)
         self._take(batch)
         if self.backlog:
             if self.state is _OPEN:
@@ -215,12 +215,19 @@ class Ingress(UListener):
         if len(batch) >= _MANY and self._egress is not None:
             self._receiving.pace(self._egress)
 
+    def _count(self, batch: Sequence[Received]) -> None:
+        size = 0
+        for received in batch:
+            size += received.message.payload_bytes
+        self.stats.received += len(batch)
+        self.stats.received_payload_bytes += size
+
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport cannot hand over, and report them to their senders."""
         if self.state is _CLOSED:
             self._reject_late([each.received for each in batch])
             return
-        self.stats.received += len(batch)
+        self._count([each.received for each in batch])
         now_s = self._clock.monotonic_s()
         self._seen.rotate(now_s)
         for refused in batch:
@@ -238,7 +245,7 @@ class Ingress(UListener):
             if received.source_retransmits or self.name == LOCAL_ENDPOINT:
                 self.stats.count_unwanted(Unwanted.STOPPED)
             else:
-                self.stats.received += 1
+                self._count((received,))
                 self._fail_unrouted(received, refusals.STOPPING)
         self._pump.send()
 

@@ -48,10 +48,18 @@ _WITH_PORT = ("tcp", "tls", "ws")
 _OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
 _MULTICAST = "scouting/multicast/enabled"
 _GOSSIP = "scouting/gossip/enabled"
-_WITH_FILES = "transport/link/tls", "transport/auth"
+TLS = "transport/link/tls"
+_TLS_FILES = (
+    "root_ca_certificate",
+    "listen_certificate",
+    "listen_private_key",
+    "connect_certificate",
+    "connect_private_key",
+)
+_WITH_FILES = TLS, "transport/auth"
 _WITH_ENDPOINTS = "listen/endpoints", "connect/endpoints"
-_SETTING = re.compile(r"[#;][^=;#]*=([^;#\0]+)")
-"""The value of a setting of a Zenoh endpoint."""
+_SETTING = re.compile(r"[#;]([^=;#]*)=([^;#\0]+)")
+"""Name and value of a setting of a Zenoh endpoint."""
 _MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -253,6 +261,18 @@ def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:
     return [item for item in each if isinstance(item, str)]
 
 
+def shown_endpoint(endpoint: str) -> str:
+    """Return an endpoint without its settings, which may hold a password or key."""
+    return _SETTINGS.sub("", endpoint)
+
+
+def tls_files(config: zenoh.Config, endpoint: str) -> dict[str, Path]:
+    """Return the TLS files of a Zenoh endpoint by option: those in its settings, else those of the whole session."""
+    found = {name: file for name, file in json.loads(config.get_json(TLS)).items() if name in _TLS_FILES and file}
+    found |= {name: value for key, value in _SETTING.findall(endpoint) if (name := key.removesuffix("_file")) in _TLS_FILES}
+    return {name: Path(file) for name, file in found.items()}
+
+
 def session_config(options: ZenohOptions) -> zenoh.Config:
     """Return Zenoh's configuration. Raises `ConfigurationError` with the option that Zenoh does not accept."""
     if options.config_file is None:
@@ -309,7 +329,7 @@ def _named_to_zenoh(options: ZenohOptions) -> Iterator[Path]:
         yield from map(Path, _texts([json.loads(config.get_json(key)) for key in _WITH_FILES]))
         endpoints += _texts([json.loads(config.get_json(key)) for key in _WITH_ENDPOINTS])
     for endpoint in endpoints:
-        yield from map(Path, _SETTING.findall(endpoint))
+        yield from (Path(value) for _, value in _SETTING.findall(endpoint))
 
 
 def _texts(part: Any) -> Iterator[str]:

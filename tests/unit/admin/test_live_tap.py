@@ -11,7 +11,7 @@ import pytest
 
 from streamer.admin import streams
 from streamer.admin.streams import MAX_ANONYMOUS, event
-from streamer.admin.tap import MAX_TAPS
+from streamer.admin.tap import MAX_TAPS, _some
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.logs import audit
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
@@ -36,6 +36,35 @@ async def tap(http: aiohttp.ClientSession, **query: str) -> aiohttp.ClientRespon
     answer = await http.get("/api/v1/tap", params=query, headers=BEARER)
     assert answer.status == 200, await answer.text()
     return answer
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"route": "vehicle-clout"}, "route: 'vehicle-clout': expected one of "),
+        ({"endpoint": "vehicel"}, "endpoint: 'vehicel': expected one of "),
+    ],
+)
+async def test_a_route_or_an_endpoint_that_does_not_exist_is_refused_with_the_known_ones(
+    pages: Pages, query: dict[str, str], expected: str
+) -> None:
+    _, http = pages
+    answer = await http.get("/api/v1/tap", params=query, headers=BEARER)
+    error = (await answer.json())["error"]
+    assert answer.status == 400
+    assert error.startswith(expected)
+    assert "cloud" in error
+    assert error.endswith("; did you mean 'vehicle-cloud'?" if "route" in query else "; did you mean 'vehicle'?")
+
+
+async def test_what_no_route_takes_has_a_name_too(pages: Pages) -> None:
+    answer = await tap(pages[1], route="none")
+    answer.close()
+
+
+def test_many_names_are_not_all_listed() -> None:
+    assert _some([f"r{number:03}" for number in range(60)]).endswith("r048, r049 and 10 more")
+    assert _some({"b", "a"}) == "a, b"
 
 
 async def test_a_message_is_shown_with_what_became_of_it(pages: Pages) -> None:
