@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-OPTIONAL = ("helm",)
-"""What no package of Debian and no registry of ours brings: its tests are skipped where it is missing, in CI as well."""
+OPTIONAL = ("helm", "mosquitto_pub")
+"""Tests that need these are skipped where they are missing, in CI as well."""
 
 PROGRAMS = (*OPTIONAL, "mosquitto", "chromium", "promtool")
 """Each is a marker too."""

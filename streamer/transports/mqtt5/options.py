@@ -157,6 +157,8 @@ class Mqtt5Options(WireOptions):
     _contents: tuple[bytes, ...] = PrivateAttr(())
     """Digests of the files that are read at each connection: options are equal only if these are, too."""
 
+    _of_streamer: "Mqtt5Options | None" = PrivateAttr(None)
+
     @field_validator("broker")
     @classmethod
     def _check_broker(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -208,6 +210,15 @@ class Mqtt5Options(WireOptions):
         return self.session_expiry_s > 0 and not self.clean_start
 
     @property
+    def of_streamer(self) -> "Mqtt5Options | None":
+        """The options with which to find out whether the broker gives us a streamer's session; None: it cannot.
+
+        Some brokers give it to every client with the streamer's credentials, which `beside` keeps.
+        """
+        given = (self.username, self.username_file, self.password_file, self.tls.cert_file)
+        return self._of_streamer if any(each is not None for each in given) else None
+
+    @property
     def is_divided(self) -> bool:
         return self.share is not None
 
@@ -232,7 +243,10 @@ class Mqtt5Options(WireOptions):
     def beside(self, name: str) -> Self:
         """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
         own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0}
-        return self.model_copy(update=own)
+        guest = self.model_copy(update=own)
+        # If the broker gives us the streamer's session all the same, it keeps that until the streamer is back.
+        guest._of_streamer = self.model_copy(update={"session_expiry_s": LONGEST_S})
+        return guest
 
     def exposures(self) -> Sequence[str]:
         has_password = self.password_file is not None

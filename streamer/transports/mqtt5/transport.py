@@ -47,7 +47,7 @@ from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe
+from streamer.transports.probe import Probe, Verdict
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -55,6 +55,9 @@ logger = logging.getLogger("ustreamer.mqtt5")
 
 _LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
 _QUIET_S = 0.05  # after this long without a packet, no more are expected
+
+_TIED = "the broker gives the streamer's session to every client with these credentials; use others than a streamer's"
+"""Why `Mqtt5Options.beside` cannot be used at this broker."""
 
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
 """The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
@@ -120,6 +123,7 @@ class Mqtt5Transport(ListeningTransport):
         self._has_expired_certificate = False
         self._is_culprit_found = False  # at the end of the last connection
         self._carried = NO_BYTES  # by connections that are over
+        self._ties: dict[int, bool] = {}  # number of a broker → whether it gives us a streamer's session
 
     @property
     def capacity(self) -> int:
@@ -130,7 +134,7 @@ class Mqtt5Transport(ListeningTransport):
         return tuple(self.options.certificates().values())
 
     def problems(self) -> list[str]:
-        return self.subscribing.problems()
+        return [_TIED] * any(self._ties.values()) + self.subscribing.problems()
 
     def wire_bytes(self) -> ByteCounts | None:
         """Return what all connections have carried so far, with TLS; None until the first, or where that is unknown."""
@@ -315,6 +319,8 @@ class Mqtt5Transport(ListeningTransport):
     async def _connect_to(self, number: int, first_address: int) -> str:
         """Connect to one broker, stay until the connection ends, and return the reason."""
         self._broker, options = number, self.options
+        if options.of_streamer is not None and (reason := await self._try_session(options.of_streamer, number)):
+            return self._failed(LinkFailure.BROKER, reason)
         try:
             username, password, tls, self._has_expired_certificate = await self._files.run(self._read)
         except ConfigurationError as exc:
@@ -362,6 +368,23 @@ class Mqtt5Transport(ListeningTransport):
             if testing is not None:
                 testing.cancel()
         return connection.reason
+
+    async def _try_session(self, options: Mqtt5Options, number: int) -> str:
+        """Find out whether a broker gives us a session of our own. Return why we may not connect; empty if we may.
+
+        ``options`` are those of the streamer.
+        """
+        if number not in self._ties:
+            tied: list[bool] = []
+            try:
+                async with asyncio.timeout(options.connect_timeout_s):
+                    answer = await try_broker(options, self._brokers[number], lambda: tied.append(True))
+            except TimeoutError:
+                return f"no answer within {options.connect_timeout_s:g} s"
+            if answer.verdict is not Verdict.OK:
+                return answer.text
+            self._ties[number] = bool(tied)
+        return _TIED if self._ties[number] else ""
 
     def _read(self) -> tuple[str | None, bytes | None, SSLContext | None, bool]:
         options = self.options
@@ -490,6 +513,7 @@ class Mqtt5Transport(ListeningTransport):
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
+            self._ties[self._broker] = self.options.of_streamer is not None
             logger.error(
                 "session_taken_over endpoint=%s client_id=%s hint='another client uses the same client id'",
                 self.context.name,

@@ -256,3 +256,15 @@ def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
     own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0}
     assert theirs.model_dump() == ours.model_dump() | own
     assert theirs.claims("gw")[0] != ours.claims("gw")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, False), ({"username": "joe"}, True), ({"password_file": Path("/p")}, True)],
+    ids=["anonymous", "user", "password"],
+)
+def test_only_a_program_with_credentials_may_be_given_the_streamers_session(given: dict[str, Any], expected: bool) -> None:
+    assert options(**given).of_streamer is None
+    found = options(**given).beside("client7").of_streamer
+    assert (found is not None) is expected
+    assert found is None or (found.session_expiry_s, found.clean_start) == (30 * 86_400, False)
