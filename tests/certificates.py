@@ -40,9 +40,13 @@ def write_certificates(directory: Path) -> None:
     (directory / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     for who, usage in (("server", ExtendedKeyUsageOID.SERVER_AUTH), ("client", ExtendedKeyUsageOID.CLIENT_AUTH)):
         key = _write_key(directory / f"{who}.key")
+        names = [x509.IPAddress(ipaddress.ip_address(HOST)), x509.DNSName(f"{who}.test")]
         certificate = (
             builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, who)]), key)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName(names),
+                critical=False,
+            )
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .sign(ca_key, hashes.SHA256())
         )

@@ -9,7 +9,6 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from ssl import SSLContext
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
@@ -23,7 +22,7 @@ from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.brokers import BrokerChoice
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.dialing import accepts, dial
+from streamer.transports.mqtt5.dialing import accepts, dial, read_way
 from streamer.transports.mqtt5.ending import END_S, Ending, is_session_resumed_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
@@ -129,6 +128,7 @@ class Mqtt5Transport(ListeningTransport):
         """Read credentials and certificates. Raises `ConfigurationError` if a file that the options name cannot be used."""
         self.options.credentials()
         self.options.tls_context()
+        self.options.proxy_credentials()
 
     async def start(self) -> None:
         """Begin to connect. Raises `ConfigurationError` as `prepare` does."""
@@ -279,9 +279,9 @@ class Mqtt5Transport(ListeningTransport):
 
     async def _connect_to(self, number: int, first_address: int) -> str:
         """Connect to one broker, stay until the connection ends, and return the reason."""
-        options = self.options
+        options, broker = self.options, self._brokers[number]
         try:
-            username, password, tls = await self._files.run(lambda: (*options.credentials(), options.tls_context()))
+            username, password, way = await self._files.run(lambda: (*options.credentials(), read_way(options, broker)))
         except ConfigurationError as exc:
             return f"{exc.key}: {exc}"
         except OSError as exc:  # reading takes too long
@@ -289,9 +289,9 @@ class Mqtt5Transport(ListeningTransport):
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
-        broker, good_address = self._brokers[number], self._choice.good_addresses.get(number)
+        good_address = self._choice.good_addresses.get(number)
         try:
-            connection, address = await dial(options, broker, tls, make, first_address, good_address)
+            connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
             return f"no connection within {options.connect_timeout_s:g} s"
         except (OSError, UnicodeError) as exc:
@@ -321,17 +321,21 @@ class Mqtt5Transport(ListeningTransport):
                 keep_alive.check(now_s)
                 self._resume_search(now_s)
                 if testing is None and self._session.is_connected and (every_s := self._choice.test_every_s) is not None:
-                    testing = asyncio.create_task(self._test_first(tls, every_s), name=f"mqtt5-test-{self.context.name}")
+                    testing = asyncio.create_task(self._test_first(every_s), name=f"mqtt5-test-{self.context.name}")
                 self._return_to_first(connection, now_s)
         finally:
             if testing is not None:
                 testing.cancel()
         return connection.reason
 
-    async def _test_first(self, tls: SSLContext | None, every_s: float) -> None:
+    async def _test_first(self, every_s: float) -> None:
         """Find out again and again whether the first broker accepts connections, while another one is in use."""
         while True:
-            is_good = await accepts(self.options, self._brokers[0], tls, self._choice.good_addresses.get(0))
+            try:
+                way = await self._files.run(lambda: read_way(self.options, self._brokers[0]))
+                is_good = await accepts(way, self._choice.good_addresses.get(0))
+            except (ConfigurationError, OSError):
+                is_good = False
             self._choice.tested(is_good, asyncio.get_running_loop().time())
             await asyncio.sleep(every_s)
 
