@@ -29,10 +29,12 @@ from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.brokers import Broker, Prefer, read_broker
 from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
+from streamer.transports.mqtt5.tunnel import HttpProxy, read_proxy
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
+_PROXY_BYTES = 4096
 _NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 _File = Annotated[Path, Field(strict=False)]
@@ -150,6 +152,12 @@ class Mqtt5Options(WireOptions):
     """A file that holds the password. It is read at every connection."""
     tls: TlsOptions = TlsOptions()
     """Files for ``mqtts://``."""
+    alpn: str | None = Field(default=None, min_length=1, max_length=255)
+    """The protocol that TLS asks for (ALPN), for brokers that share a port with other services. None: TLS names none."""
+    proxy: str | None = None
+    """``http://host:port`` of an HTTP proxy, through which the brokers are reached (CONNECT). No user or password."""
+    proxy_credentials_file: _File | None = None
+    """A file with ``user:password`` for the proxy. It is read at every connection."""
     reconnect: ReconnectOptions = ReconnectOptions()
     """The waits between attempts to connect."""
     listeners: ListenerOptions = ListenerOptions()
@@ -166,6 +174,20 @@ class Mqtt5Options(WireOptions):
         if len({(broker.host, broker.port) for broker in brokers}) < len(brokers):
             raise ValueError("expected each broker once")
         return urls
+
+    @field_validator("proxy")
+    @classmethod
+    def _check_proxy(cls, url: str | None) -> str | None:
+        if url is not None:
+            read_proxy(url)
+        return url
+
+    @field_validator("alpn")
+    @classmethod
+    def _check_alpn(cls, name: str | None) -> str | None:
+        if name is not None and not (name.isascii() and name.isprintable()):
+            raise ValueError("expected a name of printable ASCII characters")
+        return name
 
     @field_validator("identity_property")
     @classmethod
@@ -188,11 +210,16 @@ class Mqtt5Options(WireOptions):
             raise ValueError("username_file: expected either username or username_file")
         if not self.uses_tls and self.tls != TlsOptions():
             raise ValueError("tls: expected a broker with mqtts://")
+        if not self.uses_tls and self.alpn is not None:
+            raise ValueError("alpn: expected a broker with mqtts://")
+        if self.proxy is None and self.proxy_credentials_file is not None:
+            raise ValueError("proxy_credentials_file: expected proxy along with it")
         return self
 
     @model_validator(mode="after")
     def _look_into_files(self) -> "Mqtt5Options":
-        files = (self.username_file, self.password_file, self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
+        secrets = (self.username_file, self.password_file, self.proxy_credentials_file)
+        files = (*secrets, self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
         self._contents = tuple(digest(file) for file in files if file is not None)
         return self
 
@@ -231,6 +258,11 @@ class Mqtt5Options(WireOptions):
         """Whether a broker is reached through TLS."""
         return any(broker.uses_tls for broker in self.brokers)
 
+    @property
+    def http_proxy(self) -> HttpProxy | None:
+        """The proxy through which the brokers are reached."""
+        return None if self.proxy is None else read_proxy(self.proxy)
+
     def effective_client_id(self, authority: str) -> str:
         """Return the MQTT client id: the configured one, or one derived from the streamer's authority."""
         return self.client_id or re.sub(r"[^A-Za-z0-9-]", "-", authority)
@@ -251,11 +283,15 @@ class Mqtt5Options(WireOptions):
     def exposures(self) -> Sequence[str]:
         has_password = self.password_file is not None
         what = "the user name and the password" if has_password else "messages, with the tokens in them,"
-        return [
+        found = [
             f"broker: {what} go to {each.host} unencrypted, and anybody in between can change them; use mqtts://"
             for each in self.brokers
             if not each.uses_tls and not is_loopback(each.host)
         ]
+        proxy = self.http_proxy
+        if proxy is not None and self.proxy_credentials_file is not None and not is_loopback(proxy.host):
+            found.append(f"proxy: the password for the proxy goes to {proxy.host} unencrypted")
+        return found
 
     def hints(self) -> Sequence[str]:
         found = list(_OF_SEVERAL) if len(self.broker) > 1 else []
@@ -307,6 +343,16 @@ class Mqtt5Options(WireOptions):
         except (OSError, ValueError):
             return False
 
+    def proxy_credentials(self) -> bytes | None:
+        """Read ``user:password`` for the proxy. Raises `ConfigurationError` with the option, never with the content."""
+        if self.proxy_credentials_file is None:
+            return None
+        content = _read("proxy_credentials_file", self.proxy_credentials_file)
+        user, colon, _ = content.partition(b":")
+        if not user or not colon or b"\n" in content or len(content) > _PROXY_BYTES:
+            raise ConfigurationError("proxy_credentials_file", f"{self.proxy_credentials_file}: expected USER:PASSWORD")
+        return content
+
     def tls_context(self) -> ssl.SSLContext | None:
         """Read the TLS files, and return the settings; None for plain TCP. Raises `ConfigurationError` with the option."""
         if not self.uses_tls:
@@ -330,6 +376,8 @@ class Mqtt5Options(WireOptions):
                 )
                 detail = f"{self.tls.cert_file} {with_key}: {_reason(exc)}"
                 raise ConfigurationError(key, detail) from None
+        if self.alpn is not None:
+            context.set_alpn_protocols([self.alpn])
         return context
 
 

@@ -9,7 +9,6 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from ssl import SSLContext
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
@@ -31,10 +30,10 @@ from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
-from streamer.transports.mqtt5.brokers import BrokerChoice
+from streamer.transports.mqtt5.brokers import Broker, BrokerChoice
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.dialing import accepts, dial
+from streamer.transports.mqtt5.dialing import Way, accepts, dial, read_way
 from streamer.transports.mqtt5.ending import END_S, Ending, is_session_resumed_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
@@ -167,6 +166,7 @@ class Mqtt5Transport(ListeningTransport):
         """Read credentials and certificates. Raises `ConfigurationError` if a file that the options name cannot be used."""
         self.options.credentials()
         self.options.tls_context()
+        self.options.proxy_credentials()
 
     async def start(self) -> None:
         """Begin to connect. Raises `ConfigurationError` as `prepare` does."""
@@ -318,11 +318,11 @@ class Mqtt5Transport(ListeningTransport):
 
     async def _connect_to(self, number: int, first_address: int) -> str:
         """Connect to one broker, stay until the connection ends, and return the reason."""
-        self._broker, options = number, self.options
+        self._broker, options, broker = number, self.options, self._brokers[number]
         if options.of_streamer is not None and (reason := await self._try_session(options.of_streamer, number)):
             return self._failed(LinkFailure.BROKER, reason)
         try:
-            username, password, tls, self._has_expired_certificate = await self._files.run(self._read)
+            username, password, way, self._has_expired_certificate = await self._files.run(lambda: self._read(broker))
         except ConfigurationError as exc:
             return self._failed(LinkFailure.FILES, f"{exc.key}: {exc}")
         except OSError as exc:  # reading takes too long
@@ -330,9 +330,9 @@ class Mqtt5Transport(ListeningTransport):
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
-        broker, good_address = self._brokers[number], self._choice.good_addresses.get(number)
+        good_address = self._choice.good_addresses.get(number)
         try:
-            connection, address = await dial(options, broker, tls, make, first_address, good_address)
+            connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
         except (OSError, UnicodeError) as exc:
@@ -362,7 +362,7 @@ class Mqtt5Transport(ListeningTransport):
                 keep_alive.check(now_s)
                 self._resume_search(now_s)
                 if testing is None and self._session.is_connected and (every_s := self._choice.test_every_s) is not None:
-                    testing = asyncio.create_task(self._test_first(tls, every_s), name=f"mqtt5-test-{self.context.name}")
+                    testing = asyncio.create_task(self._test_first(every_s), name=f"mqtt5-test-{self.context.name}")
                 self._return_to_first(connection, now_s)
         finally:
             if testing is not None:
@@ -386,19 +386,23 @@ class Mqtt5Transport(ListeningTransport):
             self._ties[number] = bool(tied)
         return _TIED if self._ties[number] else ""
 
-    def _read(self) -> tuple[str | None, bytes | None, SSLContext | None, bool]:
+    def _read(self, broker: Broker) -> tuple[str | None, bytes | None, Way, bool]:
         options = self.options
         now_s = self.context.now_ms() / 1000
-        return (*options.credentials(), options.tls_context(), options.has_expired_certificate(now_s))
+        return (*options.credentials(), read_way(options, broker), options.has_expired_certificate(now_s))
 
     def _failed(self, failure: LinkFailure, text: str) -> str:
         self.link_failed(failure, text, self._brokers[self._broker].where)
         return text
 
-    async def _test_first(self, tls: SSLContext | None, every_s: float) -> None:
+    async def _test_first(self, every_s: float) -> None:
         """Find out again and again whether the first broker accepts connections, while another one is in use."""
         while True:
-            is_good = await accepts(self.options, self._brokers[0], tls, self._choice.good_addresses.get(0))
+            try:
+                way = await self._files.run(lambda: read_way(self.options, self._brokers[0]))
+                is_good = await accepts(way, self._choice.good_addresses.get(0))
+            except (ConfigurationError, OSError):
+                is_good = False
             self._choice.tested(is_good, asyncio.get_running_loop().time())
             await asyncio.sleep(every_s)
 
