@@ -27,7 +27,8 @@ export async function loadHistory(signal) {
     })
     return found
   }
-  const series = new Map(routes.map(each => [each.name, Object.fromEntries(KINDS.map(kind => [kind, places(each[kind] ?? [])]))]))
+  const series = new Map(routes.map(each => [each.name,
+    Object.fromEntries(KINDS.map(kind => [kind, places(each[kind] ?? [])]))]))
   history = { step_ms, now, series, leftOut, sums: new Map(), samples: 0 }
 }
 

@@ -141,7 +141,7 @@ export function subscriptions(root) {
 // ---------------------------------------------------------------- dead letters
 
 export function deadLetters(root) {
-  const fresh = actions(), report = el("div"), groups = el("div"), selected = new Set()
+  const fresh = actions(), report = el("div"), groups = el("div", { class: "reasons" }), selected = new Set()
   const select = (number, isOn) => { selected[isOn ? "add" : "delete"](number); list.drawSteps() }
   const checkbox = (label, keep, isOn, change) => {
     const box = el("input", { type: "checkbox", "aria-label": label, "data-keep": keep, onclick: () => change(box.checked) })
