@@ -55,4 +55,4 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=15s --retries=3 \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9464/healthz', timeout=3).read()"]
 
 ENTRYPOINT ["streamer"]
-CMD ["run", "--config", "/etc/ustreamer/streamer.yaml"]
+CMD ["run"]

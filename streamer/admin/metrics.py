@@ -153,6 +153,14 @@ class RouterCollector:
             "Times that a route, or a source authority on it, had to wait for its rate.",
             labels=_ROUTE,
         )
+        wire = CounterMetricFamily(
+            "ustreamer_route_wire_bytes",
+            "Packets of the route's messages: PUBLISH packets of MQTT; payload and attachment of Zenoh.",
+            labels=(*_ROUTE, "direction"),
+        )
+        payload = CounterMetricFamily(
+            "ustreamer_route_payload_bytes", "Payload of the route's messages.", labels=(*_ROUTE, "direction")
+        )
         for account in accounts:
             labels = (account.name, account.source, account.target)
             accepted.add_metric(labels, account.stats.accepted)
@@ -168,7 +176,11 @@ class RouterCollector:
                 retries.add_metric(labels, account.stats.retries)
             if account.stats.limited:
                 limited.add_metric(labels, account.stats.limited)
-        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited)
+            for family, bytes_ in ((wire, account.stats.wire_bytes), (payload, account.stats.payload_bytes)):
+                for direction, number in bytes_._asdict().items():
+                    if number:
+                        family.add_metric((*labels, direction), number)
+        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited, wire, payload)
 
     def _dead_letters(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
         letters = CounterMetricFamily(
@@ -339,8 +351,21 @@ class RouterCollector:
         figures = GaugeMetricFamily(
             "ustreamer_transport_figure", "What the transport measures of itself, by name.", labels=(*labels, "figure")
         )
+        wire = CounterMetricFamily(
+            "ustreamer_endpoint_wire_bytes",
+            "Bytes that TCP has carried for the endpoint, with TLS, and with what was sent again.",
+            labels=(*labels, "direction"),
+        )
+        payload = CounterMetricFamily(
+            "ustreamer_endpoint_payload_bytes", "Payload of the endpoint's messages.", labels=(*labels, "direction")
+        )
         for account in endpoints:
             values = (account.name, account.transport)
+            for direction, number in account.payload_bytes._asdict().items():
+                payload.add_metric((*values, direction), number)
+            if account.wire_bytes is not None:
+                for direction, number in account.wire_bytes._asdict().items():
+                    wire.add_metric((*values, direction), number)
             packets.add_metric(values, account.stats.packets)
             received.add_metric(values, account.stats.received)
             for reason, number in account.stats.malformed.items():
@@ -362,6 +387,8 @@ class RouterCollector:
             for figure, value in account.figures.items():
                 figures.add_metric((*values, figure), value)
         yield from (
+            wire,
+            payload,
             packets,
             received,
             malformed,

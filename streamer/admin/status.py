@@ -169,6 +169,8 @@ def _endpoint(account: EndpointAccount, authorities: Iterable[str]) -> dict[str,
         "backlog": account.backlog,
         "in_flight": account.in_flight,
         "reconnects": stats.reconnects,
+        "wire_bytes": None if account.wire_bytes is None else account.wire_bytes._asdict(),
+        "payload_bytes": account.payload_bytes._asdict(),
     }
 
 
@@ -195,6 +197,8 @@ def _route(account: RouteAccount) -> dict[str, Any]:
         "paused_messages": account.paused_messages,
         "retries": stats.retries,
         "limited": stats.limited,
+        "wire_bytes": stats.wire_bytes._asdict(),
+        "payload_bytes": stats.payload_bytes._asdict(),
         "latency": {"in_daemon": _latency(stats.in_daemon), "end_to_end": _latency(stats.end_to_end)},
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from streamer.cli.interrupt import until_interrupted
-from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, lines_out, milliseconds
+from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, EX_IOERR, complain, lines_out, milliseconds
 from streamer.cli.traces_text import Printer, as_json, message_lines, summary_json, summary_lines
 from streamer.config.checks import missing_for_traces, nearest
 from streamer.config.load import load
@@ -37,8 +37,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     def action(name: str, run: Action, text: str) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text)
         sub.set_defaults(command=lambda arguments: _run(arguments, run))
-        where = sub.add_mutually_exclusive_group(required=True)
-        where.add_argument("--config", type=Path, metavar="FILE", help="the configuration file; reads its trace.path")
+        where = sub.add_mutually_exclusive_group()
+        where.add_argument(
+            "--config", type=Path, metavar="FILE", help=f"the configuration file; reads its trace.path; {CONFIG_DEFAULT}"
+        )
         where.add_argument("--path", type=Path, metavar="DIR", help="the folder of traces")
         sub.add_argument("--json", action="store_true", help="one JSON object per line, for programs")
         return sub

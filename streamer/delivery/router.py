@@ -33,7 +33,7 @@ from streamer.journal.journal import Journal
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
-from streamer.transports.base import LinkState, UTransport
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
@@ -126,6 +126,8 @@ class Router:
 
     def replace_transport(self, name: str, transport: UTransport) -> None:
         """Use another transport for an endpoint from now on. The earlier one has stopped."""
+        stats = self.ingresses[name].stats
+        stats.replaced_wire_bytes = stats.replaced_wire_bytes.plus(self.transports[name].wire_bytes() or NO_BYTES)
         self.transports[name] = transport
         egress = self.egresses[name]
         egress.use_transport(transport, egress.store or self._new_store(name, transport))
@@ -395,6 +397,8 @@ class Router:
                 transport.errors,
                 0 if egress.store is None else egress.store.unconfirmed_bytes,
                 egress.store.max_bytes if egress.store is not None and transport.unconfirmed_s else None,
+                ByteCounts(egress.sent_payload_bytes, self.ingresses[name].stats.received_payload_bytes),
+                _plus(self.ingresses[name].stats.replaced_wire_bytes, transport.wire_bytes()),
             )
             for name, transport in self.transports.items()
             for egress in (self.egresses[name],)
@@ -425,3 +429,8 @@ class Router:
     def unsettled(self) -> int:
         """Return how many deliveries have no outcome yet."""
         return sum(egress.unsettled() for egress in self.egresses.values())
+
+
+def _plus(before: ByteCounts, now: ByteCounts | None) -> ByteCounts | None:
+    """Return what an endpoint has carried, by earlier transports and by the present one; None if nothing is known."""
+    return before.plus(now or NO_BYTES) if now is not None or any(before) else None

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,6 +33,8 @@ from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
+from streamer.transports.tcp_info import NO_BYTES as NO_BYTES  # noqa: PLC0414
+from streamer.transports.tcp_info import ByteCounts as ByteCounts  # noqa: PLC0414
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
@@ -62,7 +64,12 @@ UNCONFIRMED = Unconfirmed.UNCONFIRMED
 
 
 class Parcel(Protocol):
-    """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back."""
+    """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back.
+
+    Whenever a transport sends the message, it adds the bytes of its packet to ``wire_bytes``, if it knows them.
+    """
+
+    wire_bytes: int
 
     @property
     def message(self) -> UMessage: ...
@@ -154,6 +161,15 @@ class TransportOptions(BaseModel):
     def claims(self, authority: str) -> Sequence[Claim]:
         """Return resources that no other endpoint may use, such as ports. ``authority`` is the streamer's own."""
         return ()
+
+    def beside(self, name: str) -> Self:
+        """Return the options with which another program joins the network, beside the streamer with these options.
+
+        For ``streamer send``, ``listen`` and ``ping``, which must not take over the streamer's session, ports or messages.
+        ``name``: a unique one for the program, of letters and digits. The default is the same options. Raises
+        `ConfigurationError`.
+        """
+        return self
 
 
 class WireOptions(TransportOptions):
@@ -268,6 +284,10 @@ class UTransport(ABC):
     def figures(self) -> Mapping[str, float]:
         """Return the transport's own measurements for the metrics, by name: a few names, the same at every call."""
         return {}
+
+    def wire_bytes(self) -> ByteCounts | None:
+        """Return what this transport has sent and received on the network so far; None if it does not know."""
+        return None
 
     def certificates(self) -> Sequence[CertificateFile]:
         """Return the files with certificates that are in use. Reads no file."""
@@ -404,11 +424,12 @@ class UTransport(ABC):
 class _Single:
     """One message of `send`, and what its caller awaits."""
 
-    __slots__ = ("future", "message")
+    __slots__ = ("future", "message", "wire_bytes")
 
     def __init__(self, message: UMessage, future: "asyncio.Future[None]") -> None:
         self.message = message
         self.future = future
+        self.wire_bytes = 0
 
 
 def _complete(parcels: Sequence[_Single], error: SendResult) -> None:

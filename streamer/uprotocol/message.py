@@ -255,6 +255,11 @@ class UMessage:
         return hash(self.id)
 
     @property
+    def payload_bytes(self) -> int:
+        """The length of the payload; 0 without one."""
+        return 0 if self.payload is None else len(self.payload)
+
+    @property
     def deadline_ms(self) -> int | None:
         """When the message expires, in Unix milliseconds; None if it never does (TTL absent or 0)."""
         ttl = self.attributes.ttl

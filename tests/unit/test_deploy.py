@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from streamer.cli.main import _parser
+from streamer.cli.text import DEFAULT_CONFIG
 from streamer.config.exposure import exposures
 from streamer.config.load import load, warnings
 from streamer.config.metrics import MetricsConfig
@@ -108,7 +109,14 @@ def commands() -> list[list[str]]:
 def test_the_command_lines_of_the_unit_are_understood() -> None:
     parsed = [_parser().parse_args(words) for words in commands()]
     assert [arguments.command.__name__ for arguments in parsed] == ["_run", "_reload"]
-    assert {arguments.config for arguments in parsed} == {Path("/etc/ustreamer/streamer.yaml")}
+    assert {arguments.config for arguments in parsed} == {None}  # USTREAMER_CONFIG of a drop-in applies to both
+
+
+def test_what_starts_the_daemon_has_the_default_file() -> None:
+    unit, image = (ROOT / "deploy/systemd/streamer.service").read_text(), (ROOT / "Dockerfile").read_text()
+    assert str(DEFAULT_CONFIG) in unit
+    assert f"streamer.yaml:{DEFAULT_CONFIG}:ro" in image
+    assert "USTREAMER_CONFIG" not in image
 
 
 def test_the_image_is_built_in_two_stages_and_nothing_is_fetched_by_url() -> None:
@@ -198,7 +206,7 @@ def test_the_configuration_of_the_compose_file_is_good_and_nothing_in_it_is_open
     assert config.metrics is not None
     assert config.metrics.port == MetricsConfig().port
     assert config.metrics.hosts == ["streamer"]
-    assert config.endpoints["cloud"].options.host in compose()["services"]
+    assert config.endpoints["cloud"].options.brokers[0].host in compose()["services"]
     assert config.permissions is not None
 
 
@@ -210,14 +218,11 @@ def test_every_file_of_the_container_is_mounted_where_it_is_looked_for() -> None
         assert set(re.findall(r"/run/secrets/([\w.-]+)", text)) <= mounted
         assert mounted <= set(compose()["secrets"])
         for config in services[service]["configs"]:
-            assert config["target"] in text or config["target"] in (*_COMMAND, "/mosquitto/config/mosquitto.conf")
+            assert config["target"] in text or config["target"] in (str(DEFAULT_CONFIG), "/mosquitto/config/mosquitto.conf")
             assert (CONTAINER / compose()["configs"][config["source"]]["file"]).is_file()
     for name, secret in compose()["secrets"].items():
         assert secret["file"] == f"./secrets/{name}"
         assert re.search(rf"\b{re.escape(name.partition('.')[0])}\b", script), name
-
-
-_COMMAND = yaml.safe_load(instruction(dockerfile()[-1], "CMD"))
 
 
 def test_what_the_compose_file_publishes_speaks_tls_or_stays_on_this_machine() -> None:

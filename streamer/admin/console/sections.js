@@ -85,6 +85,12 @@ const happenings = () => model.happened.length
 
 // ---------------------------------------------------------------- endpoints
 
+/** What was sent or received: on the wire, if that is known, and of payload. */
+const amounts = ({ wire_bytes, payload_bytes }, way) => {
+  const wire = wire_bytes ? `${bytes(wire_bytes[way])} on the wire, ` : ""
+  return payload_bytes ? `${wire}${bytes(payload_bytes[way])} of payload` : undefined
+}
+
 export function endpoints(root) {
   page.every_s = 10
   const reasons = counts => {
@@ -104,6 +110,7 @@ export function endpoints(root) {
       ["Authorities", each.authorities.map(authority => el("div", {}, name(authority)))],
       ["Receives now", live(() => rate(endpointOf(each.name).received_per_s))],
       ["Received", `${plural(each.received_messages, "message")}, ${plural(each.received_packets, "packet")}`],
+      ["Bytes received", amounts(each, "received")], ["Bytes sent", amounts(each, "sent")],
       ["In flight", live(() => count(endpointOf(each.name).in_flight ?? each.in_flight))],
       ["Backlog", live(() => count(endpointOf(each.name).backlog ?? each.backlog))],
       ["Reconnects", each.reconnects === undefined ? undefined : count(each.reconnects)],
@@ -153,6 +160,7 @@ function routeCard(each, opened) {
     ["paused", () => count(each.paused_messages)], ["retries", () => count(each.retries)],
     ["in daemon, p50 / p99", () => latency(each.latency?.in_daemon)],
     ["end to end, p50 / p99", () => latency(each.latency?.end_to_end)],
+    ["received", () => amounts(each, "received") ?? "–"], ["sent", () => amounts(each, "sent") ?? "–"],
   ]
   const ontoggle = event => opened[event.target.open ? "add" : "delete"](each.name)
   const details = el("details", { open: opened.has(each.name), ontoggle },
@@ -181,8 +189,10 @@ export function pause(root) {
     field("Topic or source", "topic",
       { required: true, placeholder: "//veh1/A8000/2/8A50", hint: "FFFFFFFF, FF, FFFF, * match any" }),
     field("Sink", "sink", { hint: "empty: whatever the sink is" }),
+    field("For", "for_s", { choices: [["", "until you resume it"], ["900", "15 minutes"], ["3600", "1 hour"],
+      ["7200", "2 hours"], ["28800", "8 hours"], ["86400", "1 day"]] }),
   ], "Pause", async rule => {
-    const { changed } = await post("/pause", rule)
+    const { changed } = await post("/pause", rule.for_s ? { ...rule, for_s: Number(rule.for_s) } : rule)
     announce(changed ? `Paused ${said(rule.topic)}.` : "That was paused already.")
     entry.reset()
     await refresh()
@@ -206,6 +216,7 @@ export function pause(root) {
         { head: "Sink", cell: row => name(row.sink, "any") },
       { head: "Flows", num: true, cell: row => count(row.flows) },
         { head: "Messages", num: true, cell: row => count(row.messages) },
+      { head: "Ends", cell: row => row.left_s === null ? "when you resume it" : `in ${span(row.left_s)}` },
       { head: "Action", cell: resume },
     ], paused, "Nothing is paused: every flow goes on as fast as it can."))
   }

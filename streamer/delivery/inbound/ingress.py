@@ -216,7 +216,7 @@ class Ingress(UListener):
         if self.state is _CLOSED:
             self._reject_late(batch)
             return
-        self.stats.received += len(batch)
+        self._count(batch)
         if self._looks_at_clocks:
             self._look_at_clocks(batch)
         if self.counts_ttl_from_arrival:
@@ -230,6 +230,13 @@ class Ingress(UListener):
         self._pump.send()
         if len(batch) >= _MANY and self._egress is not None:
             self._receiving.pace(self._egress)
+
+    def _count(self, batch: Sequence[Received]) -> None:
+        size = 0
+        for received in batch:
+            size += received.message.payload_bytes
+        self.stats.received += len(batch)
+        self.stats.received_payload_bytes += size
 
     def _count_from_arrival(self, batch: Sequence[Received]) -> None:
         """Have the TTLs of messages end as if they had been created now, to within `_ARRIVAL_STEP_MS`."""
@@ -265,7 +272,7 @@ class Ingress(UListener):
         if self.state is _CLOSED:
             self._reject_late([each.received for each in batch])
             return
-        self.stats.received += len(batch)
+        self._count([each.received for each in batch])
         now_s = self._clock.monotonic_s()
         self._seen.rotate(now_s)
         for refused in batch:
@@ -283,7 +290,7 @@ class Ingress(UListener):
             if received.source_retransmits or self.name == LOCAL_ENDPOINT:
                 self.stats.count_unwanted(Unwanted.STOPPED)
             else:
-                self.stats.received += 1
+                self._count((received,))
                 self._fail_unrouted(received, refusals.STOPPING)
         self._pump.send()
 

@@ -12,6 +12,7 @@ import mqtt5
 
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
+from streamer.transports.tcp_info import ByteCounts, wire_bytes
 
 _HIGH_WATER_BYTES = 1024 * 1024
 # libuv reads 256 000 bytes at a time, and up to 32 times in one iteration of the event loop while each read is full.
@@ -47,6 +48,7 @@ class Connection:
         self.last_read_s = self.last_write_s = self.now_s()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
+        self._carried: ByteCounts | None = None  # once the connection is lost
         self._reader = FrameReader(max_packet_bytes)
         self._on_frames = on_frames
         self._on_writable = on_writable
@@ -98,6 +100,11 @@ class Connection:
         """Whether a packet that is too large is being skipped, which delays the packets behind it."""
         return self._reader.is_skipping
 
+    @property
+    def carried(self) -> ByteCounts | None:
+        """What the connection has carried so far, with TLS; None if that is unknown."""
+        return self._carried if self._socket is None else wire_bytes(self._socket)
+
     def _acknowledge_tcp(self) -> None:
         """Have the kernel send its TCP acknowledgement at once: a broker with Nagle's algorithm waits for it.
 
@@ -124,6 +131,7 @@ class Connection:
                 self.failure, self.reason = failure_of(exc)
         self.is_open = False
         if self._socket is not None:
+            self._carried = wire_bytes(self._socket)
             self._socket.close()
             self._socket = None
         if not self.lost.done():

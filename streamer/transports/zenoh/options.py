@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import zenoh
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
@@ -24,6 +24,7 @@ _OPEN = re.compile(r"(?:tcp|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):?[^?#]*")
 """A Zenoh endpoint without encryption, up to its settings."""
 _LISTEN = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d+)(?P<settings>.*)")
 """A Zenoh endpoint on a TCP port."""
+_ANY_HOST = re.compile(r"/(0\.0\.0\.0|\[::\]):")
 _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
 _SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
 _IN_ZENOHS_SOURCE = re.compile(r"\s+at /\S+\.rs:\d+\.?")
@@ -224,12 +225,29 @@ class ZenohOptions(WireOptions):
                 found += tcp(("listen", index), match["host"], int(match["port"]))
         return found
 
+    def beside(self, name: str) -> Self:
+        """Return the options of a node that connects to where these listen and connect, and listens nowhere."""
+        config = session_config(self)
+        mode = self.effective_mode(config)
+        own = {
+            "mode": "client" if mode == "client" else "peer",
+            "listen": [],
+            "connect": [*map(_reachable, endpoints_of(config, "listen", mode)), *endpoints_of(config, "connect", mode)],
+            "receipts": None,
+        }
+        return self.model_copy(update=own)
+
     def effective_mode(self, config: zenoh.Config) -> str:
         """Return the mode that is in effect, also from ``config_file``."""
         try:
             return str(json.loads(config.get_json("mode")) or self.mode)
         except (zenoh.ZError, ValueError):
             return self.mode
+
+
+def _reachable(endpoint: str) -> str:
+    """Return a Zenoh endpoint of this machine with a loopback address in place of that for all addresses."""
+    return _ANY_HOST.sub(lambda match: f"/{'[::1]' if match[1] == '[::]' else '127.0.0.1'}:", endpoint, count=1)
 
 
 def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:

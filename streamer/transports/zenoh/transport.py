@@ -26,7 +26,7 @@ import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.files import Files, in_thread
-from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
+from streamer.transports.base import UNCONFIRMED, ByteCounts, Done, LinkState, Parcel, Presence, TransportContext
 from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.link_error import LinkFailure
@@ -147,6 +147,10 @@ class ZenohTransport(ListeningTransport):
     def figures(self) -> Mapping[str, float]:
         """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
         return NO_SUBSCRIPTIONS if self._opened is None else self._opened.intake.figures()
+
+    def wire_bytes(self) -> ByteCounts | None:
+        """Return what the session's TCP links have carried so far, with TLS; None without any."""
+        return None if self._opened is None else self._opened.sockets.wire_bytes()
 
     @property
     def is_stalled(self) -> bool:

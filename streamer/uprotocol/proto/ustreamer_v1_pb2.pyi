@@ -150,6 +150,14 @@ class DispatchStop(_message.Message):
     messages: int
     def __init__(self, rule: _Optional[_Union[DispatchRule, _Mapping]] = ..., lanes: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
 
+class PingRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PingResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class RegisterMulticastReceiverRequest(_message.Message):
     __slots__ = ("multicast_id", "offset")
     MULTICAST_ID_FIELD_NUMBER: _ClassVar[int]

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import os
 import pty
 import socket
@@ -14,9 +15,9 @@ import pytest
 from rich.console import Console
 
 from streamer.cli.running import NotAskedError
-from streamer.cli.top import Gateway, _keys, _span
+from streamer.cli.top import Gateway, _finite, _keys, _span
 from streamer.cli.top_view import draw
-from tests.unit.cli.commands import status_of
+from tests.unit.cli.commands import answering, response, status_of
 
 METRICS = """\
 # TYPE ustreamer_build_info gauge
@@ -162,11 +163,39 @@ def test_what_is_kept_is_bounded(pages: Pages, monkeypatch: pytest.MonkeyPatch) 
     assert len(gateway.samples) < 20
 
 
+def test_a_document_has_no_number_that_json_lacks() -> None:
+    assert _finite({"a": [1.5, math.inf], "b": (math.nan, "x", None), "c": 2}) == {
+        "a": [1.5, None],
+        "b": [None, "x", None],
+        "c": 2,
+    }
+
+
+def test_as_a_document_it_has_all_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    endpoints = json.dumps({"endpoints": [{"name": "cloud", "state": "down"}]})
+    flows = json.dumps({"flows": [FLOW], "total": 1})
+    bodies = [METRICS.format(accepted=7, started=1000), endpoints, flows] * 2
+    with answering(*(response("200 OK", body) for body in bodies)) as (port, _):
+        assert status_of("top", "--once", "--json", "--interval", "0.1", "--url", f"http://127.0.0.1:{port}") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["gateway"], found["version"], found["flows_total"]) == (f"127.0.0.1:{port}", "0.1.0", 1)
+    assert [(each["name"], each["state"]) for each in found["endpoints"]] == [("cloud", "down")]
+    assert [(each["name"], each["in_daemon_s"]) for each in found["routes"]] == [("up", [None, None])]
+    assert found["flows"][0] == {
+        "route": "up",
+        "source": "//veh1/A/1/8000",
+        "sink": "",
+        "waiting": 7,
+        "oldest_s": 1.5,
+        "held": ["cloud is down", "absent"],
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "status", "complaint"),
     [
         (("--url", "127.0.0.1:9464"), 2, "expected http://host:port"),
-        (("--once",), 2, "expected --config, or --url"),
+        (("--once",), 2, "no configuration file: --config is not given"),
         (("--url", "http://me:hunter2@127.0.0.1:1"), 2, "expected http://host:port"),
         (("--url", "http://127.0.0.1:1?token=hunter2"), 2, "expected http://host:port"),
         (("--url", "http://127.0.0.1:hunter2"), 2, "expected http://host:port"),

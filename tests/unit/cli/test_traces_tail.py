@@ -200,4 +200,4 @@ def test_an_empty_folder_has_no_records(run: Run) -> None:
 def test_either_a_configuration_or_a_folder_is_needed(run: Run) -> None:
     status, _, err = run("tail", where=())
     assert status == 2
-    assert "one of the arguments --config --path is required" in err
+    assert "no configuration file: --config is not given" in err

@@ -1,6 +1,7 @@
 """Zenoh keys and attachments, checked against plain protobuf."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from streamer.transports.zenoh.wire import (
     key_filter,
     key_for,
     narrowed,
+    sample_bytes,
 )
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
@@ -268,6 +270,21 @@ def test_damaged_attachments_raise_nothing_but_malformed(uuid: bytes, attributes
 REQUEST = Attributes(
     UMessageType.REQUEST, UUri.parse("//veh1/403BA/3/0"), UUri.parse("//cloud/CD/4/B"), UPriority.CS4, ttl=1000
 )
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [{}, {"reqid": new_id(1)}, {"token": "t" * 200}, {"token": "é", "traceparent": "00-1-2-01"}],
+)
+@pytest.mark.parametrize("payload", [None, b"", b"x" * 300])
+def test_the_size_of_a_sample_is_that_of_its_payload_and_its_attachment(
+    carried: dict[str, Any], payload: bytes | None
+) -> None:
+    message = UMessage(ID, replace(REQUEST, **carried), payload)
+    attachment = encode_attachment(message)
+    assert sample_bytes(message) == len(attachment) + len(payload or b"")
+
+
 LOCAL_SINK = replace(REQUEST, sink=UUri.parse("/CD/4/B"))
 LOCAL_SOURCE = replace(REQUEST, source=UUri.parse("/403BA/3/0"))
 
