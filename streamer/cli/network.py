@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from streamer.cli.text import EX_CONFIG, complain, milliseconds, reason_of
+from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, complain, milliseconds, reason_of
 from streamer.config.load import ConfigError, load, load_text
 from streamer.config.models import Config
 from streamer.logs.output import set_up
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--endpoint", metavar="NAME", help="this endpoint of --config, beside the streamer that uses it")
     where.add_argument("--broker", metavar="URL", help="an MQTT 5 broker, such as mqtt://127.0.0.1:1883")
     where.add_argument("--zenoh", metavar="LOCATOR", help="a Zenoh node, such as tcp/127.0.0.1:7447")
-    group.add_argument("--config", type=Path, metavar="FILE", help="the configuration file with the endpoint")
+    group.add_argument("--config", type=Path, metavar="FILE", help=f"the file with the endpoint; {CONFIG_DEFAULT}")
     text = "an option of the endpoint, as in a configuration: topics=in-vehicle, username=joe, tls.ca_file=FILE, ..."
     group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
     text = "the longest wait for the network, and for the confirmation of a message; default: 10s"
@@ -109,8 +109,6 @@ def network_of(arguments: argparse.Namespace) -> Network:
         )
         named, options = arguments.broker or arguments.zenoh, _read(kind, given)
     else:
-        if arguments.config is None:
-            raise NetworkError("--endpoint needs --config", 2)
         config = load(arguments.config)
         streamer, endpoints = config.authority, config.endpoints
         if arguments.endpoint not in endpoints:

@@ -189,8 +189,10 @@ export function pause(root) {
     field("Topic or source", "topic",
       { required: true, placeholder: "//veh1/A8000/2/8A50", hint: "FFFFFFFF, FF, FFFF, * match any" }),
     field("Sink", "sink", { hint: "empty: whatever the sink is" }),
+    field("For", "for_s", { choices: [["", "until you resume it"], ["900", "15 minutes"], ["3600", "1 hour"],
+      ["7200", "2 hours"], ["28800", "8 hours"], ["86400", "1 day"]] }),
   ], "Pause", async rule => {
-    const { changed } = await post("/pause", rule)
+    const { changed } = await post("/pause", rule.for_s ? { ...rule, for_s: Number(rule.for_s) } : rule)
     announce(changed ? `Paused ${said(rule.topic)}.` : "That was paused already.")
     entry.reset()
     await refresh()
@@ -214,6 +216,7 @@ export function pause(root) {
         { head: "Sink", cell: row => name(row.sink, "any") },
       { head: "Flows", num: true, cell: row => count(row.flows) },
         { head: "Messages", num: true, cell: row => count(row.messages) },
+      { head: "Ends", cell: row => row.left_s === null ? "when you resume it" : `in ${span(row.left_s)}` },
       { head: "Action", cell: resume },
     ], paused, "Nothing is paused: every flow goes on as fast as it can."))
   }

@@ -6,12 +6,20 @@ contains them.
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Self
-from urllib.parse import SplitResult, urlsplit
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
@@ -19,16 +27,42 @@ from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions,
 from streamer.transports.certificates import CertificateFile, CertificateRole, valid_until_s
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
+from streamer.transports.mqtt5.brokers import Broker, Prefer, read_broker
 from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 from streamer.uprotocol.uri import everything_at
 
-_PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
 _NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 _File = Annotated[Path, Field(strict=False)]
+_MOST_BROKERS = 8
+_OF_SEVERAL = (
+    "broker: unless these brokers are one cluster, each has a session of its own: messages that one of them still has when "
+    "the streamer goes to another wait there until the streamer comes back, at most session_expiry_s, and then arrive late, "
+    "so the order in a flow is not kept",
+    "broker: what one broker has not confirmed is sent again to the next, so a receiver may get duplicates; other clients "
+    "have to find the broker that the streamer is connected to",
+)
+
+
+def _as_urls(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else given
+
+
+def _as_given(urls: tuple[str, ...]) -> str | list[str]:
+    return urls[0] if len(urls) == 1 else list(urls)
+
+
+_Count = Field(min_length=1, max_length=_MOST_BROKERS)
+_Urls = Annotated[
+    tuple[str, ...],
+    _Count,
+    BeforeValidator(_as_urls, json_schema_input_type=str | Annotated[list[str], _Count]),
+    PlainSerializer(_as_given),
+]
+"""One URL, or a list of them."""
 
 
 class TlsOptions(BaseModel):
@@ -88,8 +122,15 @@ class Mqtt5Options(WireOptions):
 
     model_config = ConfigDict(strict=True)
 
-    broker: str
-    """``mqtt://host:port``, or ``mqtts://host:port`` for TLS; the port defaults to 1883 and 8883. No user or password."""
+    broker: _Urls
+    """``mqtt://host:port``, or ``mqtts://host:port`` for TLS; the port defaults to 1883 and 8883. No user or password.
+
+    Or a list: the next one is tried when one cannot be reached.
+    """
+    prefer: Prefer = "first"
+    """With several brokers: return to the first one once it has proven itself, or stay with the last good one."""
+    return_after_s: float = Field(default=60, gt=0, le=LONGEST_S)
+    """For how long the first broker has to accept connections before the streamer returns to it."""
     topics: Structure = "off-vehicle"
     """How MQTT topics are made: of source and sink authority, for brokers that serve many vehicles, or one per topic."""
     client_id: str | None = Field(default=None, min_length=1, max_length=1024)
@@ -139,19 +180,11 @@ class Mqtt5Options(WireOptions):
 
     @field_validator("broker")
     @classmethod
-    def _check_broker(cls, broker: str) -> str:
-        try:
-            url = urlsplit(broker)
-            port, host = url.port, url.hostname
-        except ValueError:
-            raise ValueError("expected mqtt://host:port or mqtts://host:port") from None
-        if "@" in url.netloc:
-            raise ValueError("expected a URL without user and password: set username and password_file instead")
-        if url.scheme not in _PORTS or not host or port == 0:
-            raise ValueError("expected mqtt://host:port or mqtts://host:port")
-        if url.path not in ("", "/") or url.query or url.fragment:
-            raise ValueError("expected nothing after the port")
-        return broker
+    def _check_broker(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        brokers = [read_broker(url) for url in urls]
+        if len({(broker.host, broker.port) for broker in brokers}) < len(brokers):
+            raise ValueError("expected each broker once")
+        return urls
 
     @field_validator("identity_property")
     @classmethod
@@ -204,23 +237,13 @@ class Mqtt5Options(WireOptions):
         return self.share is not None
 
     @property
-    def _url(self) -> SplitResult:
-        return urlsplit(self.broker)
+    def brokers(self) -> tuple[Broker, ...]:
+        return tuple(read_broker(url) for url in self.broker)
 
     @property
     def uses_tls(self) -> bool:
-        return self._url.scheme == "mqtts"
-
-    @property
-    def host(self) -> str:
-        host = self._url.hostname
-        if host is None:
-            raise AssertionError("the validator asked for a host")
-        return host
-
-    @property
-    def port(self) -> int:
-        return self._url.port or _PORTS[self._url.scheme]
+        """Whether a broker is reached through TLS."""
+        return any(broker.uses_tls for broker in self.brokers)
 
     def effective_client_id(self, authority: str) -> str:
         """Return the MQTT client id: the configured one, or one derived from the streamer's authority."""
@@ -229,7 +252,7 @@ class Mqtt5Options(WireOptions):
     def claims(self, authority: str) -> Sequence[Claim]:
         """Return the claim on the client id: two connections with the same one end each other for ever (MQTT 5, 3.1.4-3)."""
         name = f"the client id {self.effective_client_id(authority)!r}"
-        return (Claim(("client_id",), f"{name} at {self.host}:{self.port}", behind_any_address=name),)
+        return [Claim(("client_id",), f"{name} at {each.where}", behind_any_address=name) for each in self.brokers]
 
     def beside(self, name: str) -> Self:
         """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
@@ -237,25 +260,24 @@ class Mqtt5Options(WireOptions):
         return self.model_copy(update=own)
 
     def exposures(self) -> Sequence[str]:
-        if self.uses_tls or is_loopback(self.host):
-            return ()
         has_password = self.password_file is not None
         what = "the user name and the password" if has_password else "messages, with the tokens in them,"
-        return (f"broker: {what} go to {self.host} unencrypted, and anybody in between can change them; use mqtts://",)
+        return [
+            f"broker: {what} go to {each.host} unencrypted, and anybody in between can change them; use mqtts://"
+            for each in self.brokers
+            if not each.uses_tls and not is_loopback(each.host)
+        ]
 
     def hints(self) -> Sequence[str]:
-        found: list[str] = []
+        found = list(_OF_SEVERAL) if len(self.broker) > 1 else []
         if self.will is not None and self.will.delay_s and not self.is_session_persistent:
             key = "clean_start" if self.clean_start else "session_expiry_s"
             found.append(f"will.delay_s: no effect, because of {key}: the broker publishes a will when the session ends")
         elif self.will is not None and self.will.delay_s > self.session_expiry_s:
             found.append(f"will.delay_s: the session ends after {self.session_expiry_s} s, and the will is published then")
-        return (*found, *self._hints_of_share())
-
-    def _hints_of_share(self) -> Sequence[str]:
         if self.share is None:
-            return ()
-        found = [
+            return found
+        found += [
             f"share: the broker chooses which of the streamers that share {self.share!r} gets a message, so the order in "
             "a flow depends on its strategy: it is kept only by one that gives all of a topic, or of a publisher, to one of "
             "them (EMQX: hash_topic, hash_clientid, sticky; mosquitto, HiveMQ and VerneMQ have none)",
@@ -285,15 +307,19 @@ class Mqtt5Options(WireOptions):
             _check_length("password_file", password)
         return username, password
 
-    def certificates(self) -> Sequence[CertificateFile]:
-        """Return the files with certificates."""
-        found = ((CertificateRole.AUTHORITIES, self.tls.ca_file), (CertificateRole.CLIENT, self.tls.cert_file))
-        return tuple(CertificateFile(role, path) for role, path in found if path is not None)
+    def certificates(self) -> Mapping[str, CertificateFile]:
+        """Return the files with certificates, by key."""
+        found = {
+            "tls.ca_file": (CertificateRole.AUTHORITIES, self.tls.ca_file),
+            "tls.cert_file": (CertificateRole.CLIENT, self.tls.cert_file),
+        }
+        return {key: CertificateFile(role, path) for key, (role, path) in found.items() if path is not None}
 
     def has_expired_certificate(self, now_s: float) -> bool:
         """Return whether the client's certificate has expired; False if it cannot be read."""
         try:
-            return any(valid_until_s(each) < now_s for each in self.certificates() if each.role is CertificateRole.CLIENT)
+            own = [each for each in self.certificates().values() if each.role is CertificateRole.CLIENT]
+            return any(valid_until_s(each) < now_s for each in own)
         except (OSError, ValueError):
             return False
 

@@ -15,12 +15,13 @@ from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.files import in_thread
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.mqtt5.brokers import Broker
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.frames import named, read
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.subscriptions import NO_SHARING, NO_WILDCARDS
-from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, connect, ok, problem, reason
+from streamer.transports.probe import Answer, Verdict, cannot_tell, connect, ok, problem, reason
 
 _ID_NOT_VALID = 0x85
 _NOT_AUTHORIZED = 0x87
@@ -36,15 +37,15 @@ def new_client_id() -> str:
     return f"check{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
 
 
-async def try_broker(options: Mqtt5Options) -> Answer:
-    """Connect as the streamer does, except for the client id, and disconnect."""
+async def try_broker(options: Mqtt5Options, broker: Broker) -> Answer:
+    """Connect to a broker as the streamer does, except for the client id, and disconnect."""
     try:
         username, password, tls = await in_thread(lambda: (*options.credentials(), options.tls_context()))
     except ConfigurationError as exc:
         return problem(f"not tried: {exc.key}: {exc}")
-    where = address_of(options.host, options.port)
+    tls, where = tls if broker.uses_tls else None, broker.where
     try:
-        link = await in_thread(lambda: connect(options.host, options.port), socket.socket.close)
+        link = await in_thread(lambda: connect(broker.host, broker.port), socket.socket.close)
     except OSError as exc:
         return problem(f"{where}: {reason(exc)}")
     link.setblocking(False)
@@ -65,7 +66,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
             lambda: connection.protocol,
             sock=link,
             ssl=tls,
-            server_hostname=options.host if tls is not None else None,
+            server_hostname=broker.host if tls is not None else None,
         )
     except (OSError, UnicodeError) as exc:
         link.close()
@@ -85,7 +86,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
         )
         await asyncio.wait((answer, connection.lost), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            return problem(f"{where}: no answer to CONNECT: {connection.reason}{_doubt(options)}")
+            return problem(f"{where}: no answer to CONNECT: {connection.reason}{_doubt(options, broker)}")
         packet = answer.result()
         found = _judged(where, packet, tls is not None, username is not None or password is not None)
         if found.verdict is Verdict.OK and options.share is not None and not packet.shared_subscription_available:
@@ -116,9 +117,9 @@ def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) 
     return ok(f"{where}: the broker accepts {' and '.join(accepted)}{whose}")
 
 
-def _doubt(options: Mqtt5Options) -> str:
+def _doubt(options: Mqtt5Options, broker: Broker) -> str:
     """Return a hint for a broker that closes the connection: its reason can be lost with the connection."""
-    if not options.uses_tls:
+    if not broker.uses_tls:
         return "; does it want TLS there (mqtts://)?"
     return "; does it want a certificate (tls.cert_file)?" if options.tls.cert_file is None else ""
 

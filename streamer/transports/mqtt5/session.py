@@ -287,6 +287,12 @@ class Session:
         return len(self._unconfirmed)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no message or request waits for an answer, in either direction, or to be sent."""
+        waiting = self._unconfirmed or self._resend or self._unsent or self._requests or self.unacknowledged
+        return not waiting
+
+    @property
     def head(self) -> Sent | None:
         """The oldest unconfirmed message, None if there is none. It changes as long as the broker confirms messages."""
         return next(iter(self._unconfirmed.values()), None)

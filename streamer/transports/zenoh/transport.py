@@ -27,6 +27,7 @@ import zenoh
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.files import Files, in_thread
 from streamer.transports.base import UNCONFIRMED, ByteCounts, Done, LinkState, Parcel, Presence, TransportContext
+from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.link_error import LinkFailure
 from streamer.transports.listening import ListeningTransport
@@ -40,6 +41,7 @@ from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import (
     DEFAULT_UNCERTAIN_S,
     ZenohOptions,
+    certificates,
     session_config,
     shown_endpoint,
     wait_before_close_s,
@@ -103,6 +105,7 @@ class ZenohTransport(ListeningTransport):
         self._was_up = False
         self._is_leaving = False
         self._stopped = False
+        self._certificates: Sequence[CertificateFile] = ()
         self._problem = "Zenoh is opening the session"
         self._looking: asyncio.Task[None] | None = None  # why no other node is there
 
@@ -131,6 +134,9 @@ class ZenohTransport(ListeningTransport):
     def addresses(self) -> Sequence[str]:
         return tuple(map(shown_endpoint, self.options.connect))
 
+    def certificates(self) -> Sequence[CertificateFile]:
+        return self._certificates
+
     def figures(self) -> Mapping[str, float]:
         """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
         return NO_SUBSCRIPTIONS if self._opened is None else self._opened.intake.figures()
@@ -152,6 +158,7 @@ class ZenohTransport(ListeningTransport):
         if self.options.receipts is not None:
             self._receipt_key = self.options.receipts.key()
         self._mode = self.options.effective_mode(self._session_config)
+        self._certificates = certificates(self._session_config, self._mode)
 
     def set_served(self, authorities: Sequence[str]) -> None:
         super().set_served(authorities)

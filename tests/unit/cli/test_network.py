@@ -33,7 +33,7 @@ def options(*words: str) -> Any:
     [
         ((), 2, "one of the arguments --endpoint --broker --zenoh is required"),
         (("--broker", "mqtt://h", "--zenoh", "tcp/h:1"), 2, "not allowed with argument"),
-        (("--endpoint", "vehicle"), 2, "--endpoint needs --config"),
+        (("--endpoint", "vehicle"), 2, "no configuration file"),
         (("--endpoint", "cludo", "--config", "GOOD"), 2, "--endpoint: cludo: expected one of vehicle, cloud, phone"),
         (("--endpoint", "vehicle", "--config", "/nowhere.yaml"), 78, "/nowhere.yaml: cannot be read"),
         (("--broker", "localhost"), 2, "broker: expected mqtt://host:port or mqtts://host:port"),
@@ -74,7 +74,7 @@ def test_a_network_that_cannot_be_joined_is_told_before_anything_is_tried(
 def test_what_flags_name_is_joined_with_a_session_of_its_own() -> None:
     mqtt = options("--broker", "mqtt://h:77", "--option", "topics=in-vehicle", "--option", "keep_alive_s=5")
     assert isinstance(mqtt, Mqtt5Options)
-    assert (mqtt.port, mqtt.topics, mqtt.keep_alive_s, mqtt.session_expiry_s) == (77, "in-vehicle", 5, 0)
+    assert (mqtt.brokers[0].port, mqtt.topics, mqtt.keep_alive_s, mqtt.session_expiry_s) == (77, "in-vehicle", 5, 0)
     assert mqtt.client_id is not None
     assert mqtt.client_id != options("--broker", "mqtt://h:77").client_id
     zenoh = options("--zenoh", "tcp/h:7447", "--option", "mode=client")

@@ -29,7 +29,46 @@ def options(**given: Any) -> Mqtt5Options:
 )
 def test_broker_url(broker: str, expected: tuple[str, int, bool]) -> None:
     read = options(broker=broker)
-    assert (read.host, read.port, read.uses_tls) == expected
+    (found,) = read.brokers
+    assert (found.host, found.port, found.uses_tls) == expected
+
+
+def test_a_list_of_brokers_and_a_list_of_one() -> None:
+    several = options(broker=["mqtt://a", "mqtts://b:99"])
+    assert [broker.where for broker in several.brokers] == ["a:1883", "b:99"]
+    assert several.uses_tls
+    assert several.model_dump(mode="json")["broker"] == ["mqtt://a", "mqtts://b:99"]
+    assert options(broker=["mqtt://a"]) == options(broker="mqtt://a")
+    assert options(broker=["mqtt://a"]).model_dump()["broker"] == "mqtt://a"  # as before there were lists
+
+
+@pytest.mark.parametrize(
+    "broker",
+    [[], ["mqtt://a", "http://b"], ["mqtt://a", "mqtts://a:1883"], [f"mqtt://h{number}" for number in range(9)], [7], 7],
+)
+def test_other_lists_of_brokers_are_refused(broker: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        options(broker=broker)
+    assert {error["loc"][0] for error in caught.value.errors()} == {"broker"}
+
+
+def test_what_two_brokers_mean_for_order_and_duplicates_is_told() -> None:
+    assert not options().hints()
+    told = " ".join(options(broker=["mqtt://a", "mqtt://b"]).hints())
+    assert "order" in told
+    assert "duplicates" in told
+    assert "wait there" in told
+
+
+def test_a_client_id_is_claimed_and_an_unencrypted_broker_told_for_each_of_the_list() -> None:
+    several = options(broker=["mqtt://a", "mqtts://b", "mqtt://c", "mqtt://localhost"])
+    assert [claim.thing for claim in several.claims("gw")] == [
+        "the client id 'gw' at a:1883",
+        "the client id 'gw' at b:8883",
+        "the client id 'gw' at c:1883",
+        "the client id 'gw' at localhost:1883",
+    ]
+    assert [text.split(" go to ")[1].split()[0] for text in several.exposures()] == ["a", "c"]
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "client.pem", "client.key", "password", "user"])
@@ -200,14 +239,14 @@ def test_a_share_is_told_what_becomes_of_the_order_and_what_has_to_differ() -> N
     assert order.startswith("share: ")
     assert "hash_topic" in order
     assert client_id.startswith("client_id: each of these streamers needs one of its own, and an authority of its own")
-    assert options().hints() == ()
+    assert not options().hints()
 
 
 @pytest.mark.parametrize(("key", "value"), [("clean_start", True), ("session_expiry_s", 0)])
 def test_a_session_that_ends_with_the_link_is_told_only_with_a_share(key: str, value: object) -> None:
     (*_, told) = options(share="fleet", **{key: value}).hints()
     assert told.startswith(f"{key}: ")
-    assert options(**{key: value}).hints() == ()
+    assert options(**{key: value}).hints() == []
 
 
 def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
