@@ -31,6 +31,7 @@ from streamer.transports.mqtt5.brokers import Broker, Prefer, read_broker
 from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
 from streamer.transports.mqtt5.tunnel import HttpProxy, read_proxy
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
+from streamer.uprotocol.uri import everything_at
 
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
@@ -100,6 +101,24 @@ class ReconnectOptions(BaseModel):
     """The random part of a wait: 0.2 means 20 % less to 20 % more."""
 
 
+class WillOptions(BaseModel):
+    """What the broker publishes on the topic of the streamer's status once it has lost the streamer."""
+
+    model_config = _STRICT_KEYS | ConfigDict(strict=True)
+
+    to: str | None = Field(default=None, min_length=1)
+    """The authority that gets it, on an off-vehicle broker. On an in-vehicle one, whoever subscribes to the status does."""
+    delay_s: int = Field(default=10, ge=0, le=LONGEST_S)
+    """For how long the streamer may be away before the broker publishes it."""
+
+    @field_validator("to")
+    @classmethod
+    def _check_authority(cls, to: str | None) -> str | None:
+        if to is not None:
+            everything_at(to).check()
+        return to
+
+
 class Mqtt5Options(WireOptions):
     """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
 
@@ -140,6 +159,8 @@ class Mqtt5Options(WireOptions):
     """The largest MQTT packet that is accepted."""
     topic_aliases: int = Field(default=100, ge=0, le=65_535)
     """The most topics that are replaced by a number in packets to the broker, which may lower it. 0: none."""
+    will: WillOptions | None = None
+    """Say when the streamer connects and disconnects, and have the broker say it if the streamer cannot. None: neither."""
     payload_format_property: bool = False
     """Write the payload format also as user property 12, for receivers by the specification before 1.6.0-alpha.5."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
@@ -208,6 +229,10 @@ class Mqtt5Options(WireOptions):
     def _check_together(self) -> "Mqtt5Options":
         if self.username is not None and self.username_file is not None:
             raise ValueError("username_file: expected either username or username_file")
+        if self.will is not None and (self.will.to is None) is self.addresses_publishes:
+            if self.will.to is None:
+                raise ValueError("will.to: expected the authority that gets it, because topics is off-vehicle")
+            raise ValueError("will.to: expected only with topics: off-vehicle")
         if not self.uses_tls and self.tls != TlsOptions():
             raise ValueError("tls: expected a broker with mqtts://")
         if not self.uses_tls and self.alpn is not None:
@@ -274,7 +299,7 @@ class Mqtt5Options(WireOptions):
 
     def beside(self, name: str) -> Self:
         """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
-        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0}
+        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
         guest = self.model_copy(update=own)
         # If the broker gives us the streamer's session all the same, it keeps that until the streamer is back.
         guest._of_streamer = self.model_copy(update={"session_expiry_s": LONGEST_S})
@@ -295,6 +320,11 @@ class Mqtt5Options(WireOptions):
 
     def hints(self) -> Sequence[str]:
         found = list(_OF_SEVERAL) if len(self.broker) > 1 else []
+        if self.will is not None and self.will.delay_s and not self.is_session_persistent:
+            key = "clean_start" if self.clean_start else "session_expiry_s"
+            found.append(f"will.delay_s: no effect, because of {key}: the broker publishes a will when the session ends")
+        elif self.will is not None and self.will.delay_s > self.session_expiry_s:
+            found.append(f"will.delay_s: the session ends after {self.session_expiry_s} s, and the will is published then")
         if self.share is None:
             return found
         found += [

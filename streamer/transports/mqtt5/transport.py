@@ -13,6 +13,7 @@ from functools import partial
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
+from streamer import __version__
 from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.files import Files
 from streamer.transports.base import (
@@ -21,12 +22,13 @@ from streamer.transports.base import (
     Done,
     LinkState,
     Parcel,
+    SendResult,
     TransportContext,
     TransportEvents,
     UTransport,
 )
 from streamer.transports.certificates import CertificateFile, expiry_probe
-from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError, SendError
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
@@ -38,6 +40,7 @@ from streamer.transports.mqtt5.ending import END_S, Ending, is_session_resumed_b
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
+from streamer.transports.mqtt5.last_will import LastWill
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.mqtt5.session import Session
@@ -47,6 +50,7 @@ from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
 from streamer.transports.probe import Probe, Verdict
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -61,8 +65,21 @@ _TIED = "the broker gives the streamer's session to every client with these cred
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
 """The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
 
+_OF_A_WILL = frozenset((0x87, 0x90, 0x99))
+"""The reasons of a CONNACK that can be caused by a will (MQTT 5, 3.2.2.2)."""
+
 _NO_RIGHTS = frozenset((0x86, 0x87, 0x8A, 0x8C))
 """The reason codes for a wrong user or password, missing rights, a ban and a wrong authentication method (MQTT 5, 2.4)."""
+
+
+class _Own:
+    """A message of the endpoint itself, as a `Parcel`."""
+
+    __slots__ = ("message", "wire_bytes")
+
+    def __init__(self, message: UMessage) -> None:
+        self.message = message
+        self.wire_bytes = 0
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -123,6 +140,9 @@ class Mqtt5Transport(ListeningTransport):
         self._is_culprit_found = False  # at the end of the last connection
         self._carried = NO_BYTES  # by connections that are over
         self._ties: dict[int, bool] = {}  # number of a broker → whether it gives us a streamer's session
+        own = (context.name, context.authority, __version__, options.topics)
+        self._will_problem = ""
+        self._will = None if options.will is None else LastWill(*own, options.will)
 
     @property
     def capacity(self) -> int:
@@ -133,7 +153,8 @@ class Mqtt5Transport(ListeningTransport):
         return tuple(self.options.certificates().values())
 
     def problems(self) -> list[str]:
-        return [_TIED] * any(self._ties.values()) + self.subscribing.problems()
+        own = [_TIED] * any(self._ties.values()) + [self._will_problem] * bool(self._will_problem)
+        return own + self.subscribing.problems()
 
     def wire_bytes(self) -> ByteCounts | None:
         """Return what all connections have carried so far, with TLS; None until the first, or where that is unknown."""
@@ -199,7 +220,7 @@ class Mqtt5Transport(ListeningTransport):
                 count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
-            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
+            connection.disconnect(self._say_farewell(), "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN, "stopped")
@@ -250,6 +271,7 @@ class Mqtt5Transport(ListeningTransport):
         self.context = replace(self.context, name=name, events=TransportEvents())
         self._only, self._is_at_its_end = number, False
         epoch = 0 if later is None else later._session.epoch
+        self._will = None  # the successor has its own
         self.subscribing.leave()
         try:
             await self.start()
@@ -336,6 +358,8 @@ class Mqtt5Transport(ListeningTransport):
         except TimeoutError:
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
         except (OSError, UnicodeError) as exc:
+            if self._will is not None and isinstance(exc, ConnectionRefusedError):
+                self._will.broker_was_away()
             return self._failed(*failure_of(exc))
         self._address = address
         traffic.connection = connection
@@ -348,6 +372,7 @@ class Mqtt5Transport(ListeningTransport):
                 username=username,
                 password=password,
                 clean_start=options.clean_start,
+                will=None if self._will is None else self._will.of_connection(self.context.now_ms()),
                 keep_alive=options.keep_alive_s,
                 session_expiry_interval=options.session_expiry_s,
                 receive_max=options.receive_maximum,
@@ -426,6 +451,39 @@ class Mqtt5Transport(ListeningTransport):
     def awaits_acknowledgements(self, now_s: float) -> bool:
         return self._session.pressure.may_have_stopped(len(self._session.unacknowledged), now_s)
 
+    # -- saying whether the streamer is there ------------------------------------------------------------------------
+
+    def _say_online(self, session_present: bool) -> None:
+        """Say that the endpoint has connected, unless nobody was told that it was disconnected."""
+        if self._will is not None and self._will.is_news(asyncio.get_running_loop().time(), session_present):
+            self._say(self._will.online(self.context.now_ms()))
+
+    def _say_farewell(self) -> DisconnectReasonCode:
+        """Say that the endpoint disconnects. Return the reason for the DISCONNECT: if need be, the will says it."""
+        if self._will is None or not self._session.is_connected:
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        if self._say(self._will.offline(self.context.now_ms(), "stopped")):
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        return DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE
+
+    def _say(self, message: UMessage) -> bool:
+        """Send a message of the endpoint itself. Return whether it is written; if it is not, it may be later.
+
+        Once the broker has refused one, no more are sent: mosquitto ends the connection over each.
+        """
+        if self._will_problem:
+            return False
+        parcel = _Own(message)
+        self._traffic.submit((parcel,), self._was_said)
+        return parcel.wire_bytes > 0
+
+    def _was_said(self, parcels: Sequence[Parcel], result: SendResult) -> None:
+        """Report that the broker has refused such a message. One that is lost with the link is out of date."""
+        if self._will is not None and isinstance(result, SendError) and not isinstance(result, LinkLostError):
+            self._will_problem = f"will: cannot say on {self._will.topic} that it is there: {result.message}"
+            text = "will_refused endpoint=%s topic=%s reason=%s"
+            logger.warning(text, self.context.name, self._will.topic, result.message)
+
     # -- sending ----------------------------------------------------------------------------------------------------
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
@@ -458,7 +516,10 @@ class Mqtt5Transport(ListeningTransport):
         reason = int(packet.reason_code)
         if reason:
             failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
-            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}", failure)
+            hint = ""
+            if self._will is not None and reason in _OF_A_WILL:
+                hint = f"; with will, this client has to be allowed to publish on {self._will.topic}"
+            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}{hint}", failure)
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
@@ -482,6 +543,7 @@ class Mqtt5Transport(ListeningTransport):
         is_present = packet.session_present and is_same
         self._session.connected(is_present, packet.receive_max, packet.max_packet_size, packet.topic_alias_max)
         self._traffic.write_outgoing()
+        self._say_online(is_present)
         logger.info(
             "connected endpoint=%s broker=%s client_id=%s session_present=%s window=%d",
             self.context.name,
@@ -516,6 +578,8 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
+        if self._will is not None:
+            self._will.broker_was_away()
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
             self._ties[self._broker] = self.options.of_streamer is not None
             logger.error(
@@ -535,6 +599,8 @@ class Mqtt5Transport(ListeningTransport):
             self._traffic.connection = None
             self._carried = self._carried.plus(connection.carried or NO_BYTES)
             self.subscribing.disconnected()
+            if self._will is not None and self._session.is_connected:
+                self._will.lost(connection.last_read_s)
             # A connection that was not accepted says nothing about the messages sent on the one before.
             was_connected = self._session.is_connected
             is_ended_by_broker = connection.is_ended_by_broker and was_connected

@@ -297,7 +297,7 @@ def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
     ours = options(client_id="gw", share="all", username="joe", password_file=Path("/p"), topics="in-vehicle", window=5)
     theirs = ours.beside("client7")
     assert (theirs.client_id, theirs.share, theirs.is_session_persistent) == ("client7", None, False)
-    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0}
+    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
     assert theirs.model_dump() == ours.model_dump() | own
     assert theirs.claims("gw")[0] != ours.claims("gw")[0]
 
