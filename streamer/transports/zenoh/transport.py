@@ -106,12 +106,19 @@ class ZenohTransport(ListeningTransport):
         self._is_leaving = False
         self._stopped = False
         self._certificates: Sequence[CertificateFile] = ()
+        self._wait_before_close_s = 0.0
         self._problem = "Zenoh is opening the session"
         self._looking: asyncio.Task[None] | None = None  # why no other node is there
 
     @property
     def unconfirmed_s(self) -> float:
         return self.options.uncertain_s
+
+    @property
+    def stall_s(self) -> float:
+        """Longer than everything that a put or a receipt may wait for: a receiver that does not read, or is lost."""
+        patience_s = _PATIENCE * (self.options.uncertain_s or DEFAULT_UNCERTAIN_S)
+        return 2 * max(patience_s, self._wait_before_close_s)
 
     def arrived_until_s(self, now_s: float) -> float:
         if self._opened is None or not self.options.link_evidence:
@@ -159,6 +166,7 @@ class ZenohTransport(ListeningTransport):
             self._receipt_key = self.options.receipts.key()
         self._mode = self.options.effective_mode(self._session_config)
         self._certificates = certificates(self._session_config, self._mode)
+        self._wait_before_close_s = wait_before_close_s(self._session_config)
 
     def set_served(self, authorities: Sequence[str]) -> None:
         super().set_served(authorities)
