@@ -17,7 +17,7 @@ from tests.independent.zenoh import ZenohSide
 from tests.ports import HOST
 from tests.waiting import until
 
-pytestmark = pytest.mark.mosquitto
+pytestmark = [pytest.mark.mosquitto, pytest.mark.timeout(300)]  # each runs a dozen commands
 
 BROKER = "mqtt://127.0.0.1:1883"
 PAGE_OF_DATA = PAGES / "limit-mobile-data.md"
