@@ -7,6 +7,7 @@ direction.
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -52,6 +53,7 @@ _NONCHARACTERS: Final = "".join(chr(plane << 16 | last) for plane in range(17) f
 _NOT_TEXT: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_NONCHARACTERS}]")
 
 _NO_ID: Final = bytes(16)
+_UINT32_MAX: Final = 0xFFFF_FFFF
 ID_PROPERTY: Final = b"\x26\x00\x01" + ID.encode() + b"\x00\x24"
 """The beginning of the user property with the message's id: kind, name, and length of the text (MQTT 5, 2.2.2.2)."""
 ID_TEXT_BYTES: Final = 36
@@ -64,6 +66,10 @@ _SENT: Final = bytes((PUBLISH | AT_LEAST_ONCE,))
 _SENT_AGAIN: Final = bytes((PUBLISH | AT_LEAST_ONCE | DUPLICATE,))
 
 
+def _epoch() -> int:
+    return 0
+
+
 class _Flow:
     """The common part of the PUBLISH packets of one flow."""
 
@@ -74,16 +80,20 @@ class _Flow:
         "_before_id_aliased",
         "_content_type",
         "_expiry_s",
+        "_is_ttl_on_wire",
+        "_now_ms",
         "_properties",
         "_topic_field",
         "topic",
     )
 
-    def __init__(self, a: Attributes, topic: str, properties: list[Property]) -> None:
+    def __init__(self, a: Attributes, topic: str, properties: list[Property], now_ms: Callable[[], int]) -> None:
         self.topic = topic
+        self._now_ms = now_ms
+        self._is_ttl_on_wire = a.ttl == a.wire_ttl  # otherwise only the expiry interval limits the message, for the broker
         self._properties = properties
         # Rounded up; none for TTL 0, which some brokers would expire at once.
-        self._expiry_s = -(-a.ttl // 1000) if a.ttl else None
+        self._expiry_s = -(-a.ttl // 1000) if a.ttl and self._is_ttl_on_wire else None
         self._content_type = str(int(a.payload_format)) if a.payload_format else None
         packet = self._by_codec(UMessage(_NO_ID, a.shared), 1, False, 0)
         begin = 1 + variable_int(packet, 1)[1]
@@ -101,7 +111,7 @@ class _Flow:
         payload = message.payload or b""
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise ValueError(f"payload of {len(payload)} bytes: MQTT takes {MAX_PAYLOAD_BYTES}")
-        if message.attributes is not message.attributes.shared:
+        if message.attributes is not message.attributes.shared or not self._is_ttl_on_wire:
             return self._by_codec(message, packet_id, duplicate, alias)
         topic_field, before_id = self._topic_field, self._before_id
         if alias:
@@ -145,12 +155,17 @@ class _Flow:
             qos=QoS.AT_LEAST_ONCE,
             packet_id=packet_id,
             duplicate=duplicate,
-            message_expiry_interval=self._expiry_s,
+            message_expiry_interval=self._expiry_s if self._is_ttl_on_wire else self._rest_s(message),
             content_type=self._content_type,
             correlation_data=attributes.reqid,
             topic_alias=abs(alias) or None,
             user_properties=user_properties,
         ).write()
+
+    def _rest_s(self, message: UMessage) -> int:
+        """Return the seconds until a message expires, rounded up, for the broker."""
+        rest_ms = (message.deadline_ms or 0) - self._now_ms()
+        return min(max(1, -(-rest_ms // 1000)), _UINT32_MAX)
 
 
 def _check_text(token: str) -> None:
@@ -162,13 +177,14 @@ def _check_text(token: str) -> None:
 
 def encode(message: UMessage, topic: str, packet_id: int, duplicate: bool = False) -> bytes:
     """Return the PUBLISH packet for ``message`` on a topic from `topic_for`. For many messages, use an `Encoder`."""
-    return _flow(message.attributes, topic).write(message, packet_id, duplicate, 0)
+    return _flow(message.attributes, topic, _epoch).write(message, packet_id, duplicate, 0)
 
 
 class Encoder:
     """Encodes messages for one topic structure; ``own_authority`` replaces an empty authority.
 
-    ``has_format_property``: the payload format is written as a user property, too. ``aliases``: of the present connection.
+    ``has_format_property``: the payload format is written as a user property, too. ``now_ms``: the wall clock.
+    ``aliases``: of the present connection.
     """
 
     def __init__(
@@ -176,8 +192,10 @@ class Encoder:
         structure: Structure,
         own_authority: str,
         has_format_property: bool = False,
+        now_ms: Callable[[], int] = _epoch,
         aliases: TopicAliases | None = None,
     ) -> None:
+        self._now_ms = now_ms
         self._has_format_property = has_format_property
         self._aliases = aliases or TopicAliases()
         self._structure = structure
@@ -199,29 +217,29 @@ class Encoder:
             return self._flows[shared]
         except KeyError:
             topic = topic_for(shared, self._structure, self._own_authority)
-            flow = _flow(shared, topic, self._has_format_property)
+            flow = _flow(shared, topic, self._now_ms, self._has_format_property)
             self._flows.remember(shared, flow)
             return flow
 
 
-def _flow(a: Attributes, topic: str, has_format_property: bool = False) -> _Flow:
+def _flow(a: Attributes, topic: str, now_ms: Callable[[], int], has_format_property: bool = False) -> _Flow:
     properties = [(TYPE, _TYPE_NAMES[a.type]), (SOURCE, _uri_text(a.source))]
     # Rust receivers refuse a Publish with a sink, so an in-vehicle one (five segments) is sent without.
     if a.sink is not None and not (a.type is UMessageType.PUBLISH and topic.count("/") == 4):
         properties.append((SINK, _uri_text(a.sink)))
     if a.priority:
         properties.append((PRIORITY, a.priority.name))
-    if a.ttl is not None:
+    if a.wire_ttl is not None:
         # The specification has this property only if the TTL is not a whole number of seconds. We always send it: brokers
         # count the expiry interval down, and a TTL derived from that is too short if it is added to the id's time.
-        properties.append((TTL, str(a.ttl)))
+        properties.append((TTL, str(a.wire_ttl)))
     if a.permission_level is not None:
         properties.append((PERMISSION_LEVEL, str(a.permission_level)))
     if a.commstatus is not None:
         properties.append((COMMSTATUS, str(int(a.commstatus))))
     if has_format_property and a.payload_format:
         properties.append((PAYLOAD_FORMAT, str(int(a.payload_format))))
-    return _Flow(a, topic, properties)
+    return _Flow(a, topic, properties, now_ms)
 
 
 _uri_text = lru_cache(maxsize=8192)(str)
