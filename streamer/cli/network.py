@@ -36,13 +36,11 @@ from streamer.transports.base import (
 )
 from streamer.transports.errors import ConfigurationError, LinkLostError, SendError
 from streamer.transports.installed import load_transport
-from streamer.transports.probe import Verdict
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _NAME = "client"
 _LOOK_S = 0.05
-_PROBE_S = 5.0
 
 Filter = tuple[UUri, UUri | None]
 
@@ -95,13 +93,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--config", type=Path, metavar="FILE", help=f"the file with the endpoint; {CONFIG_DEFAULT}")
     text = "an option of the endpoint, as in a configuration: topics=in-vehicle, username=joe, tls.ca_file=FILE, ..."
     group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
+    text = "the MQTT client id, for brokers that allow only some; never the one of a streamer; default: a random one"
+    group.add_argument("--client-id", metavar="ID", help=text)
     text = "the longest wait for the network, and for the confirmation of a message; default: 10s"
     group.add_argument("--timeout", type=milliseconds, default=10_000, metavar="DURATION", help=text)
 
 
 def network_of(arguments: argparse.Namespace) -> Network:
     """Return the network that the options name. Raises `ConfigError`, and `NetworkError` for options that cannot work."""
-    name = f"client{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
+    # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
+    name = arguments.client_id or f"client{secrets.token_hex(8)}"
     authority = streamer = None
     if arguments.endpoint is None:
         kind, given = (
@@ -116,12 +117,12 @@ def network_of(arguments: argparse.Namespace) -> Network:
         endpoint = endpoints[arguments.endpoint]
         named, kind, options = f"{arguments.endpoint} ({endpoint.transport})", endpoint.transport, endpoint.options
         authority = next((each for each in endpoint.authorities if each != ANY_AUTHORITY), None)
+    if arguments.option:
+        options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
     try:
         options = options.beside(name)
     except ConfigurationError as exc:
         raise NetworkError(f"{named}: {exc.key}: {exc}", EX_CONFIG) from exc
-    if arguments.option:
-        options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
     return Network(named, kind, options, authority, streamer)
 
 
@@ -263,9 +264,7 @@ class Client:
     async def until_up(self) -> None:
         """Wait for the network, and for the broker's answers to subscriptions."""
         if not await self._until(lambda: self.is_up):
-            raise NetworkError(
-                f"{self._network.named}: no connection within {self._timeout_s:g} s: {await self._why_down()}"
-            )
+            raise NetworkError(f"{self._network.named}: no connection within {self._timeout_s:g} s: {self._why_down()}")
 
     async def until_changed(self) -> None:
         """Wait until the state of the link may have changed."""
@@ -339,18 +338,13 @@ class Client:
                     await self.until_changed()
         return condition()
 
-    async def _why_down(self) -> str:
-        """Return why there is no connection, from the transport's own probes."""
-        found = []
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PROBE_S):
-                for probe in self._transport.probes(self._transport.options, ()):
-                    answer = await probe.run()
-                    if answer.verdict is not Verdict.OK:
-                        found.append(f"{probe.key}: {answer.text}")
-        if self._transport.state is LinkState.ALONE:
-            found.append("no other node is there")
-        return "; ".join(found or self.problems()) or self.link_reason
+    def _why_down(self) -> str:
+        found = self.problems()
+        if not found and self._transport.last_error is not None:
+            found = [str(self._transport.last_error)]
+        if not found and self._transport.state is LinkState.ALONE:
+            found = ["no other node is there"]
+        return "; ".join(found) or "the reason is unknown"
 
 
 def _settle(future: "asyncio.Future[Confirmation]", delivery: Confirmation) -> None:

@@ -5,15 +5,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from streamer.journal.letter_json import code_name
 from streamer.journal.schema import TABLES, journal_faults
 from streamer.journal.sqlite import connect_to_look
 from streamer.journal.versions import written_by
-from streamer.uprotocol.status import UCode
 
 _PRAGMAS = ("application_id", "user_version", "page_size", "page_count", "freelist_count", "journal_mode")
 _GROUPS = """SELECT ifnull(route, ''), ifnull(outcome, ''), ifnull(code, 0), count(*), min(last_ms), max(last_ms)
     FROM letters GROUP BY 1, 2, 3 ORDER BY 4 DESC LIMIT 1000"""
-_NAMES = {int(code): code.name for code in UCode}
 
 
 def summary(path: Path) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def summary(path: Path) -> dict[str, Any]:
             {
                 "route": route,
                 "outcome": outcome,
-                "reason": _NAMES.get(code, str(code)),
+                "reason": code_name(code),
                 "number": number,
                 "first_ms": first_ms,
                 "last_ms": last_ms,

@@ -1,22 +1,28 @@
 """A gateway as the README describes it: a vehicle on Zenoh where the streamer listens, a cloud behind a broker. No tests."""
 
+import asyncio
 import os
+import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.brokers import BrokerProcess, any_broker
+from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
+from tests.pages import DOCS, block
 from tests.preloaded import ForkedStreamer
 from tests.process import ROOT, StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
+DAY_MS = 86_400_000
 EVERYTHING = "FFFFFFFF/FF/FFFF"
 
 
@@ -78,6 +84,36 @@ async def gateway(broker: BrokerProcess | None = None, cloud: dict[str, Any] | N
         user = (str(options["username"]), "word") if "username" in options else None
         side = await stack.enter_async_context(MqttSide(broker.port, "off-vehicle", ["+/cloud"], user=user))
         yield Gateway(broker, locator, daemon, car, side)
+
+
+def of_page(heading: str, kind: str, broker: BrokerProcess) -> str:
+    """The code of docs/first-message.md below a heading, for this broker."""
+    return re.sub(r"\b1883\b", str(broker.port), block(DOCS / "first-message.md", heading, kind))
+
+
+async def run_to_its_end(*argv: str | Path, environ: Mapping[str, str] | None = None) -> None:
+    """Run a program that has to succeed."""
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environ
+    )
+    try:
+        async with asyncio.timeout(60):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, out.decode()
+
+
+async def arrives_in_the_car(running: Gateway) -> None:
+    """The message of that page arrives, once."""
+    await until(lambda: bool(running.car.arrived), "the message")
+    (message,) = running.car.arrived
+    source, sink = ("cloud", 0xC0, 1, 0x8001), ("veh1", 0xA8000, 2, 0)
+    assert message == Plain(4, source, sink, b"hello", payload_format=7, priority=message.priority, id=message.id)
+    assert abs(int.from_bytes(message.id[:6], "big") - time.time() * 1000) < DAY_MS
+    running.daemon.check_books()
 
 
 class RunningCommand:

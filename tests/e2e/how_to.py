@@ -34,9 +34,11 @@ LINES = 60
 _BLOCK = re.compile(r"^```(\w+)\n([\s\S]*?)^```$|((?:^    +\S.*\n)+)", re.MULTILINE)
 _SHIMS = {
     "sudo": 'while [ "$1" = -u ] || [ "$1" = ustreamer ]; do shift; done; exec "$@"',
-    "systemctl": 'echo "$1" >"$HOW_TO/asked"; read -r answer <"$HOW_TO/answered"; exit "$answer"',
+    "systemctl": """[ "$1" = show ] && exec cat "$HOW_TO/pid"
+echo "$1" >"$HOW_TO/asked"; read -r answer <"$HOW_TO/answered"; exit "$answer\"""",
     "journalctl": 'exec cat "$HOW_TO/log"',
     "streamer": f'exec {sys.executable} -m streamer "$@"',
+    "python": f'exec {sys.executable} "$@"',
 }
 
 
@@ -175,7 +177,7 @@ class Gateway(StreamerProcess):
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            out, _ = await asyncio.wait_for(process.communicate(), 90)
+            out, _ = await asyncio.wait_for(process.communicate(), 300)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -199,6 +201,11 @@ class Gateway(StreamerProcess):
                 while self.get("/healthz")[0] != 200 and self.process is not None and self.process.poll() is None:
                     pass
             (self.folder / "answered").write_text(f"{status}\n")
+
+    def start(self) -> None:
+        super().start()
+        assert self.process is not None
+        (self.folder / "pid").write_text(f"{self.process.pid}\n")
 
     async def __aenter__(self) -> Self:
         """The daemon is started by ``start``, or by the page."""

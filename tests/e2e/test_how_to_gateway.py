@@ -1,5 +1,6 @@
 """The how-to pages about the gateway itself, each followed literally."""
 
+import re
 import shutil
 import signal
 import subprocess
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.how_to import TO_CLOUD, Broker, Gateway, copies, down, numbers, until_subscribed, up
+from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, until_subscribed, up
 from tests.e2e.mqtt_sessions import is_kept
+from tests.independent.message import uuid7
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
 from tests.waiting import until
@@ -103,3 +105,35 @@ async def test_change_the_vin(tmp_path: Path) -> None:
             assert {each.source[0] for each in cloud.arrived[20:]} == {"veh2"}
             assert gateway.total("ustreamer_unwanted_packets_total", endpoint="cloud") == 0
             assert gateway.total("ustreamer_dead_letters_total") == 0
+
+
+async def test_flash_wear(tmp_path: Path) -> None:
+    """That the figures are upper bounds: on a busy machine more messages share a transaction, and cost less."""
+
+    def written(said: str) -> int:
+        (line,) = re.findall(r"^write_bytes: (\d+)$", said, re.MULTILINE)
+        return int(line)
+
+    (alone,) = re.findall(r"\| at most (\d[\d ]+) if it comes alone", (PAGES / "flash-wear.md").read_text())
+    with Broker() as broker:
+        async with (
+            Gateway(tmp_path, "flash-wear", {BROKER: broker.url}) as gateway,
+            ZenohSide(connect=[gateway.vehicle_at]) as vehicle,
+        ):
+            gateway.start()
+            await gateway.until_up()
+            await until_subscribed(vehicle, up(0))
+            before = written(await gateway.do())
+            gateway.configure()
+            await gateway.do()
+            await gateway.until_up()
+            await until_subscribed(vehicle, up(0))
+            broker.stop()
+            await gateway.until_down("cloud")
+            for number in range(50):
+                await vehicle.send([replace(up(0), payload=b"1" * 256, id=uuid7())])
+                await gateway.until_total(number + 1, "ustreamer_journal_written_messages_total")
+            said = await gateway.do()
+            assert "ustreamer_journal_written_messages_total 50" in said
+            assert written(said) - before <= 50 * int(alone.replace(" ", ""))
+            assert gateway.total("ustreamer_journal_bytes") <= 50 * (256 + 250)  # as the page about outages says

@@ -29,10 +29,13 @@ from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.brokers import Broker, Prefer, read_broker
 from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
+from streamer.transports.mqtt5.tunnel import HttpProxy, read_proxy
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
+from streamer.uprotocol.uri import everything_at
 
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
+_PROXY_BYTES = 4096
 _NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 _File = Annotated[Path, Field(strict=False)]
@@ -98,6 +101,24 @@ class ReconnectOptions(BaseModel):
     """The random part of a wait: 0.2 means 20 % less to 20 % more."""
 
 
+class WillOptions(BaseModel):
+    """What the broker publishes on the topic of the streamer's status once it has lost the streamer."""
+
+    model_config = _STRICT_KEYS | ConfigDict(strict=True)
+
+    to: str | None = Field(default=None, min_length=1)
+    """The authority that gets it, on an off-vehicle broker. On an in-vehicle one, whoever subscribes to the status does."""
+    delay_s: int = Field(default=10, ge=0, le=LONGEST_S)
+    """For how long the streamer may be away before the broker publishes it."""
+
+    @field_validator("to")
+    @classmethod
+    def _check_authority(cls, to: str | None) -> str | None:
+        if to is not None:
+            everything_at(to).check()
+        return to
+
+
 class Mqtt5Options(WireOptions):
     """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
 
@@ -138,6 +159,8 @@ class Mqtt5Options(WireOptions):
     """The largest MQTT packet that is accepted."""
     topic_aliases: int = Field(default=100, ge=0, le=65_535)
     """The most topics that are replaced by a number in packets to the broker, which may lower it. 0: none."""
+    will: WillOptions | None = None
+    """Say when the streamer connects and disconnects, and have the broker say it if the streamer cannot. None: neither."""
     payload_format_property: bool = False
     """Write the payload format also as user property 12, for receivers by the specification before 1.6.0-alpha.5."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
@@ -150,12 +173,20 @@ class Mqtt5Options(WireOptions):
     """A file that holds the password. It is read at every connection."""
     tls: TlsOptions = TlsOptions()
     """Files for ``mqtts://``."""
+    alpn: str | None = Field(default=None, min_length=1, max_length=255)
+    """The protocol that TLS asks for (ALPN), for brokers that share a port with other services. None: TLS names none."""
+    proxy: str | None = None
+    """``http://host:port`` of an HTTP proxy, through which the brokers are reached (CONNECT). No user or password."""
+    proxy_credentials_file: _File | None = None
+    """A file with ``user:password`` for the proxy. It is read at every connection."""
     reconnect: ReconnectOptions = ReconnectOptions()
     """The waits between attempts to connect."""
     listeners: ListenerOptions = ListenerOptions()
     """Limits on listeners."""
     _contents: tuple[bytes, ...] = PrivateAttr(())
     """Digests of the files that are read at each connection: options are equal only if these are, too."""
+
+    _of_streamer: "Mqtt5Options | None" = PrivateAttr(None)
 
     @field_validator("broker")
     @classmethod
@@ -164,6 +195,20 @@ class Mqtt5Options(WireOptions):
         if len({(broker.host, broker.port) for broker in brokers}) < len(brokers):
             raise ValueError("expected each broker once")
         return urls
+
+    @field_validator("proxy")
+    @classmethod
+    def _check_proxy(cls, url: str | None) -> str | None:
+        if url is not None:
+            read_proxy(url)
+        return url
+
+    @field_validator("alpn")
+    @classmethod
+    def _check_alpn(cls, name: str | None) -> str | None:
+        if name is not None and not (name.isascii() and name.isprintable()):
+            raise ValueError("expected a name of printable ASCII characters")
+        return name
 
     @field_validator("identity_property")
     @classmethod
@@ -184,13 +229,22 @@ class Mqtt5Options(WireOptions):
     def _check_together(self) -> "Mqtt5Options":
         if self.username is not None and self.username_file is not None:
             raise ValueError("username_file: expected either username or username_file")
+        if self.will is not None and (self.will.to is None) is self.addresses_publishes:
+            if self.will.to is None:
+                raise ValueError("will.to: expected the authority that gets it, because topics is off-vehicle")
+            raise ValueError("will.to: expected only with topics: off-vehicle")
         if not self.uses_tls and self.tls != TlsOptions():
             raise ValueError("tls: expected a broker with mqtts://")
+        if not self.uses_tls and self.alpn is not None:
+            raise ValueError("alpn: expected a broker with mqtts://")
+        if self.proxy is None and self.proxy_credentials_file is not None:
+            raise ValueError("proxy_credentials_file: expected proxy along with it")
         return self
 
     @model_validator(mode="after")
     def _look_into_files(self) -> "Mqtt5Options":
-        files = (self.username_file, self.password_file, self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
+        secrets = (self.username_file, self.password_file, self.proxy_credentials_file)
+        files = (*secrets, self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
         self._contents = tuple(digest(file) for file in files if file is not None)
         return self
 
@@ -208,6 +262,15 @@ class Mqtt5Options(WireOptions):
         return self.session_expiry_s > 0 and not self.clean_start
 
     @property
+    def of_streamer(self) -> "Mqtt5Options | None":
+        """The options with which to find out whether the broker gives us a streamer's session; None: it cannot.
+
+        Some brokers give it to every client with the streamer's credentials, which `beside` keeps.
+        """
+        given = (self.username, self.username_file, self.password_file, self.tls.cert_file)
+        return self._of_streamer if any(each is not None for each in given) else None
+
+    @property
     def is_divided(self) -> bool:
         return self.share is not None
 
@@ -220,6 +283,11 @@ class Mqtt5Options(WireOptions):
         """Whether a broker is reached through TLS."""
         return any(broker.uses_tls for broker in self.brokers)
 
+    @property
+    def http_proxy(self) -> HttpProxy | None:
+        """The proxy through which the brokers are reached."""
+        return None if self.proxy is None else read_proxy(self.proxy)
+
     def effective_client_id(self, authority: str) -> str:
         """Return the MQTT client id: the configured one, or one derived from the streamer's authority."""
         return self.client_id or re.sub(r"[^A-Za-z0-9-]", "-", authority)
@@ -231,20 +299,32 @@ class Mqtt5Options(WireOptions):
 
     def beside(self, name: str) -> Self:
         """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
-        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0}
-        return self.model_copy(update=own)
+        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
+        guest = self.model_copy(update=own)
+        # If the broker gives us the streamer's session all the same, it keeps that until the streamer is back.
+        guest._of_streamer = self.model_copy(update={"session_expiry_s": LONGEST_S})
+        return guest
 
     def exposures(self) -> Sequence[str]:
         has_password = self.password_file is not None
         what = "the user name and the password" if has_password else "messages, with the tokens in them,"
-        return [
+        found = [
             f"broker: {what} go to {each.host} unencrypted, and anybody in between can change them; use mqtts://"
             for each in self.brokers
             if not each.uses_tls and not is_loopback(each.host)
         ]
+        proxy = self.http_proxy
+        if proxy is not None and self.proxy_credentials_file is not None and not is_loopback(proxy.host):
+            found.append(f"proxy: the password for the proxy goes to {proxy.host} unencrypted")
+        return found
 
     def hints(self) -> Sequence[str]:
         found = list(_OF_SEVERAL) if len(self.broker) > 1 else []
+        if self.will is not None and self.will.delay_s and not self.is_session_persistent:
+            key = "clean_start" if self.clean_start else "session_expiry_s"
+            found.append(f"will.delay_s: no effect, because of {key}: the broker publishes a will when the session ends")
+        elif self.will is not None and self.will.delay_s > self.session_expiry_s:
+            found.append(f"will.delay_s: the session ends after {self.session_expiry_s} s, and the will is published then")
         if self.share is None:
             return found
         found += [
@@ -293,6 +373,16 @@ class Mqtt5Options(WireOptions):
         except (OSError, ValueError):
             return False
 
+    def proxy_credentials(self) -> bytes | None:
+        """Read ``user:password`` for the proxy. Raises `ConfigurationError` with the option, never with the content."""
+        if self.proxy_credentials_file is None:
+            return None
+        content = _read("proxy_credentials_file", self.proxy_credentials_file)
+        user, colon, _ = content.partition(b":")
+        if not user or not colon or b"\n" in content or len(content) > _PROXY_BYTES:
+            raise ConfigurationError("proxy_credentials_file", f"{self.proxy_credentials_file}: expected USER:PASSWORD")
+        return content
+
     def tls_context(self) -> ssl.SSLContext | None:
         """Read the TLS files, and return the settings; None for plain TCP. Raises `ConfigurationError` with the option."""
         if not self.uses_tls:
@@ -316,6 +406,8 @@ class Mqtt5Options(WireOptions):
                 )
                 detail = f"{self.tls.cert_file} {with_key}: {_reason(exc)}"
                 raise ConfigurationError(key, detail) from None
+        if self.alpn is not None:
+            context.set_alpn_protocols([self.alpn])
         return context
 
 

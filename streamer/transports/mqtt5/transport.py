@@ -9,11 +9,11 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from ssl import SSLContext
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
+from streamer import __version__
 from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.files import Files
 from streamer.transports.base import (
@@ -22,23 +22,25 @@ from streamer.transports.base import (
     Done,
     LinkState,
     Parcel,
+    SendResult,
     TransportContext,
     TransportEvents,
     UTransport,
 )
 from streamer.transports.certificates import CertificateFile, expiry_probe
-from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError, SendError
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
-from streamer.transports.mqtt5.brokers import BrokerChoice
+from streamer.transports.mqtt5.brokers import Broker, BrokerChoice
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.dialing import accepts, dial
+from streamer.transports.mqtt5.dialing import Way, accepts, dial, read_way
 from streamer.transports.mqtt5.ending import END_S, Ending, is_session_resumed_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
+from streamer.transports.mqtt5.last_will import LastWill
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.mqtt5.session import Session
@@ -47,7 +49,8 @@ from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe
+from streamer.transports.probe import Probe, Verdict
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -56,11 +59,27 @@ logger = logging.getLogger("ustreamer.mqtt5")
 _LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
 _QUIET_S = 0.05  # after this long without a packet, no more are expected
 
+_TIED = "the broker gives the streamer's session to every client with these credentials; use others than a streamer's"
+"""Why `Mqtt5Options.beside` cannot be used at this broker."""
+
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
 """The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
 
+_OF_A_WILL = frozenset((0x87, 0x90, 0x99))
+"""The reasons of a CONNACK that can be caused by a will (MQTT 5, 3.2.2.2)."""
+
 _NO_RIGHTS = frozenset((0x86, 0x87, 0x8A, 0x8C))
 """The reason codes for a wrong user or password, missing rights, a ban and a wrong authentication method (MQTT 5, 2.4)."""
+
+
+class _Own:
+    """A message of the endpoint itself, as a `Parcel`."""
+
+    __slots__ = ("message", "wire_bytes")
+
+    def __init__(self, message: UMessage) -> None:
+        self.message = message
+        self.wire_bytes = 0
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -120,6 +139,10 @@ class Mqtt5Transport(ListeningTransport):
         self._has_expired_certificate = False
         self._is_culprit_found = False  # at the end of the last connection
         self._carried = NO_BYTES  # by connections that are over
+        self._ties: dict[int, bool] = {}  # number of a broker → whether it gives us a streamer's session
+        own = (context.name, context.authority, __version__, options.topics)
+        self._will_problem = ""
+        self._will = None if options.will is None else LastWill(*own, options.will)
 
     @property
     def capacity(self) -> int:
@@ -130,7 +153,8 @@ class Mqtt5Transport(ListeningTransport):
         return tuple(self.options.certificates().values())
 
     def problems(self) -> list[str]:
-        return self.subscribing.problems()
+        own = [_TIED] * any(self._ties.values()) + [self._will_problem] * bool(self._will_problem)
+        return own + self.subscribing.problems()
 
     def wire_bytes(self) -> ByteCounts | None:
         """Return what all connections have carried so far, with TLS; None until the first, or where that is unknown."""
@@ -163,6 +187,7 @@ class Mqtt5Transport(ListeningTransport):
         """Read credentials and certificates. Raises `ConfigurationError` if a file that the options name cannot be used."""
         self.options.credentials()
         self.options.tls_context()
+        self.options.proxy_credentials()
 
     async def start(self) -> None:
         """Begin to connect. Raises `ConfigurationError` as `prepare` does."""
@@ -195,7 +220,7 @@ class Mqtt5Transport(ListeningTransport):
                 count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
-            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
+            connection.disconnect(self._say_farewell(), "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN, "stopped")
@@ -246,6 +271,7 @@ class Mqtt5Transport(ListeningTransport):
         self.context = replace(self.context, name=name, events=TransportEvents())
         self._only, self._is_at_its_end = number, False
         epoch = 0 if later is None else later._session.epoch
+        self._will = None  # the successor has its own
         self.subscribing.leave()
         try:
             await self.start()
@@ -314,9 +340,11 @@ class Mqtt5Transport(ListeningTransport):
 
     async def _connect_to(self, number: int, first_address: int) -> str:
         """Connect to one broker, stay until the connection ends, and return the reason."""
-        self._broker, options = number, self.options
+        self._broker, options, broker = number, self.options, self._brokers[number]
+        if options.of_streamer is not None and (reason := await self._try_session(options.of_streamer, number)):
+            return self._failed(LinkFailure.BROKER, reason)
         try:
-            username, password, tls, self._has_expired_certificate = await self._files.run(self._read)
+            username, password, way, self._has_expired_certificate = await self._files.run(lambda: self._read(broker))
         except ConfigurationError as exc:
             return self._failed(LinkFailure.FILES, f"{exc.key}: {exc}")
         except OSError as exc:  # reading takes too long
@@ -324,12 +352,14 @@ class Mqtt5Transport(ListeningTransport):
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
-        broker, good_address = self._brokers[number], self._choice.good_addresses.get(number)
+        good_address = self._choice.good_addresses.get(number)
         try:
-            connection, address = await dial(options, broker, tls, make, first_address, good_address)
+            connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
         except (OSError, UnicodeError) as exc:
+            if self._will is not None and isinstance(exc, ConnectionRefusedError):
+                self._will.broker_was_away()
             return self._failed(*failure_of(exc))
         self._address = address
         traffic.connection = connection
@@ -342,6 +372,7 @@ class Mqtt5Transport(ListeningTransport):
                 username=username,
                 password=password,
                 clean_start=options.clean_start,
+                will=None if self._will is None else self._will.of_connection(self.context.now_ms()),
                 keep_alive=options.keep_alive_s,
                 session_expiry_interval=options.session_expiry_s,
                 receive_max=options.receive_maximum,
@@ -356,26 +387,47 @@ class Mqtt5Transport(ListeningTransport):
                 keep_alive.check(now_s)
                 self._resume_search(now_s)
                 if testing is None and self._session.is_connected and (every_s := self._choice.test_every_s) is not None:
-                    testing = asyncio.create_task(self._test_first(tls, every_s), name=f"mqtt5-test-{self.context.name}")
+                    testing = asyncio.create_task(self._test_first(every_s), name=f"mqtt5-test-{self.context.name}")
                 self._return_to_first(connection, now_s)
         finally:
             if testing is not None:
                 testing.cancel()
         return connection.reason
 
-    def _read(self) -> tuple[str | None, bytes | None, SSLContext | None, bool]:
+    async def _try_session(self, options: Mqtt5Options, number: int) -> str:
+        """Find out whether a broker gives us a session of our own. Return why we may not connect; empty if we may.
+
+        ``options`` are those of the streamer.
+        """
+        if number not in self._ties:
+            tied: list[bool] = []
+            try:
+                async with asyncio.timeout(options.connect_timeout_s):
+                    answer = await try_broker(options, self._brokers[number], lambda: tied.append(True))
+            except TimeoutError:
+                return f"no answer within {options.connect_timeout_s:g} s"
+            if answer.verdict is not Verdict.OK:
+                return answer.text
+            self._ties[number] = bool(tied)
+        return _TIED if self._ties[number] else ""
+
+    def _read(self, broker: Broker) -> tuple[str | None, bytes | None, Way, bool]:
         options = self.options
         now_s = self.context.now_ms() / 1000
-        return (*options.credentials(), options.tls_context(), options.has_expired_certificate(now_s))
+        return (*options.credentials(), read_way(options, broker), options.has_expired_certificate(now_s))
 
     def _failed(self, failure: LinkFailure, text: str) -> str:
         self.link_failed(failure, text, self._brokers[self._broker].where)
         return text
 
-    async def _test_first(self, tls: SSLContext | None, every_s: float) -> None:
+    async def _test_first(self, every_s: float) -> None:
         """Find out again and again whether the first broker accepts connections, while another one is in use."""
         while True:
-            is_good = await accepts(self.options, self._brokers[0], tls, self._choice.good_addresses.get(0))
+            try:
+                way = await self._files.run(lambda: read_way(self.options, self._brokers[0]))
+                is_good = await accepts(way, self._choice.good_addresses.get(0))
+            except (ConfigurationError, OSError):
+                is_good = False
             self._choice.tested(is_good, asyncio.get_running_loop().time())
             await asyncio.sleep(every_s)
 
@@ -398,6 +450,39 @@ class Mqtt5Transport(ListeningTransport):
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
         return self._session.pressure.may_have_stopped(len(self._session.unacknowledged), now_s)
+
+    # -- saying whether the streamer is there ------------------------------------------------------------------------
+
+    def _say_online(self, session_present: bool) -> None:
+        """Say that the endpoint has connected, unless nobody was told that it was disconnected."""
+        if self._will is not None and self._will.is_news(asyncio.get_running_loop().time(), session_present):
+            self._say(self._will.online(self.context.now_ms()))
+
+    def _say_farewell(self) -> DisconnectReasonCode:
+        """Say that the endpoint disconnects. Return the reason for the DISCONNECT: if need be, the will says it."""
+        if self._will is None or not self._session.is_connected:
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        if self._say(self._will.offline(self.context.now_ms(), "stopped")):
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        return DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE
+
+    def _say(self, message: UMessage) -> bool:
+        """Send a message of the endpoint itself. Return whether it is written; if it is not, it may be later.
+
+        Once the broker has refused one, no more are sent: mosquitto ends the connection over each.
+        """
+        if self._will_problem:
+            return False
+        parcel = _Own(message)
+        self._traffic.submit((parcel,), self._was_said)
+        return parcel.wire_bytes > 0
+
+    def _was_said(self, parcels: Sequence[Parcel], result: SendResult) -> None:
+        """Report that the broker has refused such a message. One that is lost with the link is out of date."""
+        if self._will is not None and isinstance(result, SendError) and not isinstance(result, LinkLostError):
+            self._will_problem = f"will: cannot say on {self._will.topic} that it is there: {result.message}"
+            text = "will_refused endpoint=%s topic=%s reason=%s"
+            logger.warning(text, self.context.name, self._will.topic, result.message)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -431,7 +516,10 @@ class Mqtt5Transport(ListeningTransport):
         reason = int(packet.reason_code)
         if reason:
             failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
-            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}", failure)
+            hint = ""
+            if self._will is not None and reason in _OF_A_WILL:
+                hint = f"; with will, this client has to be allowed to publish on {self._will.topic}"
+            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}{hint}", failure)
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
@@ -455,6 +543,7 @@ class Mqtt5Transport(ListeningTransport):
         is_present = packet.session_present and is_same
         self._session.connected(is_present, packet.receive_max, packet.max_packet_size, packet.topic_alias_max)
         self._traffic.write_outgoing()
+        self._say_online(is_present)
         logger.info(
             "connected endpoint=%s broker=%s client_id=%s session_present=%s window=%d",
             self.context.name,
@@ -489,7 +578,10 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
+        if self._will is not None:
+            self._will.broker_was_away()
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
+            self._ties[self._broker] = self.options.of_streamer is not None
             logger.error(
                 "session_taken_over endpoint=%s client_id=%s hint='another client uses the same client id'",
                 self.context.name,
@@ -507,6 +599,8 @@ class Mqtt5Transport(ListeningTransport):
             self._traffic.connection = None
             self._carried = self._carried.plus(connection.carried or NO_BYTES)
             self.subscribing.disconnected()
+            if self._will is not None and self._session.is_connected:
+                self._will.lost(connection.last_read_s)
             # A connection that was not accepted says nothing about the messages sent on the one before.
             was_connected = self._session.is_connected
             is_ended_by_broker = connection.is_ended_by_broker and was_connected

@@ -82,10 +82,11 @@ def test_what_flags_name_is_joined_with_a_session_of_its_own() -> None:
     assert (zenoh.mode, zenoh.connect, zenoh.listen) == ("client", ["tcp/h:7447"], [])
 
 
-def test_an_option_wins_over_the_session_of_its_own_and_may_be_inside_another(tmp_path: Path) -> None:
-    words = ("--broker", "mqtts://h", "--option", "client_id=mine", "--option", f"tls.ca_file={tmp_path / 'ca.pem'}")
-    found = options(*words)
-    assert (found.client_id, found.tls.ca_file, found.clean_start) == ("mine", tmp_path / "ca.pem", True)
+def test_no_option_wins_over_the_session_of_its_own_and_one_may_be_inside_another(tmp_path: Path) -> None:
+    words = ("--broker", "mqtts://h", "--client-id", "mine", "--option", f"tls.ca_file={tmp_path / 'ca.pem'}")
+    found = options(*words, "--option", "session_expiry_s=60", "--option", "share=all")
+    assert (found.client_id, found.tls.ca_file) == ("mine", tmp_path / "ca.pem")
+    assert (found.session_expiry_s, found.share, found.clean_start) == (0, None, True)
 
 
 def test_an_endpoint_is_joined_beside_its_streamer(tmp_path: Path) -> None:

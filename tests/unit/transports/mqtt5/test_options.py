@@ -71,6 +71,46 @@ def test_a_client_id_is_claimed_and_an_unencrypted_broker_told_for_each_of_the_l
     assert [text.split(" go to ")[1].split()[0] for text in several.exposures()] == ["a", "c"]
 
 
+@pytest.mark.parametrize(
+    "proxy",
+    ["10.0.0.1:3128", "https://p:3128", "socks5://p:1080", "http://p", "http://p:0", "http://p:99999", "http://p:1/x", ""],
+)
+def test_other_proxies_are_refused(proxy: str) -> None:
+    with pytest.raises(ValidationError, match="expected http://host:port"):
+        options(proxy=proxy)
+
+
+def test_user_info_in_the_url_of_a_proxy_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ValidationError, match="proxy_credentials_file") as caught:
+        options(proxy="http://me:hush@p:3128")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "me", ":hush", "me:hush\nus:word", "me:" + 5000 * "x"], ids=["", "one word", "no user", "two", "long"]
+)
+def test_other_credentials_of_a_proxy_are_refused_without_repeating_them(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "proxy"
+    path.write_text(content)
+    given = options(proxy="http://p:3128", proxy_credentials_file=path)
+    with pytest.raises(ConfigurationError, match="expected USER:PASSWORD") as caught:
+        given.proxy_credentials()
+    assert caught.value.key == "proxy_credentials_file"
+    assert "hush" not in str(caught.value)
+    with pytest.raises(ConfigurationError):
+        Mqtt5Transport(TransportContext("cloud", "gateway"), given).prepare()
+
+
+def test_credentials_of_a_proxy_are_read_without_their_last_newline_and_their_way_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "proxy"
+    path.write_text("me:hush:with:colons\n")
+    given = options(proxy="http://p:3128", proxy_credentials_file=path)
+    assert given.proxy_credentials() == b"me:hush:with:colons"
+    assert given.exposures() == ["proxy: the password for the proxy goes to p unencrypted"]
+    assert not options(proxy="http://127.0.0.1:3128", proxy_credentials_file=path).exposures()
+    assert not options(proxy="http://p:3128").exposures()
+
+
 @pytest.mark.parametrize("name", ["ca.pem", "client.pem", "client.key", "password", "user"])
 def test_options_differ_once_the_content_of_one_of_their_files_does(tmp_path: Path, name: str) -> None:
     write_certificates(tmp_path)
@@ -118,6 +158,10 @@ def test_user_info_in_the_url_is_refused_without_repeating_it() -> None:
         {"username": "a", "username_file": "b"},
         {"tls": {"ca_file": "ca.pem"}},
         {"broker": "mqtts://h", "tls": {"key_file": "key.pem"}},
+        {"alpn": "mqtt"},
+        {"broker": "mqtts://h", "alpn": ""},
+        {"broker": "mqtts://h", "alpn": "m\u00fcll"},
+        {"proxy_credentials_file": "proxy"},
     ],
 )
 def test_options_that_cannot_work_are_refused(given: dict[str, object]) -> None:
@@ -253,6 +297,18 @@ def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
     ours = options(client_id="gw", share="all", username="joe", password_file=Path("/p"), topics="in-vehicle", window=5)
     theirs = ours.beside("client7")
     assert (theirs.client_id, theirs.share, theirs.is_session_persistent) == ("client7", None, False)
-    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0}
+    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
     assert theirs.model_dump() == ours.model_dump() | own
     assert theirs.claims("gw")[0] != ours.claims("gw")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, False), ({"username": "joe"}, True), ({"password_file": Path("/p")}, True)],
+    ids=["anonymous", "user", "password"],
+)
+def test_only_a_program_with_credentials_may_be_given_the_streamers_session(given: dict[str, Any], expected: bool) -> None:
+    assert options(**given).of_streamer is None
+    found = options(**given).beside("client7").of_streamer
+    assert (found is not None) is expected
+    assert found is None or (found.session_expiry_s, found.clean_start) == (30 * 86_400, False)
