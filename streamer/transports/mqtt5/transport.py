@@ -48,6 +48,7 @@ from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
+from streamer.transports.mqtt5.tunnel import ProxyError
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
 from streamer.transports.probe import Probe, Verdict
 from streamer.uprotocol.message import UMessage
@@ -357,6 +358,8 @@ class Mqtt5Transport(ListeningTransport):
             connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
+        except ProxyError as exc:
+            return self._failed(LinkFailure.PROXY, str(exc))
         except (OSError, UnicodeError) as exc:
             if self._will is not None and isinstance(exc, ConnectionRefusedError):
                 self._will.broker_was_away()
