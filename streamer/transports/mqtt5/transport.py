@@ -221,7 +221,7 @@ class Mqtt5Transport(ListeningTransport):
                 count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
-            connection.disconnect(self._say_farewell(), "stopped", expiry_s)
+            connection.disconnect(self._say_farewell("stopped"), "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN, "stopped")
@@ -362,7 +362,7 @@ class Mqtt5Transport(ListeningTransport):
             return self._failed(LinkFailure.PROXY, str(exc))
         except (OSError, UnicodeError) as exc:
             if self._will is not None and isinstance(exc, ConnectionRefusedError):
-                self._will.broker_was_away()
+                self._will.counts_as_offline()
             return self._failed(*failure_of(exc))
         self._address = address
         traffic.connection = connection
@@ -442,7 +442,8 @@ class Mqtt5Transport(ListeningTransport):
             self._is_returning = True
             where = self._brokers[0].where
             logger.info("returning_to_first_broker endpoint=%s broker=%s", self.context.name, where)
-            connection.disconnect_gently(DisconnectReasonCode.NORMAL_DISCONNECTION, f"the streamer returns to {where}")
+            reason = f"the streamer returns to {where}"
+            connection.disconnect_gently(self._say_farewell(reason), reason)
 
     def _resume_search(self, now_s: float) -> None:
         """Send the next suspect, if the connection has stood for long enough."""
@@ -461,11 +462,12 @@ class Mqtt5Transport(ListeningTransport):
         if self._will is not None and self._will.is_news(asyncio.get_running_loop().time(), session_present):
             self._say(self._will.online(self.context.now_ms()))
 
-    def _say_farewell(self) -> DisconnectReasonCode:
+    def _say_farewell(self, reason: str) -> DisconnectReasonCode:
         """Say that the endpoint disconnects. Return the reason for the DISCONNECT: if need be, the will says it."""
         if self._will is None or not self._session.is_connected:
             return DisconnectReasonCode.NORMAL_DISCONNECTION
-        if self._say(self._will.offline(self.context.now_ms(), "stopped")):
+        self._will.counts_as_offline()
+        if self._say(self._will.offline(self.context.now_ms(), reason)):
             return DisconnectReasonCode.NORMAL_DISCONNECTION
         return DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE
 
@@ -582,7 +584,7 @@ class Mqtt5Transport(ListeningTransport):
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
         if self._will is not None:
-            self._will.broker_was_away()
+            self._will.counts_as_offline()
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
             self._ties[self._broker] = self.options.of_streamer is not None
             logger.error(
