@@ -75,7 +75,6 @@ WHEEL := build/wheel/$(LEVEL)
 build/version: FORCE
 	@mkdir -p build; version="$$($(PYTHON) build_backend.py)"; \
 		[ "$$version" = "$$(cat $@ 2>/dev/null)" ] || echo "$$version" >$@
-.PHONY: FORCE
 FORCE:
 
 build/wheel/%/.made: $(VENV)/.dev $(SOURCES) build/version
