@@ -5,9 +5,7 @@ audit log has each reader with its filters. `streamer.delivery.outcomes.tap` dec
 shown and which are left out.
 """
 
-import json
 from collections.abc import Iterable
-from math import isinf
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -19,6 +17,7 @@ from streamer.delivery.outcomes.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.delivery.router import Router
 from streamer.logs.audit import audit
 from streamer.uprotocol.message import UMessageType, UPayloadFormat
+from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -31,8 +30,6 @@ _WRITES_PER_S = 10
 _NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 _LONGEST_NAME = 256
 _MAX_NAMES = 50
-_JSON_LEVELS = 100
-"""Deeper JSON is shown as text: other parsers may support fewer levels."""
 
 
 class TapRequest(NamedTuple):
@@ -171,45 +168,6 @@ def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
         shown["payload"] = payload_as(tapped.payload, payload, is_cut=cut > 0)
         shown["cut_bytes"] = cut
     return shown
-
-
-def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any]:
-    """Return the payload as JSON or text if ``form`` requests that and the payload is such; otherwise in hexadecimal."""
-    if form == "json" and not is_cut:
-        try:
-            found = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            if _is_within(found, _JSON_LEVELS):
-                return {"json": found}
-    if form == "text":
-        return {"text": payload.decode(errors="replace")}
-    if form == "json":
-        try:
-            return {"text": payload.decode()}
-        except UnicodeDecodeError:
-            pass
-    return {"hex": payload.hex()}
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    if isinf(number := float(text)):  # JSON would not have it
-        raise ValueError(f"{text} is too large")
-    return number
-
-
-def _is_within(value: Any, levels: int) -> bool:
-    """Return whether lists and objects are nested at most this many levels deep."""
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return True
-    return levels > 0 and all(_is_within(each, levels - 1) for each in value)
 
 
 def _pattern(name: str, given: dict[str, str]) -> UUri | None:

@@ -129,7 +129,7 @@ def _cells(shown: dict[str, Any]) -> Iterator[str]:
     if shown.get("code") not in ("OK", None):
         yield f"{shown['code']}: {shown.get('text')}"
     if isinstance(payload := shown.get("payload"), dict):
-        yield _payload(payload)
+        yield payload_text(payload)
         if shown.get("cut_bytes"):
             yield f"(and {shown['cut_bytes']} B more)"
 
@@ -139,7 +139,8 @@ def _way(shown: dict[str, Any]) -> str:
     return f"{shown.get('route')} ({ends})"
 
 
-def _payload(payload: dict[str, Any]) -> str:
+def payload_text(payload: dict[str, Any]) -> str:
+    """Return a payload for people. ``payload``: as JSON has it (`streamer.uprotocol.payload`)."""
     if "json" in payload:
         return json.dumps(payload["json"], ensure_ascii=False)
     return str(payload.get("text", payload.get("hex", "")))

@@ -41,6 +41,7 @@ _RECENT_S = 15.0  # latencies are those of the last seconds
 _DRAW_S = 1.0
 _PAGE_BYTES = 256 * 1024 * 1024
 _FLOWS = 50
+_REASONS = 5  # endpoints that are not up, with the reason
 _KEYS = "q quit  s sort  p pause  ↑↓ routes"
 
 Fetch = Callable[[str], bytes]
@@ -131,6 +132,8 @@ class Gateway:
             for each in parsed(self._fetch(f"{API}/endpoints"))["endpoints"]:
                 if (endpoint := sample.endpoints.get(each["name"])) is not None:
                     endpoint.state = str(each["state"])
+                    if endpoint.state != "up":
+                        endpoint.why = _why(each)
 
     def _read_flows(self, sample: Sample) -> None:
         try:
@@ -158,6 +161,10 @@ class Gateway:
         picture.notes = ["  ".join(notes)]
         if latest.journal_fails:
             picture.problems.append("nothing gets into the journal; /readyz says why")
+        why = [f"{name} is {each.shown()}: {each.why}" for name, each in latest.endpoints.items() if each.why]
+        picture.problems += why[:_REASONS]
+        if len(why) > _REASONS:
+            picture.problems.append(f"and {len(why) - _REASONS} more endpoints")
         picture.endpoints = list(endpoint_figures(self.samples))
         picture.routes = list(route_figures(self.samples))
         picture.flows, picture.flows_in_all = self.flows, self.flows_in_all
@@ -180,6 +187,16 @@ class Gateway:
             "flows_total": self.flows_in_all,
         }
         return dict(_finite(document))
+
+
+def _why(endpoint: dict[str, Any]) -> str:
+    """Return why an endpoint of the API is not up; empty if that is not known. Raises the errors in `UNFIT`."""
+    error, again = endpoint.get("last_error"), endpoint.get("next_attempt")
+    if error is None:
+        return ""
+    text = f"{error['address']}: {error['text']}" if error["address"] else str(error["text"])
+    times = f"at {error['when']}" + (f", next attempt {again}" if again else "")
+    return f"{text} ({error['reason']}, {times})"
 
 
 def _finite(value: Any) -> Any:

@@ -23,6 +23,28 @@ GRANTED_QOS_AT_MOST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
 GRANTED_QOS_AT_LEAST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
 
 
+@pytest.mark.parametrize(
+    ("options", "is_present", "is_said"),
+    [
+        pytest.param({}, False, True, id="forgotten"),
+        pytest.param({}, True, False, id="kept"),
+        pytest.param({"clean_start": True}, False, False, id="not to be kept"),
+        pytest.param({"session_expiry_s": 0}, False, False, id="ends with the connection"),
+    ],
+)
+async def test_a_session_that_the_broker_has_forgotten_is_reported(
+    fake: FakeBroker, caplog: pytest.LogCaptureFixture, options: dict[str, Any], is_present: bool, is_said: bool
+) -> None:
+    endpoint = Endpoint(fake.url, **options)
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        assert "session_forgotten" not in caplog.text  # nobody can know whether there was one
+        peer.drop()
+        await (await fake.peer()).accept(session_present=is_present)
+        await endpoint.up()
+    assert ("session_forgotten" in caplog.text) is is_said
+
+
 @pytest.mark.parametrize("clean_start", [False, True])
 async def test_connect_has_the_values_of_the_options(fake: FakeBroker, clean_start: bool) -> None:
     options: dict[str, Any] = {"receive_maximum": 7, "session_expiry_s": 60, "keep_alive_s": 9, "max_packet_bytes": 4096}
@@ -301,7 +323,7 @@ class Addresses:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, port: int, *hosts: str) -> None:
         self.tried: list[str] = []
         self._port = port
-        self._hosts = hosts
+        self.hosts = hosts
         loop = asyncio.get_running_loop()
         self._create = loop.create_connection
         monkeypatch.setattr(loop, "getaddrinfo", self._resolve)
@@ -309,7 +331,7 @@ class Addresses:
 
     async def _resolve(self, host: str, port: int, **_: Any) -> list[tuple[Any, ...]]:
         assert (host, port) == ("broker.test", self._port)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self._hosts]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.hosts]
 
     async def _connect(self, protocol: Any, host: str, port: int, **options: Any) -> Any:
         self.tried.append(host)
@@ -353,6 +375,31 @@ async def test_all_addresses_dead_are_tried_again(
         await until(lambda: len(addresses.tried) >= 5, "the third attempt")
     assert addresses.tried[:5] == ["127.0.0.3", DEAD, "127.0.0.3", DEAD, DEAD]
     assert "reason=no connection within 0.2 s" in caplog.text
+
+
+async def test_the_last_good_address_is_tried_first(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = int(fake.url.rpartition(":")[2])
+    addresses = Addresses(monkeypatch, port, DEAD, "127.0.0.3", "127.0.0.1")
+    endpoint = Endpoint(f"mqtt://broker.test:{port}", connect_timeout_s=0.2)
+    async with endpoint.running():
+        for _ in range(3):
+            peer = await connected(fake, endpoint)
+            peer.drop()
+            await until(lambda: not endpoint.is_up, "DOWN")
+        await connected(fake, endpoint)
+    assert addresses.tried == [DEAD, "127.0.0.3", *["127.0.0.1"] * 4]
+
+
+async def test_a_good_address_that_the_name_lost_is_not_tried(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = int(fake.url.rpartition(":")[2])
+    addresses = Addresses(monkeypatch, port, "127.0.0.1")
+    endpoint = Endpoint(f"mqtt://broker.test:{port}", connect_timeout_s=0.2)
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        addresses.hosts = ("127.0.0.3", "127.0.0.4")
+        peer.drop()
+        await until(lambda: len(addresses.tried) >= 3, "the next attempt")
+    assert addresses.tried[1:3] == ["127.0.0.3", "127.0.0.4"]
 
 
 async def test_session_taken_over_is_logged_and_the_link_comes_back(

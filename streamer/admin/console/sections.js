@@ -55,10 +55,11 @@ export function overview(root) {
   }
 }
 
-const healthOf = ({ ready, reasons }) => el("div", { class: `health ${ready ? "good" : "bad"}` },
-  el("strong", {}, ready ? "Ready" : "Not ready"),
-  ready ? "Every endpoint is connected, and there are no problems." : el("ul", {},
-    reasons.map(reason => el("li", {}, name(reason)))))
+const healthOf = ({ ready, reasons, notes = [] }) => el("div", {
+  class: `health ${ready ? notes.length ? "warn" : "good" : "bad"}`,
+}, el("strong", {}, ready ? "Ready" : "Not ready"),
+reasons.length + notes.length ? el("ul", {}, [...reasons, ...notes].map(each => el("li", {}, name(each))))
+  : "Every endpoint is connected, and there are no problems.")
 
 const streamerOf = about => properties([
   ["Authority", name(about.authority)],
@@ -89,6 +90,12 @@ const happenings = () => model.happened.length
 
 // ---------------------------------------------------------------- endpoints
 
+/** What was sent or received: on the wire, if that is known, and of payload. */
+const amounts = ({ wire_bytes, payload_bytes }, way) => {
+  const wire = wire_bytes ? `${bytes(wire_bytes[way])} on the wire, ` : ""
+  return payload_bytes ? `${wire}${bytes(payload_bytes[way])} of payload` : undefined
+}
+
 /** 0 for an endpoint that is down, up to 3 for one that is up without problems. */
 const brokenness = ({ state: its, problems }) =>
   ["down", "failed"].includes(its) ? 0 : its !== "up" ? 1 : problems?.length ? 2 : 3
@@ -107,13 +114,20 @@ export function endpoints(root) {
     const found = Object.entries(counts ?? {}).filter(([, n]) => n)
     return found.length ? found.map(([why, n]) => el("div", {}, `${words(why)}: ${count(n)}`)) : "0"
   }
+  const errorOf = ({ reason, text, address, when }) => [
+    el("div", {}, `${words(reason)}, ${moment(when)} UTC`), el("div", {}, name(address ? `${address}: ${text}` : text)),
+  ]
   const cardOf = each => card([name(each.name), " ", state(each.state)],
     each.problems?.length ? el("ul", { class: "wrong" }, each.problems.map(text => el("li", {}, name(text)))) : null,
     properties([
       ["Transport", name(each.transport)],
+      ["Connects to", each.addresses?.length ? each.addresses.map(address => el("div", {}, name(address))) : undefined],
+      ["Last error", each.last_error ? errorOf(each.last_error) : undefined],
+      ["Next attempt", each.next_attempt ? `${moment(each.next_attempt)} UTC` : undefined],
       ["Authorities", each.authorities.map(authority => el("div", {}, name(authority)))],
       ["Receives now", live(() => rate(endpointOf(each.name).received_per_s))],
       ["Received", `${plural(each.received_messages, "message")}, ${plural(each.received_packets, "packet")}`],
+      ["Bytes received", amounts(each, "received")], ["Bytes sent", amounts(each, "sent")],
       ["In flight", live(() => count(endpointOf(each.name).in_flight ?? each.in_flight))],
       ["Backlog", live(() => count(endpointOf(each.name).backlog ?? each.backlog))],
       ["Reconnects", each.reconnects === undefined ? undefined : count(each.reconnects)],
@@ -186,6 +200,7 @@ function routeCard(each, opened) {
     ["paused", () => count(each.paused_messages)], ["retries", () => count(each.retries)],
     ["in daemon, p50 / p99", () => latency(each.latency?.in_daemon)],
     ["end to end, p50 / p99", () => latency(each.latency?.end_to_end)],
+    ["received", () => amounts(each, "received") ?? "–"], ["sent", () => amounts(each, "sent") ?? "–"],
   ]
   const ontoggle = event => opened[event.target.open ? "add" : "delete"](each.name)
   const details = el("details", { open: opened.has(each.name), ontoggle },

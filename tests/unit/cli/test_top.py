@@ -271,3 +271,34 @@ def test_a_port_that_is_not_known_is_a_matter_of_the_configuration(good: str, ca
 )
 def test_how_long_it_has_run_is_told_in_two_units(span_s: float, text: str) -> None:
     assert _span(span_s) == text
+
+
+def test_why_an_endpoint_is_not_up_is_said_at_the_top(pages: Pages) -> None:
+    pages.metrics(1)
+    error = {"reason": "refused", "text": "connection refused", "address": "b:1883", "when": "2026-01-01T00:00:00.000Z"}
+    cloud = {"name": "cloud", "state": "down", "last_error": error, "next_attempt": "2026-01-01T00:00:04.000Z"}
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [cloud]})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.picture(0).problems == [
+        "cloud is down: b:1883: connection refused "
+        "(refused, at 2026-01-01T00:00:00.000Z, next attempt 2026-01-01T00:00:04.000Z)"
+    ]
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [cloud | {"state": "up"}]})
+    gateway.look()
+    assert gateway.picture(0).problems == []
+
+
+def test_of_many_endpoints_that_are_not_up_the_first_are_named(pages: Pages) -> None:
+    pages.metrics(1)
+    line = 'ustreamer_endpoint_up{endpoint="e%d",transport="mqtt5"} 0\n'
+    pages.there["/metrics"] += "# TYPE ustreamer_endpoint_up gauge\n" + "".join(line % number for number in range(8))
+    error = {"reason": "other", "text": "x", "address": "", "when": "then"}
+    all_down = [{"name": f"e{number}", "state": "down", "last_error": error} for number in range(8)]
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": all_down})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.picture(0).problems == [
+        *(f"e{number} is down: x (other, at then)" for number in range(5)),
+        "and 3 more endpoints",
+    ]

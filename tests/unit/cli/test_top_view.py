@@ -54,6 +54,15 @@ def test_a_phone_sees_rates_depth_and_latency() -> None:
     assert any(line.split() == ["vehicle", "alone", "12", "3"] for line in shown), shown
 
 
+def test_a_wide_terminal_sees_bytes_of_endpoints_and_routes() -> None:
+    shown = picture()
+    shown.endpoints = [replace(ENDPOINT, received_bytes_per_s=1500, sent_bytes_per_s=20)]
+    shown.routes = [replace(ROUTE, received_bytes_per_s=77, sent_bytes_per_s=88_000)]
+    drawn = lines(shown, 152)
+    assert any(line.split()[-2:] == ["1500", "20"] for line in drawn), drawn
+    assert any(line.split()[4:8] == ["12", "12", "77", "88.0k"] for line in drawn), drawn
+
+
 def test_what_does_not_fit_is_counted() -> None:
     shown = lines(picture(routes=1000), 100, 24)
     assert any("more" in line and int(line.split()[0]) > 900 for line in shown)
