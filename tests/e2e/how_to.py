@@ -171,7 +171,12 @@ class Gateway(StreamerProcess):
             command,
             cwd=self.folder,
             env=os.environ
-            | {"PATH": f"{self._bin}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOW_TO": str(self.folder)},
+            | {
+                "PATH": f"{self._bin}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
+                "HOW_TO": str(self.folder),
+                "USTREAMER_CONFIG": str(self.path),
+            },
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

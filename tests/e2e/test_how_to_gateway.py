@@ -38,7 +38,7 @@ async def test_replace_a_gateway(tmp_path: Path) -> None:
             broker.stop()
             await gateway.until_down("cloud")
             await vehicle.send(up(number) for number in range(20))
-            await gateway.until_total(20, "ustreamer_queue_messages", route="vehicle-cloud")
+            await gateway.until_total(20, "ustreamer_journal_written_messages_total")
             await gateway.do()
             broker.start()
             await cloud.reconnect()

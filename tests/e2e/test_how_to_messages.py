@@ -82,7 +82,13 @@ async def test_find_a_lost_message(tmp_path: Path) -> None:
                 await vehicle.send([status(1)])
                 await watching
                 assert lost.id in {each.id for each in cloud.arrived}
-            await gateway.service("stop")
-            day = min(gateway.place("/var/lib/streamer/traces").glob("date=*")).name.partition("=")[2]
+            await gateway.service("restart")  # if the stop had no time to make Parquet files of the records, the start does
+
+            def dates() -> list[str]:
+                files = gateway.place("/var/lib/streamer/traces").glob("date=*/hour=*/streamer=*/part-*.parquet")
+                return sorted(file.parts[-4].partition("=")[2] for file in files)
+
+            await until(dates, "the records as Parquet files")
+            (day, *_) = dates()
             await gateway.do(("2026-11-20", day))
             assert list(gateway.place("/var/lib/streamer/tables/report").glob("report-*.html"))
