@@ -50,9 +50,10 @@ def write_certificates(
         ("client", ExtendedKeyUsageOID.CLIENT_AUTH, client),
     ):
         key = _write_key(directory / f"{who}.key")
+        names = [x509.IPAddress(ipaddress.ip_address(HOST)), x509.DNSName(f"{who}.test")]
         certificate = (
             builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, who)]), key, valid)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .sign(ca_key, hashes.SHA256())
         )

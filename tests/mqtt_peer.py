@@ -169,12 +169,13 @@ class Parcel:
 class Endpoint(EventLog):
     """An `Mqtt5Transport` and everything that it told."""
 
-    def __init__(self, url: str, authority: str = "gateway", **options: Any) -> None:
+    def __init__(self, url: str | Sequence[str], authority: str = "gateway", **options: Any) -> None:
         super().__init__()
         self.told: list[tuple[list[bytes | None], SendError | None]] = []
         quick = {"reconnect": {"initial_ms": 20, "max_ms": 100}, "topics": "in-vehicle"}
         context = TransportContext(authority, authority, events=self)
-        self.transport = Mqtt5Transport(context, Mqtt5Options.model_validate({"broker": url, **quick, **options}))
+        broker = url if isinstance(url, str) else list(url)
+        self.transport = Mqtt5Transport(context, Mqtt5Options.model_validate({"broker": broker, **quick, **options}))
         self.authority = authority
 
     def done(self, parcels: Sequence[Parcel], error: SendResult) -> None:

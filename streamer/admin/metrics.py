@@ -26,6 +26,7 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
 
 if TYPE_CHECKING:
+    from streamer.admin.expiry import CertificateExpiry
     from streamer.admin.otel.push import Push
     from streamer.traces.tracing import Tracing
 
@@ -49,6 +50,7 @@ class RouterCollector:
         self._router = router
         self.tracing = tracing
         self.push: Push | None = None
+        self.certificates: CertificateExpiry | None = None
         self._services = services
         self.lag = Histogram()
         self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
@@ -69,6 +71,16 @@ class RouterCollector:
         router = self._router.account()
         yield from self._dead_letters(routes, router)
         yield from self._endpoints(self._router.endpoint_accounts())
+        clocks = GaugeMetricFamily(
+            "ustreamer_source_clock_behind_seconds",
+            "How far the clock of a source is behind, by the youngest of its messages; negative: ahead.",
+            labels=("endpoint", "authority"),
+        )
+        for endpoint, authority, behind_s in self._router.source_clocks():
+            clocks.add_metric((endpoint, authority), behind_s)
+        yield clocks
+        if self.certificates is not None:
+            yield _expiry(self.certificates)
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
         build = GaugeMetricFamily(
@@ -394,6 +406,17 @@ class RouterCollector:
         )
 
 
+def _expiry(certificates: "CertificateExpiry") -> Metric:
+    family = GaugeMetricFamily(
+        "ustreamer_certificate_expiry_timestamp_seconds",
+        "When the certificates in a file expire, by endpoint; without one those of the HTTP port and for a collector.",
+        labels=("endpoint", "role", "file"),
+    )
+    for (endpoint, file), until_s in certificates.until_s.items():
+        family.add_metric((endpoint, file.role.value, str(file.path)), until_s)
+    return family
+
+
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
     total = 0
     buckets: list[tuple[str, float]] = []
@@ -468,6 +491,10 @@ class Exposition:
     def use_tracing(self, tracing: "Tracing | None") -> None:
         """Expose the numbers of this writer of traces from now on; None: there are no traces."""
         self._collector.tracing = tracing
+
+    def use_certificates(self, certificates: "CertificateExpiry") -> None:
+        """Expose until when these certificates are valid."""
+        self._collector.certificates = certificates
 
     def use_push(self, push: "Push | None") -> None:
         """Expose the numbers of this push from now on."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from streamer.cli.network import Client, Filter, Network, NetworkError, add_options, joined, network_of, run
+from streamer.cli.network import Client, Filter, Network, NetworkError, add_options, check_pace, joined, network_of, run
 from streamer.cli.tap import payload_text
 from streamer.cli.text import complain, lines_out, milliseconds, uri
 from streamer.clock import SystemClock
@@ -21,10 +21,11 @@ from streamer.files import in_thread
 from streamer.journal.moments import as_moment
 from streamer.transports.base import Received, UListener
 from streamer.transports.errors import SendError
+from streamer.transports.listeners import check_filter
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response, sink_matches
 from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from streamer.uprotocol.status import UCode
+from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
 from streamer.uprotocol.uuid import format_id
 
@@ -57,15 +58,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _listen(arguments: argparse.Namespace) -> int:
-    if arguments.count is not None and arguments.count < 1:
-        return complain("--count: expected at least 1", 2)
     try:
-        network = network_of(arguments)
-        source = network.at_home(arguments.source, "--source")
-        sink = None if arguments.sink is None else network.at_home(arguments.sink, "--sink")
+        command = ListenCommand(arguments, network_of(arguments))
     except NetworkError as exc:
         return complain(str(exc), exc.status)
-    command = ListenCommand(arguments, network, source, sink)
     return run(command.run(), lambda: 0)
 
 
@@ -79,23 +75,26 @@ def filters(source: UUri, sink: UUri | None, is_addressed: bool) -> list[Filter]
         if not is_addressed and (source.is_topic or source.resource == ANY_RESOURCE):
             found.append((source, None))
         sink = everything_at(ANY_AUTHORITY)
-    if sink.resource == ANY_RESOURCE or is_addressed:
-        found.append((source._replace(resource=ANY_RESOURCE), everything_at(sink.authority)))
-    elif sink.is_method:
-        found.append((source._replace(resource=0), sink))
-    else:
-        found.append((source, sink))
+    exact = source._replace(resource=0) if sink.is_method else source, sink
+    try:
+        check_filter(*exact)
+    except UStatusError:
+        is_addressed = True
+    found.append((source._replace(resource=ANY_RESOURCE), everything_at(sink.authority)) if is_addressed else exact)
     return found
 
 
 class ListenCommand(UListener):
     """Receives messages and prints them."""
 
-    def __init__(self, arguments: argparse.Namespace, network: Network, source: UUri, sink: UUri | None) -> None:
+    def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
+        """Raises `NetworkError`."""
+        check_pace(arguments)
         self._arguments = arguments
         self._network = network
-        self._source = source
-        self._sink = sink
+        self._source = network.at_home(arguments.source, "--source")
+        self._sink = None if arguments.sink is None else network.at_home(arguments.sink, "--sink")
+        self._answering: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.Queue[Received] = asyncio.Queue(_MAX_WAITING)
         self._left_out = 0
 
@@ -127,6 +126,8 @@ class ListenCommand(UListener):
                 return 0 if arguments.count is None else 1
             finally:
                 reporting.cancel()
+            if self._answering:
+                await asyncio.wait(self._answering)
         return 0
 
     async def _print(self, client: Client) -> None:
@@ -144,15 +145,16 @@ class ListenCommand(UListener):
             number += len(batch)
             for received in batch:
                 received.release()
-                await self._answer(client, received.message)
+                if self._arguments.answer is not None and received.message.attributes.type is UMessageType.REQUEST:
+                    task = asyncio.create_task(self._answer(client, received.message), name="answer")
+                    self._answering.add(task)
+                    task.add_done_callback(self._answering.discard)
 
     def _line(self, message: UMessage) -> str:
         shown = as_json(message, SystemClock().wall_ms(), self._arguments.payload)
         return json.dumps(shown) if self._arguments.json else "  ".join(cells(shown))
 
     async def _answer(self, client: Client, message: UMessage) -> None:
-        if self._arguments.answer is None or message.attributes.type is not UMessageType.REQUEST:
-            return
         payload = self._arguments.answer.encode()
         answer = response(SystemClock().wall_ms(), message, payload, payload_format=UPayloadFormat.TEXT)
         try:
@@ -198,7 +200,8 @@ def as_json(message: UMessage, now_ms: int, payload: str) -> dict[str, Any]:
     if payload != "none":
         shown |= {"bytes": len(content), "payload_format": a.payload_format.name.lower()}
     if payload not in ("none", "length"):
-        shown["payload"] = payload_as(content, payload)
+        is_text = payload == "json" and a.payload_format is UPayloadFormat.TEXT  # 1e3 is to stay as it is
+        shown["payload"] = payload_as(content, "text" if is_text else payload)
     return shown
 
 

@@ -1,5 +1,5 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
-tap | top | send | listen | ping | schema | demo | completion``.
+tap | top | send | listen | ping | support-bundle | schema | demo | completion``.
 
 Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
 usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
@@ -102,7 +102,7 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
     """
     parser = _parser(is_daemon=given[:1] == ["run"])
     arguments = parser.parse_args(given)
-    elsewhere = (getattr(arguments, name, None) for name in ("url", "path"))  # takes the place of the file
+    elsewhere = (getattr(arguments, name, None) for name in ("url", "path", "broker", "zenoh"))  # take the place of the file
     arguments.config_from = ""
     if "config" in arguments and arguments.config is None and not any(elsewhere):
         arguments.config = _default_config(parser.prog, "url" in arguments)
@@ -166,7 +166,20 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     if is_daemon:
         run()
         return parser
-    from streamer.cli import completion, dead_letters, explain, init, listen, pause, ping, send, tap, top, traces  # noqa: PLC0415
+    from streamer.cli import (  # noqa: PLC0415
+        completion,
+        dead_letters,
+        explain,
+        init,
+        listen,
+        pause,
+        ping,
+        send,
+        support_bundle,
+        tap,
+        top,
+        traces,
+    )
     from streamer.cli import config as config_commands  # noqa: PLC0415
 
     init.add_to(commands)
@@ -186,6 +199,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     send.add_to(commands)
     listen.add_to(commands)
     ping.add_to(commands)
+    support_bundle.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     demo = command(
         "demo", _demo, "Run a demonstration with a broker, a vehicle, a cloud and the streamer.", needs_config=False

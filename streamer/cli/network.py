@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from streamer.cli.text import EX_CONFIG, complain, milliseconds, reason_of
+from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, complain, milliseconds, reason_of
 from streamer.config.load import ConfigError, load, load_text
 from streamer.config.models import Config
 from streamer.logs.output import set_up
@@ -35,13 +36,11 @@ from streamer.transports.base import (
 )
 from streamer.transports.errors import ConfigurationError, LinkLostError, SendError
 from streamer.transports.installed import load_transport
-from streamer.transports.probe import Verdict
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _NAME = "client"
 _LOOK_S = 0.05
-_PROBE_S = 5.0
 
 Filter = tuple[UUri, UUri | None]
 
@@ -54,7 +53,7 @@ class NetworkError(Exception):
         self.status = status
 
 
-class Delivery(Enum):
+class Confirmation(Enum):
     """What is known of a message that the network has taken."""
 
     DELIVERED = "delivered"  # the network has confirmed it, or there is evidence that it arrived
@@ -63,12 +62,17 @@ class Delivery(Enum):
 
 
 class Network(NamedTuple):
-    """A network that can be joined. ``authority``: that of the uEntities on it, if the configuration names one."""
+    """A network that can be joined.
+
+    If it is an endpoint of a configuration, ``authority`` is that of the uEntities on it, unless the configuration names
+    none, and ``streamer`` that of the streamer itself.
+    """
 
     named: str
     kind: str
     options: TransportOptions
     authority: str | None
+    streamer: str | None = None
 
     def at_home(self, uri: UUri, option: str) -> UUri:
         """Return a URI with the network's authority if it has none. Raises `NetworkError`."""
@@ -86,38 +90,40 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--endpoint", metavar="NAME", help="this endpoint of --config, beside the streamer that uses it")
     where.add_argument("--broker", metavar="URL", help="an MQTT 5 broker, such as mqtt://127.0.0.1:1883")
     where.add_argument("--zenoh", metavar="LOCATOR", help="a Zenoh node, such as tcp/127.0.0.1:7447")
-    group.add_argument("--config", type=Path, metavar="FILE", help="the configuration file with the endpoint")
+    group.add_argument("--config", type=Path, metavar="FILE", help=f"the file with the endpoint; {CONFIG_DEFAULT}")
     text = "an option of the endpoint, as in a configuration: topics=in-vehicle, username=joe, tls.ca_file=FILE, ..."
     group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
+    text = "the MQTT client id, for brokers that allow only some; never the one of a streamer; default: a random one"
+    group.add_argument("--client-id", metavar="ID", help=text)
     text = "the longest wait for the network, and for the confirmation of a message; default: 10s"
     group.add_argument("--timeout", type=milliseconds, default=10_000, metavar="DURATION", help=text)
 
 
 def network_of(arguments: argparse.Namespace) -> Network:
     """Return the network that the options name. Raises `ConfigError`, and `NetworkError` for options that cannot work."""
-    name = f"client{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
-    authority = None
+    # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
+    name = arguments.client_id or f"client{secrets.token_hex(8)}"
+    authority = streamer = None
     if arguments.endpoint is None:
         kind, given = (
             ("mqtt5", {"broker": arguments.broker}) if arguments.broker else ("zenoh", {"connect": [arguments.zenoh]})
         )
         named, options = arguments.broker or arguments.zenoh, _read(kind, given)
     else:
-        if arguments.config is None:
-            raise NetworkError("--endpoint needs --config", 2)
-        endpoints = load(arguments.config).endpoints
+        config = load(arguments.config)
+        streamer, endpoints = config.authority, config.endpoints
         if arguments.endpoint not in endpoints:
             raise NetworkError(f"--endpoint: {arguments.endpoint}: expected one of {', '.join(endpoints)}", 2)
         endpoint = endpoints[arguments.endpoint]
         named, kind, options = f"{arguments.endpoint} ({endpoint.transport})", endpoint.transport, endpoint.options
         authority = next((each for each in endpoint.authorities if each != ANY_AUTHORITY), None)
+    if arguments.option:
+        options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
     try:
         options = options.beside(name)
     except ConfigurationError as exc:
         raise NetworkError(f"{named}: {exc.key}: {exc}", EX_CONFIG) from exc
-    if arguments.option:
-        options = _read(kind, _changed(options.model_dump(mode="json", exclude_unset=True), arguments.option))
-    return Network(named, kind, options, authority)
+    return Network(named, kind, options, authority, streamer)
 
 
 def _read(kind: str, given: dict[str, Any]) -> TransportOptions:
@@ -172,6 +178,15 @@ async def _until_interrupted(work: Coroutine[Any, Any, int], when_interrupted: C
         return when_interrupted()
 
 
+def check_pace(arguments: argparse.Namespace) -> None:
+    """Raise `NetworkError` unless ``--count`` and ``--rate`` can be used. Either may be missing."""
+    if arguments.count is not None and arguments.count < 1:
+        raise NetworkError("--count: expected at least 1", 2)
+    rate = getattr(arguments, "rate", None)
+    if rate is not None and not 0 < rate < inf:
+        raise NetworkError("--rate: expected more than 0", 2)
+
+
 async def paced(number: int | None, rate: float | None) -> AsyncIterator[int]:
     """Yield 1, 2, ... ``number`` (None: without end), ``rate`` times a second (None: at once)."""
     loop = asyncio.get_running_loop()
@@ -224,7 +239,7 @@ class Client:
         self._transport = transport
         self._events = events
         self._timeout_s = timeout_s
-        self._taken: deque[tuple[float, asyncio.Future[Delivery]]] = deque()  # without evidence, in order
+        self._taken: deque[tuple[float, asyncio.Future[Confirmation]]] = deque()  # without evidence, in order
         self._presences: dict[Filter, Presence] = {}
         self._lost_nodes = 0
 
@@ -249,9 +264,7 @@ class Client:
     async def until_up(self) -> None:
         """Wait for the network, and for the broker's answers to subscriptions."""
         if not await self._until(lambda: self.is_up):
-            raise NetworkError(
-                f"{self._network.named}: no connection within {self._timeout_s:g} s: {await self._why_down()}"
-            )
+            raise NetworkError(f"{self._network.named}: no connection within {self._timeout_s:g} s: {self._why_down()}")
 
     async def until_changed(self) -> None:
         """Wait until the state of the link may have changed."""
@@ -273,7 +286,7 @@ class Client:
             where = source if sink is None else f"{source} → {sink}"
             raise NetworkError(f"{self._network.named}: nobody listens to {where} (waited {self._timeout_s:g} s)")
 
-    async def send(self, message: UMessage, when_taken: Callable[[], None] = lambda: None) -> Delivery:
+    async def send(self, message: UMessage, when_taken: Callable[[], None] = lambda: None) -> Confirmation:
         """Send a message. Return what is known of it in the end; ``when_taken`` is called once the network has answered."""
         parcel = _Parcel(message)
         try:
@@ -286,13 +299,13 @@ class Client:
         if isinstance(result, SendError):
             raise result
         if result is not UNCONFIRMED:
-            return Delivery.DELIVERED
-        delivery: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+            return Confirmation.DELIVERED
+        delivery: asyncio.Future[Confirmation] = asyncio.get_running_loop().create_future()
         self._taken.append((asyncio.get_running_loop().time(), delivery))
         with suppress(TimeoutError):
             async with asyncio.timeout(min(self._timeout_s, self._transport.unconfirmed_s)):
                 return await delivery
-        return Delivery.UNCONFIRMED
+        return Confirmation.UNCONFIRMED
 
     async def watch(self) -> None:
         """Look for evidence that messages have arrived, and for signs that they have not, until cancelled."""
@@ -304,11 +317,11 @@ class Client:
                 self._lose_taken()
             arrived_s = self._transport.arrived_until_s(loop.time())
             while self._taken and self._taken[0][0] < arrived_s:
-                _settle(self._taken.popleft()[1], Delivery.DELIVERED)
+                _settle(self._taken.popleft()[1], Confirmation.DELIVERED)
 
     def _lose_taken(self) -> None:
         while self._taken:
-            _settle(self._taken.popleft()[1], Delivery.LOST)
+            _settle(self._taken.popleft()[1], Confirmation.LOST)
 
     async def _in_time(self, result: "asyncio.Future[SendResult]") -> SendResult:
         try:
@@ -325,21 +338,16 @@ class Client:
                     await self.until_changed()
         return condition()
 
-    async def _why_down(self) -> str:
-        """Return why there is no connection, from the transport's own probes."""
-        found = []
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PROBE_S):
-                for probe in self._transport.probes(self._transport.options, ()):
-                    answer = await probe.run()
-                    if answer.verdict is not Verdict.OK:
-                        found.append(f"{probe.key}: {answer.text}")
-        if self._transport.state is LinkState.ALONE:
-            found.append("no other node is there")
-        return "; ".join(found or self.problems()) or self.link_reason
+    def _why_down(self) -> str:
+        found = self.problems()
+        if not found and self._transport.last_error is not None:
+            found = [str(self._transport.last_error)]
+        if not found and self._transport.state is LinkState.ALONE:
+            found = ["no other node is there"]
+        return "; ".join(found) or "the reason is unknown"
 
 
-def _settle(future: "asyncio.Future[Delivery]", delivery: Delivery) -> None:
+def _settle(future: "asyncio.Future[Confirmation]", delivery: Confirmation) -> None:
     if not future.done():
         future.set_result(delivery)
 
@@ -368,6 +376,7 @@ async def joined(
         yield client
     finally:
         watching.cancel()
+        await asyncio.wait((watching,))
         await transport.stop()
 
 

@@ -6,11 +6,10 @@ import sys
 import time
 
 from streamer.cli.listen import as_json
-from streamer.cli.network import Network, NetworkError, add_options, joined, network_of, paced, run
-from streamer.cli.send import Answers, answer_filters
+from streamer.cli.network import Network, NetworkError, add_options, check_pace, joined, network_of, paced, run
+from streamer.cli.send import Responses, answer_filters
 from streamer.cli.text import complain, lines_out, uri
 from streamer.clock import SystemClock
-from streamer.config.load import load
 from streamer.uprotocol.message import Attributes, InvalidMessageError, UMessage, UMessageType, UPriority
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UriError, UUri
@@ -38,16 +37,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _ping(arguments: argparse.Namespace) -> int:
-    if arguments.count is not None and arguments.count < 1:
-        return complain("--count: expected at least 1", 2)
-    if not arguments.rate > 0:
-        return complain("--rate: expected more than 0", 2)
-    gateway = arguments.gateway
-    if gateway is None and arguments.config is None:
-        return complain("expected the authority of the streamer, such as gateway.veh1", 2)
     try:
-        network = network_of(arguments)
-        command = PingCommand(arguments, network, gateway or load(arguments.config).authority)
+        command = PingCommand(arguments, network_of(arguments))
     except NetworkError as exc:
         return complain(str(exc), exc.status)
     return run(command.run(), command.status)
@@ -56,24 +47,27 @@ def _ping(arguments: argparse.Namespace) -> int:
 class PingCommand:
     """Asks again and again, and keeps how long each answer took."""
 
-    def __init__(self, arguments: argparse.Namespace, network: Network, gateway: str) -> None:
+    def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
         """Raises `NetworkError`."""
+        check_pace(arguments)
         self._arguments = arguments
         self._network = network
-        self._gateway = gateway
+        self._gateway: str | None = arguments.gateway or network.streamer
+        if self._gateway is None:
+            raise NetworkError("expected the authority of the streamer, such as gateway.veh1", 2)
         source = network.at_home(arguments.source, "--source")
-        ttl, sink = arguments.timeout, USTREAMER.at(gateway.removeprefix("//").partition("/")[0], PING)
+        ttl, sink = arguments.timeout, USTREAMER.at(self._gateway.removeprefix("//").partition("/")[0], PING)
         self._attributes = Attributes(UMessageType.REQUEST, source, sink, UPriority.CS4, ttl)
         try:
             UMessage(new_id(SystemClock().wall_ms()), self._attributes).check()
         except (InvalidMessageError, UriError) as exc:
-            raise NetworkError(f"{gateway}: {exc}", 2) from exc
+            raise NetworkError(f"{self._gateway}: {exc}", 2) from exc
         self._sent = 0
         self._times_ms: list[float] = []
 
     async def run(self) -> int:
         """Ask until there were enough. Return the exit status."""
-        a, answers, timeout_s = self._attributes, Answers(), self._arguments.timeout / 1000
+        a, answers, timeout_s = self._attributes, Responses(), self._arguments.timeout / 1000
         async with joined(self._network, a.source.authority, timeout_s, answer_filters(a), answers) as client:
             await client.until_heard(a.source, a.sink)
             if not self._arguments.json:

@@ -10,7 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamer.cli.listen import as_json, cells
-from streamer.cli.network import Client, Delivery, Filter, Network, NetworkError, add_options, joined, network_of, paced, run
+from streamer.cli.network import (
+    Client,
+    Confirmation,
+    Filter,
+    Network,
+    NetworkError,
+    add_options,
+    check_pace,
+    joined,
+    network_of,
+    paced,
+    run,
+)
 from streamer.cli.text import complain, lines_out, milliseconds, reason_of, uri
 from streamer.clock import SystemClock
 from streamer.transports.base import Received, UListener
@@ -71,13 +83,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _send(arguments: argparse.Namespace) -> int:
-    if arguments.count < 1:
-        return complain("--count: expected at least 1", 2)
-    if arguments.rate is not None and not arguments.rate > 0:
-        return complain("--rate: expected more than 0", 2)
     try:
-        network = network_of(arguments)
-        command = SendCommand(arguments, network, attributes_of(arguments, network), payload_of(arguments))
+        command = SendCommand(arguments, network_of(arguments))
     except NetworkError as exc:
         return complain(str(exc), exc.status)
     return run(command.run(), command.status)
@@ -148,7 +155,7 @@ def _content(file: Path, option: str) -> bytes:
         raise NetworkError(f"{option}: {reason_of(exc)}", 2) from exc
 
 
-class Answers(UListener):
+class Responses(UListener):
     """Receives the Responses to our Requests."""
 
     def __init__(self) -> None:
@@ -191,14 +198,14 @@ def answer_filters(attributes: Attributes) -> Sequence[Filter]:
 class SendCommand:
     """Sends the messages, and counts what becomes of them."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, network: Network, attributes: Attributes, payload: bytes | None
-    ) -> None:
+    def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
+        """Check the message, and read its payload. Raises `NetworkError`."""
+        check_pace(arguments)
         self._arguments = arguments
         self._network = network
-        self._attributes = attributes
-        self._payload = payload
-        self._answers = Answers()
+        self._attributes = attributes_of(arguments, network)
+        self._payload = payload_of(arguments)
+        self._answers = Responses()
         self._sent = 0
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -240,15 +247,17 @@ class SendCommand:
         """Send one message, print and count its outcome."""
         began_s = time.monotonic()
         try:
-            delivery = await client.send(message, room.release)
+            confirmation = await client.send(message, room.release)
         except SendError as exc:
             self._failed(message, exc)
             return
-        self._counts[delivery.value] += 1
-        if delivery is Delivery.LOST:
+        self._counts[confirmation.value] += 1
+        if confirmation is Confirmation.LOST:
             self._failures["lost: the receiver went away, or its link broke; it may have arrived"] += 1
         took_ms = (time.monotonic() - began_s) * 1000
-        self._print(message, f"{delivery.value} in {took_ms:.1f} ms", {"outcome": delivery.value, "ms": round(took_ms, 3)})
+        self._print(
+            message, f"{confirmation.value} in {took_ms:.1f} ms", {"outcome": confirmation.value, "ms": round(took_ms, 3)}
+        )
 
     async def _call(self, client: Client, message: UMessage, room: asyncio.Semaphore) -> None:
         """Send one Request, print the answer, and count it."""

@@ -121,6 +121,8 @@ class Router:
             self._tokens,
             egress.request_answered,
         )
+        if name != LOCAL_ENDPOINT:
+            self.ingresses[name].counts_ttl_from_arrival = config.endpoints[name].ttl_clock == "arrival"
 
     def replace_transport(self, name: str, transport: UTransport) -> None:
         """Use another transport for an endpoint from now on. The earlier one has stopped."""
@@ -275,6 +277,9 @@ class Router:
         self.settler.log.use(config.log)
         self._tokens.use(config.permissions)
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
+        for name, endpoint in config.endpoints.items():
+            if name in self.ingresses:
+                self.ingresses[name].counts_ttl_from_arrival = endpoint.ttl_clock == "arrival"
         self._use_table()
 
     def replace_observer(self, old: OutcomeObserver | None, new: OutcomeObserver | None) -> None:
@@ -398,6 +403,14 @@ class Router:
             for name, transport in self.transports.items()
             for egress in (self.egresses[name],)
         ]
+
+    def source_clocks(self) -> Iterator[tuple[str, str, float]]:
+        """Yield endpoint and authority of sources, and how many seconds their clock is behind ours (`SourceClocks`)."""
+        for name, ingress in self.ingresses.items():
+            if name == LOCAL_ENDPOINT:
+                continue
+            for authority, behind_s in ingress.source_clocks.behind_s().items():
+                yield name, authority, behind_s
 
     def account(self) -> RouterAccount:
         """Return the router's counters that are in no account of a route or endpoint."""

@@ -52,7 +52,7 @@ class ServiceHost:
         self._problem = ""  # why the file cannot be used
         options = config.usubscription
         access = Access.from_config(config)
-        self.pause_service = PauseService(self.state, router, config.control, access)
+        self.pause_service = PauseService(self.state, router, config.control, access, clock)
         self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, _most_authorities(config))
         methods = {PING: Method(pb.PingRequest, _ping), **self.pause_service.methods(), **self.receivers.methods()}
         self._rpc = RpcService(transport, USTREAMER, methods)
@@ -130,6 +130,7 @@ class ServiceHost:
         await self._until_open()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.status.run(), name="status")
+            tasks.create_task(self.pause_service.run(), name="pause-ends")
             tasks.create_task(self._serve_subscriptions(), name="usubscription")
 
     async def _serve_subscriptions(self) -> None:

@@ -223,6 +223,14 @@ class UTransport(ABC):
         """For how many seconds a message with the result `UNCONFIRMED` may still turn out to be lost."""
         return 0.0
 
+    @property
+    def stall_s(self) -> float:
+        """After how many seconds with messages in flight and without any result the streamer builds the transport anew.
+
+        For libraries that may hang. The default is infinity: the transport ends a connection without progress itself.
+        """
+        return math.inf
+
     def arrived_until_s(self, now_s: float) -> float:
         """Return the time before which all sent messages have arrived, by evidence from the network.
 

@@ -1,10 +1,17 @@
 """Reads until when the certificates in a PEM file are valid. Blocks."""
 
+import time
+from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from streamer.files import read_file
+from streamer.transports.probe import Answer, Probe, blocking, ok, problem, warning
+
+WARN_S = 30 * 86_400
+"""``streamer check --probe`` warns when a certificate expires in less than this."""
 
 
 class CertificateRole(StrEnum):
@@ -32,3 +39,19 @@ def valid_until_s(file: CertificateFile) -> float:
 
     found = [each.not_valid_after_utc.timestamp() for each in x509.load_pem_x509_certificates(read_file(file.path))]
     return max(found) if file.role is CertificateRole.AUTHORITIES else min(found)
+
+
+def expiry_probe(key: str, file: CertificateFile) -> Probe:
+    """Return the probe of how long a file is of use."""
+    return blocking(f"{key} (expiry)", partial(_expiry, file))
+
+
+def _expiry(file: CertificateFile) -> Answer:
+    try:
+        until_s = valid_until_s(file)
+    except ValueError:
+        return problem(f"{file.path}: expected certificates, as PEM")
+    left_s, when = until_s - time.time(), f"{datetime.fromtimestamp(until_s, UTC):%Y-%m-%d %H:%M} UTC"
+    if left_s < 0:
+        return problem(f"{file.path}: expired at {when}")
+    return (warning if left_s < WARN_S else ok)(f"{file.path}: expires at {when}, in {left_s / 86_400:.0f} days")

@@ -48,7 +48,13 @@ def test_rates_of_the_last_hour_go_on_with_those_that_come(console: Console) -> 
 
     def hour(route: Any) -> None:
         values = [float(number % 50) for number in range(360)]
-        body = {"name": ROUTE, "accepted_per_s": values, "delivered_per_s": values, "queued": [3] * 360}
+        body = {
+            "name": ROUTE,
+            "accepted_per_s": values,
+            "delivered_per_s": values,
+            "failed_per_s": values,
+            "queued": [3] * 360,
+        }
         start = console.page.evaluate(begin)
         route.fulfill(json={"interval_s": 10, "start": start, "left_out_routes": 4, "routes": [body]})
 

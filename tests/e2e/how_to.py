@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +34,11 @@ LINES = 60
 _BLOCK = re.compile(r"^```(\w+)\n([\s\S]*?)^```$|((?:^    +\S.*\n)+)", re.MULTILINE)
 _SHIMS = {
     "sudo": 'while [ "$1" = -u ] || [ "$1" = ustreamer ]; do shift; done; exec "$@"',
-    "systemctl": 'echo "$1" >"$HOW_TO/asked"; read -r answer <"$HOW_TO/answered"; exit "$answer"',
+    "systemctl": """[ "$1" = show ] && exec cat "$HOW_TO/pid"
+echo "$1" >"$HOW_TO/asked"; read -r answer <"$HOW_TO/answered"; exit "$answer\"""",
     "journalctl": 'exec cat "$HOW_TO/log"',
     "streamer": f'exec {sys.executable} -m streamer "$@"',
+    "python": f'exec {sys.executable} "$@"',
 }
 
 
@@ -66,10 +69,12 @@ class Gateway(StreamerProcess):
     ``places`` maps what the page says to what it is here. ``text`` and ``do`` take the blocks of the page in order.
     """
 
-    def __init__(self, folder: Path, page: str, places: dict[str, str]) -> None:
+    def __init__(self, folder: Path, page: str | None, places: dict[str, str]) -> None:
+        """``page``: the name of its file without the suffix; None for a machine beside the one that the page is about."""
+        folder.mkdir(exist_ok=True)
         super().__init__(folder, {})
         self.path.unlink()
-        self._left = blocks(PAGES / f"{page}.md")
+        self._left = [] if page is None else blocks(PAGES / f"{page}.md")
         self.folder = folder
         self.places = {
             "/etc/ustreamer": f"{folder}/etc/ustreamer",
@@ -120,11 +125,20 @@ class Gateway(StreamerProcess):
         """The next block of the page, which is of this kind."""
         return self.here(self._next(kind))
 
-    def configure(self, **more: Any) -> dict[str, Any]:
+    def configure(self) -> dict[str, Any]:
         """Put the sections of the page's next block into the file, and return them."""
         shown: dict[str, Any] = yaml.safe_load(self.text("yaml"))
-        self.write(self.config | shown | more)
+        self.write(self.config | shown)
         return shown
+
+    def skip(self, count: int) -> None:
+        """Leave out blocks, which another test does."""
+        del self._left[:count]
+
+    async def service(self, verb: str) -> None:
+        """What an operator has to do beside the page: ``start``, ``stop`` or ``restart`` the service."""
+        status, said = await self.shell(f"systemctl {verb} streamer")
+        assert status == 0, said
 
     async def do(self, *values: tuple[str, str], lines: int | None = None, status: int = 0) -> str:
         """Run the commands of the page's next block, or the first ``lines`` of it, and return what they print.
@@ -163,7 +177,7 @@ class Gateway(StreamerProcess):
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            out, _ = await asyncio.wait_for(process.communicate(), 90)
+            out, _ = await asyncio.wait_for(process.communicate(), 300)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -179,7 +193,7 @@ class Gateway(StreamerProcess):
             if asked == "end":
                 return
             status = 0
-            if asked in ("stop", "restart") and self.process is not None:
+            if asked in ("stop", "restart") and self.process is not None and self.process.poll() is None:
                 self.process.send_signal(signal.SIGTERM)
                 status = self.process.wait()
             if asked in ("start", "restart"):
@@ -187,6 +201,11 @@ class Gateway(StreamerProcess):
                 while self.get("/healthz")[0] != 200 and self.process is not None and self.process.poll() is None:
                     pass
             (self.folder / "answered").write_text(f"{status}\n")
+
+    def start(self) -> None:
+        super().start()
+        assert self.process is not None
+        (self.folder / "pid").write_text(f"{self.process.pid}\n")
 
     async def __aenter__(self) -> Self:
         """The daemon is started by ``start``, or by the page."""
@@ -215,8 +234,13 @@ def down(number: int, vehicle: str = "veh1", **more: Any) -> Plain:
 
 
 def numbers(messages: Iterable[Plain]) -> list[int]:
-    """The numbers of messages, in order, without repetitions, and without the streamer's own dead letters."""
-    return list(dict.fromkeys(int(each.payload) for each in messages if each.payload.isdigit()))
+    """The numbers of messages in order, each at its first arrival, and without the streamer's own dead letters."""
+    return list(copies(messages))
+
+
+def copies(messages: Iterable[Plain]) -> Counter[int]:
+    """How often each number arrived, in the order of first arrivals."""
+    return Counter(int(each.payload) for each in messages if each.payload.isdigit())
 
 
 async def until_subscribed(vehicle: ZenohSide, message: Plain) -> None:

@@ -323,7 +323,7 @@ class Addresses:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, port: int, *hosts: str) -> None:
         self.tried: list[str] = []
         self._port = port
-        self._hosts = hosts
+        self.hosts = hosts
         loop = asyncio.get_running_loop()
         self._create = loop.create_connection
         monkeypatch.setattr(loop, "getaddrinfo", self._resolve)
@@ -331,7 +331,7 @@ class Addresses:
 
     async def _resolve(self, host: str, port: int, **_: Any) -> list[tuple[Any, ...]]:
         assert (host, port) == ("broker.test", self._port)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self._hosts]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.hosts]
 
     async def _connect(self, protocol: Any, host: str, port: int, **options: Any) -> Any:
         self.tried.append(host)
@@ -375,6 +375,31 @@ async def test_all_addresses_dead_are_tried_again(
         await until(lambda: len(addresses.tried) >= 5, "the third attempt")
     assert addresses.tried[:5] == ["127.0.0.3", DEAD, "127.0.0.3", DEAD, DEAD]
     assert "reason=no connection within 0.2 s" in caplog.text
+
+
+async def test_the_last_good_address_is_tried_first(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = int(fake.url.rpartition(":")[2])
+    addresses = Addresses(monkeypatch, port, DEAD, "127.0.0.3", "127.0.0.1")
+    endpoint = Endpoint(f"mqtt://broker.test:{port}", connect_timeout_s=0.2)
+    async with endpoint.running():
+        for _ in range(3):
+            peer = await connected(fake, endpoint)
+            peer.drop()
+            await until(lambda: not endpoint.is_up, "DOWN")
+        await connected(fake, endpoint)
+    assert addresses.tried == [DEAD, "127.0.0.3", *["127.0.0.1"] * 4]
+
+
+async def test_a_good_address_that_the_name_lost_is_not_tried(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = int(fake.url.rpartition(":")[2])
+    addresses = Addresses(monkeypatch, port, "127.0.0.1")
+    endpoint = Endpoint(f"mqtt://broker.test:{port}", connect_timeout_s=0.2)
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        addresses.hosts = ("127.0.0.3", "127.0.0.4")
+        peer.drop()
+        await until(lambda: len(addresses.tried) >= 3, "the next attempt")
+    assert addresses.tried[1:3] == ["127.0.0.3", "127.0.0.4"]
 
 
 async def test_session_taken_over_is_logged_and_the_link_comes_back(

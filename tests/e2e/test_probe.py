@@ -26,7 +26,12 @@ from tests.waiting import until
 
 
 def tried(url: str, **options: Any) -> "asyncio.Task[Answer]":
-    return asyncio.create_task(try_broker(Mqtt5Options.model_validate({"broker": url, **options})))
+    return asyncio.create_task(tried_with(Mqtt5Options.model_validate({"broker": url, **options})))
+
+
+async def tried_with(options: Mqtt5Options) -> Answer:
+    (broker,) = options.brokers
+    return await try_broker(options, broker)
 
 
 async def answer(url: str, **options: Any) -> Answer:
@@ -46,7 +51,7 @@ async def test_the_session_of_the_running_streamer_goes_on(kind: str) -> None:
             await endpoint.transport.register_listener(TOPIC, None, inbox)
             await endpoint.up()
             await car.up()
-            found = await asyncio.gather(*(try_broker(endpoint.transport.options) for _ in range(5)))
+            found = await asyncio.gather(*(tried_with(endpoint.transport.options) for _ in range(5)))
             car.submit(numbered(100))
             await until(lambda: len(inbox.received) == 100)
             assert endpoint.states == [LinkState.UP]
@@ -61,7 +66,7 @@ async def test_no_session_of_the_probe_stays(monkeypatch: pytest.MonkeyPatch, tm
     with Mosquitto() as plain, tied() as other:
         assert (await answer(plain.url)).verdict is Verdict.OK
         assert not await is_kept(plain, "check0")
-        found = await try_broker(user(other, "gateway", tmp_path).transport.options)
+        found = await tried_with(user(other, "gateway", tmp_path).transport.options)
         assert found == Answer(Verdict.OK, f"{HOST}:{other.port}: the broker accepts the credentials")
         assert not await is_kept(other, "any", "gateway")
 
@@ -83,7 +88,7 @@ async def test_a_stopped_streamer_gets_what_waits_for_it_if_the_probe_was_given_
             car.submit(numbered(100))
             await until(lambda: len(car.confirmed) == 100)
         for _ in range(3):
-            found = await try_broker(before.transport.options)
+            found = await tried_with(before.transport.options)
             assert found == Answer(Verdict.OK, f"{HOST}:{server.port}: {GIVEN}")
         assert await is_kept(server, "any", "gateway")
         async with user(server, "gateway", tmp_path).running() as after:
@@ -105,7 +110,7 @@ async def test_a_running_streamer_loses_nothing_if_the_probe_was_given_its_sessi
                 await endpoint.up()
                 car.submit(numbered(1000)[200 * turn :][:200])
                 endpoint.submit(answers[100 * turn :][:100])
-                found = await try_broker(endpoint.transport.options)
+                found = await tried_with(endpoint.transport.options)
                 assert found == Answer(Verdict.OK, f"{HOST}:{server.port}: {GIVEN}")
             await until(lambda: set(inbox.payloads) == set(texts(1000)))
             await until(lambda: set(in_car.payloads) == set(texts(500)))

@@ -85,6 +85,11 @@ class Proxy:
         self._fragments = False
         self.heal_flow()
 
+    @property
+    def open_links(self) -> int:
+        """Connections that are open."""
+        return len(self._open)
+
     async def __aenter__(self) -> "Proxy":
         await self.heal()
         return self

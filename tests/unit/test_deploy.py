@@ -206,7 +206,7 @@ def test_the_configuration_of_the_compose_file_is_good_and_nothing_in_it_is_open
     assert config.metrics is not None
     assert config.metrics.port == MetricsConfig().port
     assert config.metrics.hosts == ["streamer"]
-    assert config.endpoints["cloud"].options.host in compose()["services"]
+    assert config.endpoints["cloud"].options.brokers[0].host in compose()["services"]
     assert config.permissions is not None
 
 

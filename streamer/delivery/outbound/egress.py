@@ -106,6 +106,7 @@ class Egress:
         self.sending: Sending = _IDLE
         self.flight = InFlight()
         self._is_window_full = False  # ready lanes wait for room in it
+        self.results = 0  # how often the transport has reported some
         self._has_transport_failed = False  # in the middle of a batch
         self._over_quota: set[Lane] = set()
         self._full_since_s: float | None = None  # when the room for unconfirmed messages was used up
@@ -409,6 +410,7 @@ class Egress:
         if deliveries and error is None and self.transport.confirms_in_order:
             self.flight.confirmed_after(self._clock.monotonic_s() - deliveries[-1].sent_s)
         self.in_flight -= len(deliveries)
+        self.results += 1
         if error is _UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
         elif error is None or error is _UNCONFIRMED:

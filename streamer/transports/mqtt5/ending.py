@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import mqtt5
 
+from streamer.transports.mqtt5.brokers import Broker
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
@@ -21,15 +22,21 @@ _QUIET_S = 0.05  # for a broker that answers pings ahead of messages
 _LOOK_S = 0.01
 
 
-def is_session_resumed_by(options: Mqtt5Options, authority: str, later: Mqtt5Options, has_resumed: bool) -> bool:
-    """Return whether ``later`` options resume the session of these. ``has_resumed``: the later connection found one."""
+def is_session_resumed_by(
+    options: Mqtt5Options, broker: Broker, authority: str, later: Mqtt5Options, has_resumed: bool
+) -> bool:
+    """Return whether ``later`` options resume the session that a broker keeps for these.
+
+    ``has_resumed``: the later connection found that session.
+    """
     if options.effective_client_id(authority) != later.effective_client_id(authority):
         return False
-    return has_resumed or later.clean_start or _account(options) == _account(later)
+    kept = _account(options, broker)
+    return has_resumed or later.clean_start or any(_account(later, each) == kept for each in later.brokers)
 
 
-def _account(options: Mqtt5Options) -> tuple[object, ...]:
-    return options.host, options.port, options.username, options.username_file
+def _account(options: Mqtt5Options, broker: Broker) -> tuple[object, ...]:
+    return broker.host, broker.port, options.username, options.username_file
 
 
 async def until(condition: Callable[[], bool], until_s: float) -> bool:

@@ -6,12 +6,20 @@ contains them.
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Self
-from urllib.parse import SplitResult, urlsplit
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
@@ -19,15 +27,44 @@ from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions,
 from streamer.transports.certificates import CertificateFile, CertificateRole, valid_until_s
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
+from streamer.transports.mqtt5.brokers import Broker, Prefer, read_broker
 from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
+from streamer.transports.mqtt5.tunnel import HttpProxy, read_proxy
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
+from streamer.uprotocol.uri import everything_at
 
-_PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
+_PROXY_BYTES = 4096
 _NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 _File = Annotated[Path, Field(strict=False)]
+_MOST_BROKERS = 8
+_OF_SEVERAL = (
+    "broker: unless these brokers are one cluster, each has a session of its own: messages that one of them still has when "
+    "the streamer goes to another wait there until the streamer comes back, at most session_expiry_s, and then arrive late, "
+    "so the order in a flow is not kept",
+    "broker: what one broker has not confirmed is sent again to the next, so a receiver may get duplicates; other clients "
+    "have to find the broker that the streamer is connected to",
+)
+
+
+def _as_urls(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else given
+
+
+def _as_given(urls: tuple[str, ...]) -> str | list[str]:
+    return urls[0] if len(urls) == 1 else list(urls)
+
+
+_Count = Field(min_length=1, max_length=_MOST_BROKERS)
+_Urls = Annotated[
+    tuple[str, ...],
+    _Count,
+    BeforeValidator(_as_urls, json_schema_input_type=str | Annotated[list[str], _Count]),
+    PlainSerializer(_as_given),
+]
+"""One URL, or a list of them."""
 
 
 class TlsOptions(BaseModel):
@@ -64,13 +101,38 @@ class ReconnectOptions(BaseModel):
     """The random part of a wait: 0.2 means 20 % less to 20 % more."""
 
 
+class WillOptions(BaseModel):
+    """What the broker publishes on the topic of the streamer's status once it has lost the streamer."""
+
+    model_config = _STRICT_KEYS | ConfigDict(strict=True)
+
+    to: str | None = Field(default=None, min_length=1)
+    """The authority that gets it, on an off-vehicle broker. On an in-vehicle one, whoever subscribes to the status does."""
+    delay_s: int = Field(default=10, ge=0, le=LONGEST_S)
+    """For how long the streamer may be away before the broker publishes it."""
+
+    @field_validator("to")
+    @classmethod
+    def _check_authority(cls, to: str | None) -> str | None:
+        if to is not None:
+            everything_at(to).check()
+        return to
+
+
 class Mqtt5Options(WireOptions):
     """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
 
     model_config = ConfigDict(strict=True)
 
-    broker: str
-    """``mqtt://host:port``, or ``mqtts://host:port`` for TLS; the port defaults to 1883 and 8883. No user or password."""
+    broker: _Urls
+    """``mqtt://host:port``, or ``mqtts://host:port`` for TLS; the port defaults to 1883 and 8883. No user or password.
+
+    Or a list: the next one is tried when one cannot be reached.
+    """
+    prefer: Prefer = "first"
+    """With several brokers: return to the first one once it has proven itself, or stay with the last good one."""
+    return_after_s: float = Field(default=60, gt=0, le=LONGEST_S)
+    """For how long the first broker has to accept connections before the streamer returns to it."""
     topics: Structure = "off-vehicle"
     """How MQTT topics are made: of source and sink authority, for brokers that serve many vehicles, or one per topic."""
     client_id: str | None = Field(default=None, min_length=1, max_length=1024)
@@ -95,6 +157,10 @@ class Mqtt5Options(WireOptions):
     """The longest wait for a connection, then for each answer until the link is up."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""
+    topic_aliases: int = Field(default=100, ge=0, le=65_535)
+    """The most topics that are replaced by a number in packets to the broker, which may lower it. 0: none."""
+    will: WillOptions | None = None
+    """Say when the streamer connects and disconnects, and have the broker say it if the streamer cannot. None: neither."""
     payload_format_property: bool = False
     """Write the payload format also as user property 12, for receivers by the specification before 1.6.0-alpha.5."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
@@ -107,6 +173,12 @@ class Mqtt5Options(WireOptions):
     """A file that holds the password. It is read at every connection."""
     tls: TlsOptions = TlsOptions()
     """Files for ``mqtts://``."""
+    alpn: str | None = Field(default=None, min_length=1, max_length=255)
+    """The protocol that TLS asks for (ALPN), for brokers that share a port with other services. None: TLS names none."""
+    proxy: str | None = None
+    """``http://host:port`` of an HTTP proxy, through which the brokers are reached (CONNECT). No user or password."""
+    proxy_credentials_file: _File | None = None
+    """A file with ``user:password`` for the proxy. It is read at every connection."""
     reconnect: ReconnectOptions = ReconnectOptions()
     """The waits between attempts to connect."""
     listeners: ListenerOptions = ListenerOptions()
@@ -114,21 +186,29 @@ class Mqtt5Options(WireOptions):
     _contents: tuple[bytes, ...] = PrivateAttr(())
     """Digests of the files that are read at each connection: options are equal only if these are, too."""
 
+    _of_streamer: "Mqtt5Options | None" = PrivateAttr(None)
+
     @field_validator("broker")
     @classmethod
-    def _check_broker(cls, broker: str) -> str:
-        try:
-            url = urlsplit(broker)
-            port, host = url.port, url.hostname
-        except ValueError:
-            raise ValueError("expected mqtt://host:port or mqtts://host:port") from None
-        if "@" in url.netloc:
-            raise ValueError("expected a URL without user and password: set username and password_file instead")
-        if url.scheme not in _PORTS or not host or port == 0:
-            raise ValueError("expected mqtt://host:port or mqtts://host:port")
-        if url.path not in ("", "/") or url.query or url.fragment:
-            raise ValueError("expected nothing after the port")
-        return broker
+    def _check_broker(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        brokers = [read_broker(url) for url in urls]
+        if len({(broker.host, broker.port) for broker in brokers}) < len(brokers):
+            raise ValueError("expected each broker once")
+        return urls
+
+    @field_validator("proxy")
+    @classmethod
+    def _check_proxy(cls, url: str | None) -> str | None:
+        if url is not None:
+            read_proxy(url)
+        return url
+
+    @field_validator("alpn")
+    @classmethod
+    def _check_alpn(cls, name: str | None) -> str | None:
+        if name is not None and not (name.isascii() and name.isprintable()):
+            raise ValueError("expected a name of printable ASCII characters")
+        return name
 
     @field_validator("identity_property")
     @classmethod
@@ -149,13 +229,22 @@ class Mqtt5Options(WireOptions):
     def _check_together(self) -> "Mqtt5Options":
         if self.username is not None and self.username_file is not None:
             raise ValueError("username_file: expected either username or username_file")
+        if self.will is not None and (self.will.to is None) is self.addresses_publishes:
+            if self.will.to is None:
+                raise ValueError("will.to: expected the authority that gets it, because topics is off-vehicle")
+            raise ValueError("will.to: expected only with topics: off-vehicle")
         if not self.uses_tls and self.tls != TlsOptions():
             raise ValueError("tls: expected a broker with mqtts://")
+        if not self.uses_tls and self.alpn is not None:
+            raise ValueError("alpn: expected a broker with mqtts://")
+        if self.proxy is None and self.proxy_credentials_file is not None:
+            raise ValueError("proxy_credentials_file: expected proxy along with it")
         return self
 
     @model_validator(mode="after")
     def _look_into_files(self) -> "Mqtt5Options":
-        files = (self.username_file, self.password_file, self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
+        secrets = (self.username_file, self.password_file, self.proxy_credentials_file)
+        files = (*secrets, self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
         self._contents = tuple(digest(file) for file in files if file is not None)
         return self
 
@@ -173,27 +262,31 @@ class Mqtt5Options(WireOptions):
         return self.session_expiry_s > 0 and not self.clean_start
 
     @property
+    def of_streamer(self) -> "Mqtt5Options | None":
+        """The options with which to find out whether the broker gives us a streamer's session; None: it cannot.
+
+        Some brokers give it to every client with the streamer's credentials, which `beside` keeps.
+        """
+        given = (self.username, self.username_file, self.password_file, self.tls.cert_file)
+        return self._of_streamer if any(each is not None for each in given) else None
+
+    @property
     def is_divided(self) -> bool:
         return self.share is not None
 
     @property
-    def _url(self) -> SplitResult:
-        return urlsplit(self.broker)
+    def brokers(self) -> tuple[Broker, ...]:
+        return tuple(read_broker(url) for url in self.broker)
 
     @property
     def uses_tls(self) -> bool:
-        return self._url.scheme == "mqtts"
+        """Whether a broker is reached through TLS."""
+        return any(broker.uses_tls for broker in self.brokers)
 
     @property
-    def host(self) -> str:
-        host = self._url.hostname
-        if host is None:
-            raise AssertionError("the validator asked for a host")
-        return host
-
-    @property
-    def port(self) -> int:
-        return self._url.port or _PORTS[self._url.scheme]
+    def http_proxy(self) -> HttpProxy | None:
+        """The proxy through which the brokers are reached."""
+        return None if self.proxy is None else read_proxy(self.proxy)
 
     def effective_client_id(self, authority: str) -> str:
         """Return the MQTT client id: the configured one, or one derived from the streamer's authority."""
@@ -202,24 +295,39 @@ class Mqtt5Options(WireOptions):
     def claims(self, authority: str) -> Sequence[Claim]:
         """Return the claim on the client id: two connections with the same one end each other for ever (MQTT 5, 3.1.4-3)."""
         name = f"the client id {self.effective_client_id(authority)!r}"
-        return (Claim(("client_id",), f"{name} at {self.host}:{self.port}", behind_any_address=name),)
+        return [Claim(("client_id",), f"{name} at {each.where}", behind_any_address=name) for each in self.brokers]
 
     def beside(self, name: str) -> Self:
         """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
-        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0}
-        return self.model_copy(update=own)
+        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
+        guest = self.model_copy(update=own)
+        # If the broker gives us the streamer's session all the same, it keeps that until the streamer is back.
+        guest._of_streamer = self.model_copy(update={"session_expiry_s": LONGEST_S})
+        return guest
 
     def exposures(self) -> Sequence[str]:
-        if self.uses_tls or is_loopback(self.host):
-            return ()
         has_password = self.password_file is not None
         what = "the user name and the password" if has_password else "messages, with the tokens in them,"
-        return (f"broker: {what} go to {self.host} unencrypted, and anybody in between can change them; use mqtts://",)
+        found = [
+            f"broker: {what} go to {each.host} unencrypted, and anybody in between can change them; use mqtts://"
+            for each in self.brokers
+            if not each.uses_tls and not is_loopback(each.host)
+        ]
+        proxy = self.http_proxy
+        if proxy is not None and self.proxy_credentials_file is not None and not is_loopback(proxy.host):
+            found.append(f"proxy: the password for the proxy goes to {proxy.host} unencrypted")
+        return found
 
     def hints(self) -> Sequence[str]:
+        found = list(_OF_SEVERAL) if len(self.broker) > 1 else []
+        if self.will is not None and self.will.delay_s and not self.is_session_persistent:
+            key = "clean_start" if self.clean_start else "session_expiry_s"
+            found.append(f"will.delay_s: no effect, because of {key}: the broker publishes a will when the session ends")
+        elif self.will is not None and self.will.delay_s > self.session_expiry_s:
+            found.append(f"will.delay_s: the session ends after {self.session_expiry_s} s, and the will is published then")
         if self.share is None:
-            return ()
-        found = [
+            return found
+        found += [
             f"share: the broker chooses which of the streamers that share {self.share!r} gets a message, so the order in "
             "a flow depends on its strategy: it is kept only by one that gives all of a topic, or of a publisher, to one of "
             "them (EMQX: hash_topic, hash_clientid, sticky; mosquitto, HiveMQ and VerneMQ have none)",
@@ -249,17 +357,31 @@ class Mqtt5Options(WireOptions):
             _check_length("password_file", password)
         return username, password
 
-    def certificates(self) -> Sequence[CertificateFile]:
-        """Return the files with certificates."""
-        found = ((CertificateRole.AUTHORITIES, self.tls.ca_file), (CertificateRole.CLIENT, self.tls.cert_file))
-        return tuple(CertificateFile(role, path) for role, path in found if path is not None)
+    def certificates(self) -> Mapping[str, CertificateFile]:
+        """Return the files with certificates, by key."""
+        found = {
+            "tls.ca_file": (CertificateRole.AUTHORITIES, self.tls.ca_file),
+            "tls.cert_file": (CertificateRole.CLIENT, self.tls.cert_file),
+        }
+        return {key: CertificateFile(role, path) for key, (role, path) in found.items() if path is not None}
 
     def has_expired_certificate(self, now_s: float) -> bool:
         """Return whether the client's certificate has expired; False if it cannot be read."""
         try:
-            return any(valid_until_s(each) < now_s for each in self.certificates() if each.role is CertificateRole.CLIENT)
+            own = [each for each in self.certificates().values() if each.role is CertificateRole.CLIENT]
+            return any(valid_until_s(each) < now_s for each in own)
         except (OSError, ValueError):
             return False
+
+    def proxy_credentials(self) -> bytes | None:
+        """Read ``user:password`` for the proxy. Raises `ConfigurationError` with the option, never with the content."""
+        if self.proxy_credentials_file is None:
+            return None
+        content = _read("proxy_credentials_file", self.proxy_credentials_file)
+        user, colon, _ = content.partition(b":")
+        if not user or not colon or b"\n" in content or len(content) > _PROXY_BYTES:
+            raise ConfigurationError("proxy_credentials_file", f"{self.proxy_credentials_file}: expected USER:PASSWORD")
+        return content
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Read the TLS files, and return the settings; None for plain TCP. Raises `ConfigurationError` with the option."""
@@ -284,6 +406,8 @@ class Mqtt5Options(WireOptions):
                 )
                 detail = f"{self.tls.cert_file} {with_key}: {_reason(exc)}"
                 raise ConfigurationError(key, detail) from None
+        if self.alpn is not None:
+            context.set_alpn_protocols([self.alpn])
         return context
 
 

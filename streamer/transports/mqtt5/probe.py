@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import mqtt5
@@ -15,12 +16,15 @@ from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.files import in_thread
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.mqtt5.brokers import Broker
 from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.dialing import attach, pass_proxy, read_way
 from streamer.transports.mqtt5.frames import named, read
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.subscriptions import NO_SHARING, NO_WILDCARDS
-from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, connect, ok, problem, reason
+from streamer.transports.mqtt5.tunnel import ProxyError
+from streamer.transports.probe import CONNECT_S, Answer, Verdict, cannot_tell, connect, ok, problem, reason
 
 _ID_NOT_VALID = 0x85
 _NOT_AUTHORIZED = 0x87
@@ -36,18 +40,34 @@ def new_client_id() -> str:
     return f"check{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
 
 
-async def try_broker(options: Mqtt5Options) -> Answer:
-    """Connect as the streamer does, except for the client id, and disconnect."""
+async def try_broker(options: Mqtt5Options, broker: Broker, when_tied: Callable[[], None] = lambda: None) -> Answer:
+    """Connect to a broker as the streamer does, except for the client id, and disconnect.
+
+    ``when_tied`` is called if the broker has given us the session of somebody else.
+    """
     try:
-        username, password, tls = await in_thread(lambda: (*options.credentials(), options.tls_context()))
+        username, password, way = await in_thread(lambda: (*options.credentials(), read_way(options, broker)))
     except ConfigurationError as exc:
         return problem(f"not tried: {exc.key}: {exc}")
-    where = address_of(options.host, options.port)
+    proxy = options.http_proxy
+    where = broker.where if proxy is None else f"{broker.where} through the proxy {proxy.where}"
     try:
-        link = await in_thread(lambda: connect(options.host, options.port), socket.socket.close)
+        link = await in_thread(lambda: connect(way.near.host, way.near.port), socket.socket.close)
     except OSError as exc:
-        return problem(f"{where}: {reason(exc)}")
+        return problem(f"{where}: {'' if proxy is None else 'the proxy: '}{reason(exc)}")
     link.setblocking(False)
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await pass_proxy(way, link)
+    except TimeoutError:
+        link.close()
+        return problem(f"{where}: the proxy does not answer within {CONNECT_S:g} s")
+    except ProxyError as exc:
+        link.close()
+        return problem(f"{where}: {exc}")
+    except BaseException:
+        link.close()
+        raise
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
 
@@ -61,12 +81,7 @@ async def try_broker(options: Mqtt5Options) -> Answer:
 
     connection = Connection(options.max_packet_bytes, take, lambda is_writable: None, lambda connection: None)
     try:
-        await loop.create_connection(
-            lambda: connection.protocol,
-            sock=link,
-            ssl=tls,
-            server_hostname=options.host if tls is not None else None,
-        )
+        await attach(way, connection, sock=link)
     except (OSError, UnicodeError) as exc:
         link.close()
         return problem(f"{where}: TLS: {_of_tls(exc)}{_NO_TLS if _is_no_tls(exc) else ''}")
@@ -85,14 +100,16 @@ async def try_broker(options: Mqtt5Options) -> Answer:
         )
         await asyncio.wait((answer, connection.lost), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            return problem(f"{where}: no answer to CONNECT: {connection.reason}{_doubt(options)}")
+            return problem(f"{where}: no answer to CONNECT: {connection.reason}{_doubt(options, broker)}")
         packet = answer.result()
-        found = _judged(where, packet, tls is not None, username is not None or password is not None)
+        found = _judged(where, packet, broker.uses_tls, username is not None or password is not None)
         if found.verdict is Verdict.OK and options.share is not None and not packet.shared_subscription_available:
             found = problem(f"{where}: {NO_SHARING}")
         elif found.verdict is Verdict.OK and not packet.wildcard_subscription_available:
             found = problem(f"{where}: {NO_WILDCARDS}")
         is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # the client id was not in use
+        if isinstance(packet, mqtt5.ConnAckPacket) and packet.session_present:
+            when_tied()
         connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried", 0 if is_own else None)
         await connection.wait_lost(FAREWELL_S)
         return found
@@ -116,9 +133,9 @@ def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) 
     return ok(f"{where}: the broker accepts {' and '.join(accepted)}{whose}")
 
 
-def _doubt(options: Mqtt5Options) -> str:
+def _doubt(options: Mqtt5Options, broker: Broker) -> str:
     """Return a hint for a broker that closes the connection: its reason can be lost with the connection."""
-    if not options.uses_tls:
+    if not broker.uses_tls:
         return "; does it want TLS there (mqtts://)?"
     return "; does it want a certificate (tls.cert_file)?" if options.tls.cert_file is None else ""
 

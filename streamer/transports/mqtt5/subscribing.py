@@ -34,22 +34,22 @@ _UNANSWERED = "it does not answer the SUBSCRIBE"
 
 
 class Subscribing:
-    """The subscriptions of one session. ``name`` is the endpoint's; ``write`` sends a packet if there is a connection.
+    """The subscriptions at one of ``brokers``. ``name`` is the endpoint's.
 
-    ``refused`` counts the filters that the broker refused.
+    ``write`` sends a packet if there is a connection. ``refused`` counts the filters that the broker refused.
     """
 
-    def __init__(self, name: str, session: Session, write: Callable[[bytes], None]) -> None:
+    def __init__(self, name: str, session: Session, write: Callable[[bytes], None], brokers: int = 1) -> None:
         self.refused = 0
         self._name = name
         self._session = session
         self._write = write
-        self._subscriptions = Subscriptions()
+        self._subscriptions = Subscriptions(brokers)
         self._waiting: OrderedDict[str, bool] = OrderedDict()  # filters to request. True: SUBSCRIBE, False: UNSUBSCRIBE
         self._awaited: set[str] = set()  # filters whose answers have to come before the link is UP
         self._can_share = True  # the broker has shared subscriptions
         self._has_wildcards = True  # the broker has subscriptions with wildcards
-        self._is_first = True  # no session of this process has the right subscriptions yet
+        self._up_to_date: set[int] = set()  # brokers at which a session of this process has had the right subscriptions
         self._is_leaving = False  # no filter is subscribed to any more
         self._is_unanswered = False  # a connection was ended because of a missing answer, and not all have come since
 
@@ -69,15 +69,19 @@ class Subscribing:
         if self._session.is_connected:
             self._unsubscribe(closed)
 
-    def connected(self, session_present: bool, can_share: bool, has_wildcards: bool) -> bool:
-        """Update the session's subscriptions after a CONNACK. Return True if no answer has to come before the link is UP."""
+    def connected(self, session_present: bool, can_share: bool, has_wildcards: bool, broker: int = 0) -> bool:
+        """Update the session's subscriptions after the CONNACK of a broker, which is given by its number.
+
+        Return True if no answer has to come before the link is UP.
+        """
+        is_same, self._subscriptions.broker = broker == self._subscriptions.broker, broker
         self._can_share, self._has_wildcards = can_share, has_wildcards
         # Also if the broker has the session: filters may have changed meanwhile, and subscribing twice is harmless.
         needed, unneeded = self._subscriptions.needed(), self._subscriptions.unneeded()
         if session_present:
-            self._subscribe(needed)
+            self._subscribe(needed, None if is_same else self._awaited)  # another broker's may be of long ago
             self._unsubscribe(unneeded)
-            if self._is_first and can_share:
+            if broker not in self._up_to_date and can_share:
                 self._unsubscribe(self._subscriptions.unshared())
         else:
             self._subscriptions.removed(unneeded)
@@ -136,7 +140,8 @@ class Subscribing:
     def _answered(self, patterns: Sequence[str]) -> bool:
         self._go_on()
         if not self._session.has_requests:
-            self._is_first = self._is_unanswered = False
+            self._up_to_date.add(self._subscriptions.broker)
+            self._is_unanswered = False
         was_awaited = len(self._awaited) > 0
         self._awaited.difference_update(patterns)
         return was_awaited and not self._awaited

@@ -33,17 +33,22 @@ _PROBLEMS_AT_MOST = 10
 
 
 class Subscriptions:
-    """Counts the users of each topic filter. Remembers filters that the broker refused or still has to remove."""
+    """Counts the users of each topic filter. Remembers filters that the broker refused or still has to remove.
 
-    def __init__(self) -> None:
+    Each of ``brokers`` has filters of its own to remove. ``broker`` is the number of the connected one.
+    """
+
+    def __init__(self, brokers: int = 1) -> None:
+        self.broker = 0
         self._needed: Counter[str] = Counter()
-        self._unneeded: dict[str, None] = {}
+        self._unneeded: list[dict[str, None]] = [{} for _ in range(brokers)]
         self._refused: dict[str, str] = {}  # and the broker's reason
 
     def open(self, pattern: str) -> bool:
         """Add a user to a filter. Return True if it is the first."""
         self._needed[pattern] += 1
-        self._unneeded.pop(pattern, None)
+        for unneeded in self._unneeded:
+            unneeded.pop(pattern, None)
         return self._needed[pattern] == 1
 
     def close(self, pattern: str) -> bool:
@@ -53,7 +58,8 @@ class Subscriptions:
             return False
         del self._needed[pattern]
         self._refused.pop(pattern, None)
-        self._unneeded[pattern] = None
+        for unneeded in self._unneeded:
+            unneeded[pattern] = None
         return True
 
     def refused(self, pattern: str, reason: str) -> None:
@@ -80,7 +86,7 @@ class Subscriptions:
 
     def unneeded(self) -> list[str]:
         """Return the topic filters without a user that the broker has not confirmed to be removed."""
-        return list(self._unneeded)
+        return list(self._unneeded[self.broker])
 
     def unshared(self) -> list[str]:
         """Return the unshared forms of shared filters: an earlier run without ``share`` may have left them subscribed."""
@@ -90,7 +96,7 @@ class Subscriptions:
     def removed(self, patterns: Iterable[str]) -> None:
         """Record that the broker has removed these filters."""
         for pattern in patterns:
-            self._unneeded.pop(pattern, None)
+            self._unneeded[self.broker].pop(pattern, None)
 
 
 def batches(patterns: Iterable[str], max_packet_bytes: int | None = None) -> Iterator[Sequence[str]]:

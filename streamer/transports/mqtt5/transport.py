@@ -9,11 +9,11 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from ssl import SSLContext
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
+from streamer import __version__
 from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.files import Files
 from streamer.transports.base import (
@@ -22,30 +22,35 @@ from streamer.transports.base import (
     Done,
     LinkState,
     Parcel,
+    SendResult,
     TransportContext,
     TransportEvents,
     UTransport,
 )
-from streamer.transports.certificates import CertificateFile
-from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.certificates import CertificateFile, expiry_probe
+from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError, SendError
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
+from streamer.transports.mqtt5.brokers import Broker, BrokerChoice
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.dialing import dial
+from streamer.transports.mqtt5.dialing import Way, accepts, dial, read_way
 from streamer.transports.mqtt5.ending import END_S, Ending, is_session_resumed_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
+from streamer.transports.mqtt5.last_will import LastWill
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
+from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe, address_of
+from streamer.transports.probe import Probe, Verdict
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -54,11 +59,27 @@ logger = logging.getLogger("ustreamer.mqtt5")
 _LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
 _QUIET_S = 0.05  # after this long without a packet, no more are expected
 
+_TIED = "the broker gives the streamer's session to every client with these credentials; use others than a streamer's"
+"""Why `Mqtt5Options.beside` cannot be used at this broker."""
+
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
 """The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
 
+_OF_A_WILL = frozenset((0x87, 0x90, 0x99))
+"""The reasons of a CONNACK that can be caused by a will (MQTT 5, 3.2.2.2)."""
+
 _NO_RIGHTS = frozenset((0x86, 0x87, 0x8A, 0x8C))
 """The reason codes for a wrong user or password, missing rights, a ban and a wrong authentication method (MQTT 5, 2.4)."""
+
+
+class _Own:
+    """A message of the endpoint itself, as a `Parcel`."""
+
+    __slots__ = ("message", "wire_bytes")
+
+    def __init__(self, message: UMessage) -> None:
+        self.message = message
+        self.wire_bytes = 0
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -72,7 +93,8 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
-        encoder = Encoder(options.topics, context.authority, options.payload_format_property)
+        aliases = TopicAliases(options.topic_aliases)
+        encoder = Encoder(options.topics, context.authority, options.payload_format_property, context.now_ms, aliases)
         decoder = PublishDecoder(
             options.topics, context.authority, options.max_token_bytes, context.flows, options.identity_property
         )
@@ -83,6 +105,7 @@ class Mqtt5Transport(ListeningTransport):
             lambda: self._traffic.acknowledge_soon(),
             options.is_session_persistent,
             options.receive_maximum,
+            aliases,
         )
         self._intake = PacketIntake(self._session, decoder, options, context.events)
         self._traffic = Traffic(
@@ -94,10 +117,19 @@ class Mqtt5Transport(ListeningTransport):
             options.receive_maximum,
             self._on_control,
         )
-        self.subscribing = Subscribing(context.name, self._session, self._traffic.write)
+        self._brokers = options.brokers
+        settled_s = options.reconnect.max_ms / 1000
+        self._choice = BrokerChoice(len(self._brokers), options.prefer, options.return_after_s, settled_s)
+        self._broker = 0  # the number of the broker of the current or last attempt
+        self._address = ""  # that of the current or last connection
+        self._session_broker: int | None = None  # the broker that accepted the last connection
+        self._have_session: set[int] = set()  # the brokers that accepted a connection
+        self._is_returning = False  # the connection was ended in favour of the first broker
+        self.subscribing = Subscribing(context.name, self._session, self._traffic.write, len(self._brokers))
         self._files = Files()
         self._task: asyncio.Task[None] | None = None
         self._ending = Ending(self._session, self._traffic, self.subscribing)
+        self._only: int | None = None  # the broker to which no other is an alternative, because its session is to end
         self._is_at_its_end = False  # the session ends with the next disconnection
         self._connections = 0
         self._has_resumed = False  # the first connection found a session
@@ -107,6 +139,10 @@ class Mqtt5Transport(ListeningTransport):
         self._has_expired_certificate = False
         self._is_culprit_found = False  # at the end of the last connection
         self._carried = NO_BYTES  # by connections that are over
+        self._ties: dict[int, bool] = {}  # number of a broker → whether it gives us a streamer's session
+        own = (context.name, context.authority, __version__, options.topics)
+        self._will_problem = ""
+        self._will = None if options.will is None else LastWill(*own, options.will)
 
     @property
     def capacity(self) -> int:
@@ -114,10 +150,11 @@ class Mqtt5Transport(ListeningTransport):
         return session.limit if session.is_writable else session.unconfirmed
 
     def certificates(self) -> Sequence[CertificateFile]:
-        return self.options.certificates()
+        return tuple(self.options.certificates().values())
 
     def problems(self) -> list[str]:
-        return self.subscribing.problems()
+        own = [_TIED] * any(self._ties.values()) + [self._will_problem] * bool(self._will_problem)
+        return own + self.subscribing.problems()
 
     def wire_bytes(self) -> ByteCounts | None:
         """Return what all connections have carried so far, with TLS; None until the first, or where that is unknown."""
@@ -127,7 +164,7 @@ class Mqtt5Transport(ListeningTransport):
 
     @property
     def addresses(self) -> Sequence[str]:
-        return (address_of(self.options.host, self.options.port),)
+        return tuple(broker.where for broker in self._brokers)
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -138,7 +175,11 @@ class Mqtt5Transport(ListeningTransport):
 
     @classmethod
     def probes(cls, options: Mqtt5Options, held: Collection[str]) -> Iterable[Probe]:
-        return (Probe("broker", partial(try_broker, options)),)
+        yield from (expiry_probe(key, file) for key, file in options.certificates().items())
+        brokers = options.brokers
+        keys = ["broker"] if len(brokers) == 1 else [f"broker.{number}" for number in range(len(brokers))]
+        for key, broker in zip(keys, brokers, strict=True):
+            yield Probe(key, partial(try_broker, options, broker))
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -146,6 +187,7 @@ class Mqtt5Transport(ListeningTransport):
         """Read credentials and certificates. Raises `ConfigurationError` if a file that the options name cannot be used."""
         self.options.credentials()
         self.options.tls_context()
+        self.options.proxy_credentials()
 
     async def start(self) -> None:
         """Begin to connect. Raises `ConfigurationError` as `prepare` does."""
@@ -178,33 +220,39 @@ class Mqtt5Transport(ListeningTransport):
                 count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
-            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
+            connection.disconnect(self._say_farewell(), "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN, "stopped")
 
     async def end_session(self, successor: UTransport) -> None:
-        """Receive the remaining messages of the session, then end it, unless the successor resumes it."""
-        if not self.source_retransmits or not self._connections:
+        """Receive the remaining messages of each broker's session, then end it, unless the successor resumes it."""
+        if not self.source_retransmits:
             return
         until_s = asyncio.get_running_loop().time() + END_S
         later = successor if isinstance(successor, Mqtt5Transport) else None
-        if later is not None and self._is_session_resumed_by(later):
+        for number in sorted(self._have_session, key=lambda number: number != self._session_broker):
+            await self._end_session_at(number, successor, later, until_s)
+
+    async def _end_session_at(
+        self, number: int, successor: UTransport, later: "Mqtt5Transport | None", until_s: float
+    ) -> None:
+        if later is not None and self._is_session_resumed_by(later, number):
             return
         problem: str | None = "there was no time"
         try:
             if not await until(lambda: successor.state is not LinkState.DOWN, until_s):
                 problem = "the new connection is not up"  # until then, ending the session would lose messages
-            elif later is not None and self._is_session_resumed_by(later):
+            elif later is not None and self._is_session_resumed_by(later, number):
                 problem = None
             else:
-                problem = await self._end(later, until_s)
+                problem = await self._end(later, number, until_s)
         finally:  # also if this task is cancelled
             if problem is not None:
-                self._log_session_end(successor.context.name, problem)
+                self._log_session_end(successor.context.name, number, problem)
 
-    def _log_session_end(self, endpoint: str, problem: str) -> None:
-        where = f"{self.options.host}:{self.options.port}"
+    def _log_session_end(self, endpoint: str, number: int, problem: str) -> None:
+        where = self._brokers[number].where
         if problem:
             text = "session_left endpoint=%s broker=%s client_id=%s reason=%s consequence=%s"
             consequence = f"the broker keeps it for {self.options.session_expiry_s} s, with the messages in it"
@@ -212,13 +260,18 @@ class Mqtt5Transport(ListeningTransport):
         else:
             logger.info("session_ended endpoint=%s broker=%s client_id=%s", endpoint, where, self._client_id)
 
-    def _is_session_resumed_by(self, later: "Mqtt5Transport") -> bool:
-        return is_session_resumed_by(self.options, self.context.authority, later.options, later._has_resumed)
+    def _is_session_resumed_by(self, later: "Mqtt5Transport", number: int) -> bool:
+        # A session that was found may be that of a broker under another name, if it can only be that of one.
+        has_resumed = later._has_resumed and len(self._have_session) == 1
+        return is_session_resumed_by(self.options, self._brokers[number], self.context.authority, later.options, has_resumed)
 
-    async def _end(self, later: "Mqtt5Transport | None", until_s: float) -> str:
-        """Connect once more and empty the session. Return why that failed; empty if it did not."""
-        self.context = replace(self.context, name=f"{self.context.name}:earlier", events=TransportEvents())
+    async def _end(self, later: "Mqtt5Transport | None", number: int, until_s: float) -> str:
+        """Connect once more to a broker and empty the session. Return why that failed; empty if it did not."""
+        name = self.context.name if self._only is not None else f"{self.context.name}:earlier"
+        self.context = replace(self.context, name=name, events=TransportEvents())
+        self._only, self._is_at_its_end = number, False
         epoch = 0 if later is None else later._session.epoch
+        self._will = None  # the successor has its own
         self.subscribing.leave()
         try:
             await self.start()
@@ -235,23 +288,29 @@ class Mqtt5Transport(ListeningTransport):
             await self.stop()
 
     async def _keep_connected(self) -> None:
-        failures = 0
+        failures = refusals = 0  # refusals: attempts in a row in which no broker accepted
         loop, name = asyncio.get_running_loop(), self.context.name
         while True:
             self._up_since_s = None
-            self._intake.overflows = self._traffic.is_ended_for_excess = self._is_culprit_found = False
+            self._intake.overflows = self._traffic.is_ended_for_excess = self._is_culprit_found = self._is_returning = False
+            connections, last_broker = self._connections, self._session_broker
             try:
-                reason = await self._connect_once(max(0, failures - 1))
+                reason = await self._connect(max(0, refusals - 1))
             except Exception as exc:  # no other task awaits this one: the endpoint would stay down silently
                 reason = self._failed(*failure_of(exc))
                 logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
                 if self._traffic.connection is not None:
                     self._traffic.connection.abort(reason)
                     await self._traffic.connection.wait_lost(FAREWELL_S)
-            # After a link that was up for a while, the wait begins with the shortest again.
+            refusals = 0 if self._connections > connections else refusals + 1
+            # After a link that was up for a while, or to another broker, the wait begins with the shortest again.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
-            if self._traffic.is_ended_for_excess or self._is_culprit_found or up_s > self.options.reconnect.max_ms / 1000:
+            is_no_fault = self._traffic.is_ended_for_excess or self._is_culprit_found
+            has_switched = last_broker not in (None, self._session_broker)
+            if is_no_fault or has_switched or up_s > self.options.reconnect.max_ms / 1000:
                 failures = 0
+            if self._is_returning:
+                continue
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
             self.retry_in(retry_s)
@@ -259,14 +318,33 @@ class Mqtt5Transport(ListeningTransport):
             logger.warning("link_down endpoint=%s reason=%s retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
 
-    async def _connect_once(self, first_address: int) -> str:
-        """Connect to a broker address, stay until the connection ends, and return the reason.
+    async def _connect(self, first_address: int) -> str:
+        """Connect to the first broker that accepts, stay until the connection ends, and return the reason.
 
-        ``first_address`` is the number of the address to try first.
+        ``first_address`` is the number of the address of each broker to try first.
         """
-        options = self.options
+        reasons: list[str] = []
+        for number in self._choice.order if self._only is None else [self._only]:
+            connections = self._connections
+            reason = await self._connect_to(number, first_address)
+            if self._connections > connections:
+                if not self._is_returning:
+                    is_no_fault = self._traffic.is_ended_for_excess or self._is_culprit_found
+                    self._choice.ended(asyncio.get_running_loop().time() - self._connected_s, is_no_fault)
+                return reason
+            if len(self._brokers) > 1:
+                text = "broker_not_reached endpoint=%s broker=%s reason=%s"
+                logger.warning(text, self.context.name, self._brokers[number].where, reason)
+            reasons.append(reason if len(self._brokers) == 1 else f"{self._brokers[number].where}: {reason}")
+        return "; ".join(reasons)
+
+    async def _connect_to(self, number: int, first_address: int) -> str:
+        """Connect to one broker, stay until the connection ends, and return the reason."""
+        self._broker, options, broker = number, self.options, self._brokers[number]
+        if options.of_streamer is not None and (reason := await self._try_session(options.of_streamer, number)):
+            return self._failed(LinkFailure.BROKER, reason)
         try:
-            username, password, tls, self._has_expired_certificate = await self._files.run(self._read)
+            username, password, way, self._has_expired_certificate = await self._files.run(lambda: self._read(broker))
         except ConfigurationError as exc:
             return self._failed(LinkFailure.FILES, f"{exc.key}: {exc}")
         except OSError as exc:  # reading takes too long
@@ -274,12 +352,16 @@ class Mqtt5Transport(ListeningTransport):
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
+        good_address = self._choice.good_addresses.get(number)
         try:
-            connection = await dial(options, tls, make, first_address)
+            connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
         except (OSError, UnicodeError) as exc:
+            if self._will is not None and isinstance(exc, ConnectionRefusedError):
+                self._will.broker_was_away()
             return self._failed(*failure_of(exc))
+        self._address = address
         traffic.connection = connection
         self._keep_alive = keep_alive = KeepAlive(
             connection, self._session, options, self._continues_unanswered, loop.time()
@@ -290,26 +372,74 @@ class Mqtt5Transport(ListeningTransport):
                 username=username,
                 password=password,
                 clean_start=options.clean_start,
+                will=None if self._will is None else self._will.of_connection(self.context.now_ms()),
                 keep_alive=options.keep_alive_s,
                 session_expiry_interval=options.session_expiry_s,
                 receive_max=options.receive_maximum,
                 max_packet_size=options.max_packet_bytes,
             ).write()
         )
-        while not connection.lost.done():
-            await asyncio.wait((connection.lost,), timeout=keep_alive.tick_s)
-            keep_alive.check(loop.time())
-            self._resume_search(loop.time())
+        testing: asyncio.Task[None] | None = None
+        try:
+            while not connection.lost.done():
+                await asyncio.wait((connection.lost,), timeout=keep_alive.tick_s)
+                now_s = loop.time()
+                keep_alive.check(now_s)
+                self._resume_search(now_s)
+                if testing is None and self._session.is_connected and (every_s := self._choice.test_every_s) is not None:
+                    testing = asyncio.create_task(self._test_first(every_s), name=f"mqtt5-test-{self.context.name}")
+                self._return_to_first(connection, now_s)
+        finally:
+            if testing is not None:
+                testing.cancel()
         return connection.reason
 
-    def _read(self) -> tuple[str | None, bytes | None, SSLContext | None, bool]:
+    async def _try_session(self, options: Mqtt5Options, number: int) -> str:
+        """Find out whether a broker gives us a session of our own. Return why we may not connect; empty if we may.
+
+        ``options`` are those of the streamer.
+        """
+        if number not in self._ties:
+            tied: list[bool] = []
+            try:
+                async with asyncio.timeout(options.connect_timeout_s):
+                    answer = await try_broker(options, self._brokers[number], lambda: tied.append(True))
+            except TimeoutError:
+                return f"no answer within {options.connect_timeout_s:g} s"
+            if answer.verdict is not Verdict.OK:
+                return answer.text
+            self._ties[number] = bool(tied)
+        return _TIED if self._ties[number] else ""
+
+    def _read(self, broker: Broker) -> tuple[str | None, bytes | None, Way, bool]:
         options = self.options
         now_s = self.context.now_ms() / 1000
-        return (*options.credentials(), options.tls_context(), options.has_expired_certificate(now_s))
+        return (*options.credentials(), read_way(options, broker), options.has_expired_certificate(now_s))
 
     def _failed(self, failure: LinkFailure, text: str) -> str:
-        self.link_failed(failure, text, self.addresses[0])
+        self.link_failed(failure, text, self._brokers[self._broker].where)
         return text
+
+    async def _test_first(self, every_s: float) -> None:
+        """Find out again and again whether the first broker accepts connections, while another one is in use."""
+        while True:
+            try:
+                way = await self._files.run(lambda: read_way(self.options, self._brokers[0]))
+                is_good = await accepts(way, self._choice.good_addresses.get(0))
+            except (ConfigurationError, OSError):
+                is_good = False
+            self._choice.tested(is_good, asyncio.get_running_loop().time())
+            await asyncio.sleep(every_s)
+
+    def _return_to_first(self, connection: Connection, now_s: float) -> None:
+        """End the connection in favour of the first broker, if that has proven itself and the link is idle."""
+        is_quiet = now_s - max(connection.last_read_s, connection.last_write_s) > _QUIET_S
+        if self._choice.may_return(now_s) and is_quiet and self._session.is_idle and self.state is LinkState.UP:
+            self._choice.return_to_first()
+            self._is_returning = True
+            where = self._brokers[0].where
+            logger.info("returning_to_first_broker endpoint=%s broker=%s", self.context.name, where)
+            connection.disconnect_gently(DisconnectReasonCode.NORMAL_DISCONNECTION, f"the streamer returns to {where}")
 
     def _resume_search(self, now_s: float) -> None:
         """Send the next suspect, if the connection has stood for long enough."""
@@ -320,6 +450,39 @@ class Mqtt5Transport(ListeningTransport):
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
         return self._session.pressure.may_have_stopped(len(self._session.unacknowledged), now_s)
+
+    # -- saying whether the streamer is there ------------------------------------------------------------------------
+
+    def _say_online(self, session_present: bool) -> None:
+        """Say that the endpoint has connected, unless nobody was told that it was disconnected."""
+        if self._will is not None and self._will.is_news(asyncio.get_running_loop().time(), session_present):
+            self._say(self._will.online(self.context.now_ms()))
+
+    def _say_farewell(self) -> DisconnectReasonCode:
+        """Say that the endpoint disconnects. Return the reason for the DISCONNECT: if need be, the will says it."""
+        if self._will is None or not self._session.is_connected:
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        if self._say(self._will.offline(self.context.now_ms(), "stopped")):
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        return DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE
+
+    def _say(self, message: UMessage) -> bool:
+        """Send a message of the endpoint itself. Return whether it is written; if it is not, it may be later.
+
+        Once the broker has refused one, no more are sent: mosquitto ends the connection over each.
+        """
+        if self._will_problem:
+            return False
+        parcel = _Own(message)
+        self._traffic.submit((parcel,), self._was_said)
+        return parcel.wire_bytes > 0
+
+    def _was_said(self, parcels: Sequence[Parcel], result: SendResult) -> None:
+        """Report that the broker has refused such a message. One that is lost with the link is out of date."""
+        if self._will is not None and isinstance(result, SendError) and not isinstance(result, LinkLostError):
+            self._will_problem = f"will: cannot say on {self._will.topic} that it is there: {result.message}"
+            text = "will_refused endpoint=%s topic=%s reason=%s"
+            logger.warning(text, self.context.name, self._will.topic, result.message)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -353,35 +516,45 @@ class Mqtt5Transport(ListeningTransport):
         reason = int(packet.reason_code)
         if reason:
             failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
-            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}", failure)
+            hint = ""
+            if self._will is not None and reason in _OF_A_WILL:
+                hint = f"; with will, this client has to be allowed to publish on {self._will.topic}"
+            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}{hint}", failure)
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
         if packet.server_keep_alive is not None and self._keep_alive is not None:
             self._keep_alive.keep_alive_s = packet.server_keep_alive
         self._apply_session_expiry(packet.session_expiry_interval)
+        had_session = self._broker in self._have_session
+        (self._have_session.add if self.source_retransmits else self._have_session.discard)(self._broker)
         if self._connections:
             self.context.events.reconnected()
-            if self.source_retransmits and not packet.session_present:
+            if had_session and not packet.session_present:
                 logger.warning("session_forgotten endpoint=%s: what the broker had kept for it is lost", self.context.name)
         else:
             self._has_resumed = packet.session_present
         self._connections += 1
+        self._choice.accepted(self._broker, self._address)
+        # What another broker did not confirm is not in this one's session.
+        is_same, self._session_broker = self._session_broker in (None, self._broker), self._broker
         self._connected_s = asyncio.get_running_loop().time()
         self._session.give_back_expired(self.context.now_ms())
-        self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
+        is_present = packet.session_present and is_same
+        self._session.connected(is_present, packet.receive_max, packet.max_packet_size, packet.topic_alias_max)
         self._traffic.write_outgoing()
+        self._say_online(is_present)
         logger.info(
             "connected endpoint=%s broker=%s client_id=%s session_present=%s window=%d",
             self.context.name,
-            f"{self.options.host}:{self.options.port}",
+            self._brokers[self._broker].where,
             self._client_id,
             packet.session_present,
             self.capacity,
             extra={"state": (f"link {self.context.name}", "up")},
         )
         can_share, has_wildcards = packet.shared_subscription_available, packet.wildcard_subscription_available
-        self._answered(self.subscribing.connected(packet.session_present, can_share, has_wildcards))
+        self._answered(self.subscribing.connected(packet.session_present, can_share, has_wildcards, self._broker))
 
     def _apply_session_expiry(self, expiry_s: int | None) -> None:
         """Apply the session expiry of the CONNACK, which may be shorter than ours (MQTT 5, 3.2.2.3.2). None: as ours."""
@@ -405,12 +578,18 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
+        if self._will is not None:
+            self._will.broker_was_away()
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
+            self._ties[self._broker] = self.options.of_streamer is not None
             logger.error(
                 "session_taken_over endpoint=%s client_id=%s hint='another client uses the same client id'",
                 self.context.name,
                 self._client_id,
             )
+        if reason == DisconnectReasonCode.TOPIC_ALIAS_INVALID:
+            logger.error("topic_aliases_refused endpoint=%s consequence='none are used any more'", self.context.name)
+            self._session.aliases.give_up()
         connection.is_ended_by_broker = int(reason) in _OVER_A_MESSAGE
         failure = LinkFailure.AUTHENTICATION if int(reason) in _NO_RIGHTS else LinkFailure.BROKER
         connection.close(f"the broker disconnected: {named(reason)}", failure)
@@ -420,6 +599,8 @@ class Mqtt5Transport(ListeningTransport):
             self._traffic.connection = None
             self._carried = self._carried.plus(connection.carried or NO_BYTES)
             self.subscribing.disconnected()
+            if self._will is not None and self._session.is_connected:
+                self._will.lost(connection.last_read_s)
             # A connection that was not accepted says nothing about the messages sent on the one before.
             was_connected = self._session.is_connected
             is_ended_by_broker = connection.is_ended_by_broker and was_connected

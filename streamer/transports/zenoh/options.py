@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LONGEST_S, ListenerOptions, WireOptions
+from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
@@ -271,6 +272,21 @@ def tls_files(config: zenoh.Config, endpoint: str) -> dict[str, Path]:
     found = {name: file for name, file in json.loads(config.get_json(TLS)).items() if name in _TLS_FILES and file}
     found |= {name: value for key, value in _SETTING.findall(endpoint) if (name := key.removesuffix("_file")) in _TLS_FILES}
     return {name: Path(file) for name, file in found.items()}
+
+
+def certificates(config: zenoh.Config, mode: str) -> Sequence[CertificateFile]:
+    """Return the files with certificates that a session uses: for its listeners, and where it connects."""
+    found: dict[CertificateFile, None] = {}
+    for section, role, option in (
+        ("listen", CertificateRole.SERVER, "listen_certificate"),
+        ("connect", CertificateRole.CLIENT, "connect_certificate"),
+    ):
+        for endpoint in endpoints_of(config, section, mode):
+            if endpoint.startswith("tls/"):
+                files = tls_files(config, endpoint)
+                roles = (role, option), (CertificateRole.AUTHORITIES, "root_ca_certificate")
+                found |= {CertificateFile(each, files[name]): None for each, name in roles if name in files}
+    return tuple(found)
 
 
 def session_config(options: ZenohOptions) -> zenoh.Config:

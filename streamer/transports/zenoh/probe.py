@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from streamer.transports.certificates import expiry_probe
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.probe import (
     CONNECT_S,
@@ -18,7 +19,7 @@ from streamer.transports.probe import (
     problem,
     reason,
 )
-from streamer.transports.zenoh.options import ZenohOptions, endpoints_of, session_config, shown_endpoint
+from streamer.transports.zenoh.options import ZenohOptions, certificates, endpoints_of, session_config, shown_endpoint
 
 _TCP = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d{1,5})")
 _UNIX = re.compile(r"unixsock-stream/(?P<path>[^?#]+)")
@@ -37,6 +38,8 @@ def probes(options: ZenohOptions, held: Collection[str]) -> Iterator[Probe]:
     if options.config_file is not None:
         yield blocking("config_file", partial(ok, "Zenoh accepts it"))
     mode = options.effective_mode(config)
+    key = "listen, connect" if options.config_file is None else "config_file"
+    yield from (expiry_probe(f"{key}: {file.role}", file) for file in certificates(config, mode))
     taken = {shown_endpoint(text) for text in held}
     listen = [] if mode == "client" else endpoints_of(config, "listen", mode)
     yield from _each("listen", listen, options.listen, lambda address: _listen(address, taken))

@@ -27,6 +27,7 @@ import zenoh
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.files import Files, in_thread
 from streamer.transports.base import UNCONFIRMED, ByteCounts, Done, LinkState, Parcel, Presence, TransportContext
+from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.link_error import LinkFailure
 from streamer.transports.listening import ListeningTransport
@@ -40,6 +41,7 @@ from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import (
     DEFAULT_UNCERTAIN_S,
     ZenohOptions,
+    certificates,
     session_config,
     shown_endpoint,
     wait_before_close_s,
@@ -103,12 +105,20 @@ class ZenohTransport(ListeningTransport):
         self._was_up = False
         self._is_leaving = False
         self._stopped = False
+        self._certificates: Sequence[CertificateFile] = ()
+        self._wait_before_close_s = 0.0
         self._problem = "Zenoh is opening the session"
         self._looking: asyncio.Task[None] | None = None  # why no other node is there
 
     @property
     def unconfirmed_s(self) -> float:
         return self.options.uncertain_s
+
+    @property
+    def stall_s(self) -> float:
+        """Longer than everything that a put or a receipt may wait for: a receiver that does not read, or is lost."""
+        patience_s = _PATIENCE * (self.options.uncertain_s or DEFAULT_UNCERTAIN_S)
+        return 2 * max(patience_s, self._wait_before_close_s)
 
     def arrived_until_s(self, now_s: float) -> float:
         if self._opened is None or not self.options.link_evidence:
@@ -131,6 +141,9 @@ class ZenohTransport(ListeningTransport):
     def addresses(self) -> Sequence[str]:
         return tuple(map(shown_endpoint, self.options.connect))
 
+    def certificates(self) -> Sequence[CertificateFile]:
+        return self._certificates
+
     def figures(self) -> Mapping[str, float]:
         """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
         return NO_SUBSCRIPTIONS if self._opened is None else self._opened.intake.figures()
@@ -152,6 +165,8 @@ class ZenohTransport(ListeningTransport):
         if self.options.receipts is not None:
             self._receipt_key = self.options.receipts.key()
         self._mode = self.options.effective_mode(self._session_config)
+        self._certificates = certificates(self._session_config, self._mode)
+        self._wait_before_close_s = wait_before_close_s(self._session_config)
 
     def set_served(self, authorities: Sequence[str]) -> None:
         super().set_served(authorities)

@@ -51,6 +51,7 @@ NAMES = {
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_unconfirmed_bytes": ("gauge", set()),
     "ustreamer_unconfirmed_max_bytes": ("gauge", set()),
+    "ustreamer_source_clock_behind_seconds": ("gauge", {"endpoint", "authority"}),
     "ustreamer_pause_rules": ("gauge", set()),
     "ustreamer_interest_topics": ("gauge", set()),
     "ustreamer_refused_topics": ("gauge", set()),

@@ -170,7 +170,7 @@ def test_claims_without_hosts_exclude_each_other() -> None:
 def test_one_client_id_at_two_addresses_may_be_one_session() -> None:
     """Of a configuration it is no mistake; who can wait does."""
     here, there, other = (
-        Mqtt5Options(broker=broker, client_id=client_id).claims("gw")[0]
+        Mqtt5Options(broker=(broker,), client_id=client_id).claims("gw")[0]
         for broker, client_id in (("mqtt://a", "x"), ("mqtt://b", "x"), ("mqtt://b", "y"))
     )
     assert [here.may_exclude(there), here.excludes(there)] == [True, False]

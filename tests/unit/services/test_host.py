@@ -143,7 +143,6 @@ async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> Non
 async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
     world = World(usubscription=None)
     world.host.open()
-    await world.host.run()
     assert world.host.subscriptions is None
     assert world.host.gauges() == {}
     world.host.close()

@@ -44,7 +44,7 @@ def make(kind: str) -> Make:
     def made(limits: ListenerOptions) -> UTransport:
         context = TransportContext("here", "gateway", now_ms=lambda: NOW_MS)
         if kind == "mqtt5":
-            return Mqtt5Transport(context, Mqtt5Options(broker="mqtt://127.0.0.1:1", listeners=limits))
+            return Mqtt5Transport(context, Mqtt5Options(broker=("mqtt://127.0.0.1:1",), listeners=limits))
         if kind == "zenoh":
             return ZenohTransport(context, ZenohOptions(listeners=limits))
         return MemoryTransport(context, MemoryOptions(bus="up-l1", listeners=limits))
@@ -306,7 +306,7 @@ async def test_a_filter_without_authority_means_our_own(transport: Make) -> None
 @pytest.mark.parametrize("broker", ["udp://h:1883", "quic://h:1883", "mqtt-sn://h:1883"])
 def test_mqtt_goes_over_tcp_only(broker: str) -> None:
     with pytest.raises(ValidationError, match="mqtt://"):
-        Mqtt5Options(broker=broker)
+        Mqtt5Options(broker=(broker,))
 
 
 @pytest.mark.parametrize("option", ["listen", "connect"])

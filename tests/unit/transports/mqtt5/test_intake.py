@@ -44,7 +44,7 @@ class IntakeHarness:
         self.intake = PacketIntake(
             self.session,
             PublishDecoder("in-vehicle", "gateway", 1024, Flows()),
-            Mqtt5Options(broker="mqtt://localhost", topics="in-vehicle", **options),
+            Mqtt5Options(broker=("mqtt://localhost",), topics="in-vehicle", **options),
             self.events,
         )
         self.control: list[bytes] = []

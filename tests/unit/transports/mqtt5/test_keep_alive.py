@@ -11,7 +11,7 @@ from streamer.transports.mqtt5.session import Session
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 
-OPTIONS = Mqtt5Options(broker="mqtt://127.0.0.1", ack_timeout_s=20)
+OPTIONS = Mqtt5Options(broker=("mqtt://127.0.0.1",), ack_timeout_s=20)
 
 
 class FakeConnection:

@@ -29,7 +29,86 @@ def options(**given: Any) -> Mqtt5Options:
 )
 def test_broker_url(broker: str, expected: tuple[str, int, bool]) -> None:
     read = options(broker=broker)
-    assert (read.host, read.port, read.uses_tls) == expected
+    (found,) = read.brokers
+    assert (found.host, found.port, found.uses_tls) == expected
+
+
+def test_a_list_of_brokers_and_a_list_of_one() -> None:
+    several = options(broker=["mqtt://a", "mqtts://b:99"])
+    assert [broker.where for broker in several.brokers] == ["a:1883", "b:99"]
+    assert several.uses_tls
+    assert several.model_dump(mode="json")["broker"] == ["mqtt://a", "mqtts://b:99"]
+    assert options(broker=["mqtt://a"]) == options(broker="mqtt://a")
+    assert options(broker=["mqtt://a"]).model_dump()["broker"] == "mqtt://a"  # as before there were lists
+
+
+@pytest.mark.parametrize(
+    "broker",
+    [[], ["mqtt://a", "http://b"], ["mqtt://a", "mqtts://a:1883"], [f"mqtt://h{number}" for number in range(9)], [7], 7],
+)
+def test_other_lists_of_brokers_are_refused(broker: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        options(broker=broker)
+    assert {error["loc"][0] for error in caught.value.errors()} == {"broker"}
+
+
+def test_what_two_brokers_mean_for_order_and_duplicates_is_told() -> None:
+    assert not options().hints()
+    told = " ".join(options(broker=["mqtt://a", "mqtt://b"]).hints())
+    assert "order" in told
+    assert "duplicates" in told
+    assert "wait there" in told
+
+
+def test_a_client_id_is_claimed_and_an_unencrypted_broker_told_for_each_of_the_list() -> None:
+    several = options(broker=["mqtt://a", "mqtts://b", "mqtt://c", "mqtt://localhost"])
+    assert [claim.thing for claim in several.claims("gw")] == [
+        "the client id 'gw' at a:1883",
+        "the client id 'gw' at b:8883",
+        "the client id 'gw' at c:1883",
+        "the client id 'gw' at localhost:1883",
+    ]
+    assert [text.split(" go to ")[1].split()[0] for text in several.exposures()] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    ["10.0.0.1:3128", "https://p:3128", "socks5://p:1080", "http://p", "http://p:0", "http://p:99999", "http://p:1/x", ""],
+)
+def test_other_proxies_are_refused(proxy: str) -> None:
+    with pytest.raises(ValidationError, match="expected http://host:port"):
+        options(proxy=proxy)
+
+
+def test_user_info_in_the_url_of_a_proxy_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ValidationError, match="proxy_credentials_file") as caught:
+        options(proxy="http://me:hush@p:3128")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "me", ":hush", "me:hush\nus:word", "me:" + 5000 * "x"], ids=["", "one word", "no user", "two", "long"]
+)
+def test_other_credentials_of_a_proxy_are_refused_without_repeating_them(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "proxy"
+    path.write_text(content)
+    given = options(proxy="http://p:3128", proxy_credentials_file=path)
+    with pytest.raises(ConfigurationError, match="expected USER:PASSWORD") as caught:
+        given.proxy_credentials()
+    assert caught.value.key == "proxy_credentials_file"
+    assert "hush" not in str(caught.value)
+    with pytest.raises(ConfigurationError):
+        Mqtt5Transport(TransportContext("cloud", "gateway"), given).prepare()
+
+
+def test_credentials_of_a_proxy_are_read_without_their_last_newline_and_their_way_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "proxy"
+    path.write_text("me:hush:with:colons\n")
+    given = options(proxy="http://p:3128", proxy_credentials_file=path)
+    assert given.proxy_credentials() == b"me:hush:with:colons"
+    assert given.exposures() == ["proxy: the password for the proxy goes to p unencrypted"]
+    assert not options(proxy="http://127.0.0.1:3128", proxy_credentials_file=path).exposures()
+    assert not options(proxy="http://p:3128").exposures()
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "client.pem", "client.key", "password", "user"])
@@ -79,6 +158,10 @@ def test_user_info_in_the_url_is_refused_without_repeating_it() -> None:
         {"username": "a", "username_file": "b"},
         {"tls": {"ca_file": "ca.pem"}},
         {"broker": "mqtts://h", "tls": {"key_file": "key.pem"}},
+        {"alpn": "mqtt"},
+        {"broker": "mqtts://h", "alpn": ""},
+        {"broker": "mqtts://h", "alpn": "m\u00fcll"},
+        {"proxy_credentials_file": "proxy"},
     ],
 )
 def test_options_that_cannot_work_are_refused(given: dict[str, object]) -> None:
@@ -200,20 +283,32 @@ def test_a_share_is_told_what_becomes_of_the_order_and_what_has_to_differ() -> N
     assert order.startswith("share: ")
     assert "hash_topic" in order
     assert client_id.startswith("client_id: each of these streamers needs one of its own, and an authority of its own")
-    assert options().hints() == ()
+    assert not options().hints()
 
 
 @pytest.mark.parametrize(("key", "value"), [("clean_start", True), ("session_expiry_s", 0)])
 def test_a_session_that_ends_with_the_link_is_told_only_with_a_share(key: str, value: object) -> None:
     (*_, told) = options(share="fleet", **{key: value}).hints()
     assert told.startswith(f"{key}: ")
-    assert options(**{key: value}).hints() == ()
+    assert options(**{key: value}).hints() == []
 
 
 def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
     ours = options(client_id="gw", share="all", username="joe", password_file=Path("/p"), topics="in-vehicle", window=5)
     theirs = ours.beside("client7")
     assert (theirs.client_id, theirs.share, theirs.is_session_persistent) == ("client7", None, False)
-    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0}
+    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
     assert theirs.model_dump() == ours.model_dump() | own
     assert theirs.claims("gw")[0] != ours.claims("gw")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, False), ({"username": "joe"}, True), ({"password_file": Path("/p")}, True)],
+    ids=["anonymous", "user", "password"],
+)
+def test_only_a_program_with_credentials_may_be_given_the_streamers_session(given: dict[str, Any], expected: bool) -> None:
+    assert options(**given).of_streamer is None
+    found = options(**given).beside("client7").of_streamer
+    assert (found is not None) is expected
+    assert found is None or (found.session_expiry_s, found.clean_start) == (30 * 86_400, False)

@@ -360,3 +360,58 @@ def test_an_unsubscribe_without_an_answer_is_no_problem_and_sent_again() -> None
     assert d.problems == []
     d.answer_all()
     assert d.unsubscribed == ["veh1/0"]
+
+
+# several brokers
+
+
+class AtTwoBrokers(Dialogue):
+    """The same, with a session at each of two brokers."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        super().__init__()
+        self.subscribing = Subscribing("cloud", self.session, self._take, brokers=2)
+        self.subscribing.open(patterns)
+
+    def move(self, broker: int, session_present: bool) -> bool:
+        self.lose()
+        self.session.connected(session_present, 10, None)
+        return self.subscribing.connected(session_present, True, True, broker)
+
+
+def test_what_was_closed_while_another_broker_was_in_use_is_removed_from_each_session() -> None:
+    d = AtTwoBrokers(["a", "b"])
+    d.connect()
+    d.answer_all()
+    d.move(1, session_present=False)
+    d.subscribing.close(["a"])
+    d.answer_all()
+    assert d.unsubscribed == ["a"]
+    d.move(0, session_present=True)
+    d.answer_all()
+    assert d.unsubscribed == ["a", "a"]
+    d.move(0, session_present=True)
+    d.answer_all()
+    assert d.unsubscribed == ["a", "a"]
+
+
+def test_the_session_that_another_broker_has_kept_is_up_once_it_has_every_subscription() -> None:
+    d = AtTwoBrokers(["a"])
+    d.connect()
+    d.answer_all()
+    assert not d.move(1, session_present=True)
+    assert d.answer()
+    assert d.move(1, session_present=True)
+
+
+def test_a_filter_that_is_opened_again_is_removed_nowhere() -> None:
+    d = AtTwoBrokers(["a", "b"])
+    d.connect()
+    d.answer_all()
+    d.move(1, session_present=False)
+    d.subscribing.close(["a"])
+    d.answer_all()
+    d.subscribing.open(["a"])
+    d.move(0, session_present=True)
+    d.answer_all()
+    assert d.unsubscribed == ["a"]

@@ -77,7 +77,7 @@ class TrafficHarness:
         self.session = Session(window, self.encoder.encode, lambda: self.traffic.acknowledge_soon())
         self.session.connected(False, window, None)
         self.events = EventLog()
-        settings = Mqtt5Options(broker="mqtt://localhost", topics="in-vehicle", **options)
+        settings = Mqtt5Options(broker=("mqtt://localhost",), topics="in-vehicle", **options)
         self.intake = PacketIntake(
             self.session, PublishDecoder("in-vehicle", "gateway", settings.max_header_bytes, Flows()), settings, self.events
         )

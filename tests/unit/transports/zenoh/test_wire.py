@@ -398,3 +398,20 @@ def test_attachments_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None
     for n in range(3000):
         decoder.decode(key_for(PUBLISH, OWN), 6, b"x", attachment + b"\xfa\x7f\xc0\x3e" + f"{n}".rjust(8000).encode())
     assert sum(len(rest) for _, _, rest in (*decoder._known, *decoder._known._old)) <= 2 * 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("made_ms", "kind", "ttl"),
+    [
+        (1_700_000_000_000 - 3_600_000, UMessageType.PUBLISH, 3_601_000),
+        (40_000, UMessageType.PUBLISH, 0),
+        (40_000, UMessageType.REQUEST, 0xFFFF_FFFF),
+        (1_700_000_000_000 + 3_600_000, UMessageType.PUBLISH, 1),
+    ],
+)
+def test_a_ttl_from_the_arrival_is_sent_as_far_as_it_fits(made_ms: int, kind: UMessageType, ttl: int) -> None:
+    now_ms = 1_700_000_000_000
+    message = UMessage(new_id(made_ms), Attributes(kind, TOPIC, ttl=1000)).ending(now_ms + 1000, now_ms)
+    assert message.deadline_ms == now_ms + 1000
+    attachment = encode_attachment(message)
+    assert pb.UAttributes.FromString(attachment[1:]).ttl == ttl

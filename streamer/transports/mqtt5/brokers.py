@@ -1,0 +1,124 @@
+"""The brokers of an endpoint: reads their URLs, and decides which one is tried next. Pure: times are passed in.
+
+The rules:
+
+- The next attempt begins with the broker that accepted the last connection, and goes on with the others in their order.
+- A broker whose connections end soon after they began, twice in a row, is tried last.
+- `prefer: first` returns to the first broker once it has accepted connections for ``return_after_s``, at every test. If it
+  is lost again within ten times that time, the time doubles, up to an hour.
+- Of the addresses of a name, the one that accepted the last connection is tried first.
+"""
+
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from streamer.transports.probe import address_of
+
+Prefer = Literal["first", "last-good"]
+
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+_EXPECTED = "expected mqtt://host:port or mqtts://host:port"
+_SHORT_LIVES = 2  # so many in a row, and another broker is tried
+_HELD = 10  # a return has held after so many times the time that it took
+_LONGEST_PROOF_S = 3600.0
+
+
+class Broker(NamedTuple):
+    """Where a broker is, and how it is reached."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.scheme == "mqtts"
+
+    @property
+    def where(self) -> str:
+        """Host and port as one text."""
+        return address_of(self.host, self.port)
+
+
+def read_broker(text: str) -> Broker:
+    """Read the URL of a broker. Raises ValueError, whose text does not contain the URL."""
+    try:
+        url = urlsplit(text)
+        port, host = url.port, url.hostname
+    except ValueError:
+        raise ValueError(_EXPECTED) from None
+    if "@" in url.netloc:
+        raise ValueError("expected a URL without user and password: set username and password_file instead")
+    if url.scheme not in PORTS or not host or port == 0:
+        raise ValueError(_EXPECTED)
+    if url.path not in ("", "/") or url.query or url.fragment:
+        raise ValueError("expected nothing after the port")
+    return Broker(url.scheme, host, port or PORTS[url.scheme])
+
+
+class BrokerChoice:
+    """Decides which of ``count`` brokers is tried next, by their numbers. Times are in seconds, on one monotonic clock.
+
+    ``settled_s``: a connection that ends before that was short-lived. ``good_addresses``: for each broker the address that
+    accepted the last connection.
+    """
+
+    def __init__(self, count: int, prefer: Prefer, return_after_s: float, settled_s: float) -> None:
+        self.good_addresses: dict[int, str] = {}
+        self._count = count
+        self._returns = prefer == "first"
+        self._return_after_s = return_after_s
+        self._settled_s = settled_s
+        self._next = 0
+        self._short_lives = 0
+        self._proof_s = return_after_s  # for how long the first broker has to accept connections
+        self._accepts_since_s: float | None = None
+
+    @property
+    def order(self) -> list[int]:
+        """The brokers in the order of the next attempt."""
+        return [(self._next + step) % self._count for step in range(self._count)]
+
+    @property
+    def test_every_s(self) -> float | None:
+        """The time between two tests of the first broker; None if it need not be tested."""
+        return self._return_after_s / 2 if self._returns and self._next else None
+
+    def accepted(self, broker: int, address: str) -> None:
+        """Record that a broker accepted a connection, at one of its addresses."""
+        if broker != self._next:
+            self._short_lives = 0
+        self._next = broker
+        self._accepts_since_s = None
+        self.good_addresses[broker] = address
+
+    def ended(self, lived_s: float, is_no_fault: bool) -> None:
+        """Record that an accepted connection ended. ``is_no_fault``: over a message, not because of the broker."""
+        if not self._next and self._returns:
+            has_held = is_no_fault or lived_s >= _HELD * self._proof_s
+            most_s = max(_LONGEST_PROOF_S, self._return_after_s)
+            self._proof_s = self._return_after_s if has_held else min(2 * self._proof_s, most_s)
+        if is_no_fault or lived_s > self._settled_s:
+            self._short_lives = 0
+            return
+        self._short_lives += 1
+        if self._short_lives >= _SHORT_LIVES:
+            self._short_lives = 0
+            self._next = (self._next + 1) % self._count
+
+    def tested(self, accepts: bool, now_s: float) -> None:
+        """Record whether the first broker accepts connections."""
+        if not accepts:
+            self._accepts_since_s = None
+        elif self._accepts_since_s is None:
+            self._accepts_since_s = now_s
+
+    def may_return(self, now_s: float) -> bool:
+        """Return whether the first broker has accepted connections for long enough."""
+        since_s = self._accepts_since_s
+        return self._returns and self._next != 0 and since_s is not None and now_s - since_s >= self._proof_s
+
+    def return_to_first(self) -> None:
+        """Begin the next attempt with the first broker."""
+        self._next = self._short_lives = 0
+        self._accepts_since_s = None
