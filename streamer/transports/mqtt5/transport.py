@@ -32,7 +32,7 @@ from streamer.transports.errors import ConfigurationError, LinkLostError, Malfor
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
-from streamer.transports.mqtt5.brokers import Broker, BrokerChoice
+from streamer.transports.mqtt5.brokers import Broker, BrokerChoice, WebSocketError
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.dialing import Way, accepts, dial, read_way
@@ -263,7 +263,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _is_session_resumed_by(self, later: "Mqtt5Transport", number: int) -> bool:
         # A session that was found may be that of a broker under another name, if it can only be that of one.
-        has_resumed = later._has_resumed and len(self._have_session) == 1
+        has_resumed = later._has_resumed and len({self._brokers[each].host for each in self._have_session}) == 1
         return is_session_resumed_by(self.options, self._brokers[number], self.context.authority, later.options, has_resumed)
 
     async def _end(self, later: "Mqtt5Transport | None", number: int, until_s: float) -> str:
@@ -360,6 +360,8 @@ class Mqtt5Transport(ListeningTransport):
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
         except ProxyError as exc:
             return self._failed(LinkFailure.PROXY, str(exc))
+        except WebSocketError as exc:
+            return self._failed(LinkFailure.PROTOCOL, str(exc))
         except (OSError, UnicodeError) as exc:
             if self._will is not None and isinstance(exc, ConnectionRefusedError):
                 self._will.counts_as_offline()
