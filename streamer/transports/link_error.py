@@ -25,6 +25,7 @@ class LinkFailure(StrEnum):
     PROTOCOL = "protocol"  # what came breaks the protocol, or is another one
     RESET = "reset"  # the other end closed or reset the connection without a reason
     BROKER = "broker"  # the other end gave another reason
+    PROXY = "proxy"  # the proxy does not let us through
     FILES = "files"  # a file with a password or certificate cannot be used
     OTHER = "other"
 
@@ -56,7 +57,7 @@ def failure_of(exc: BaseException) -> tuple[LinkFailure, str]:
     if isinstance(exc, UnicodeError):
         return LinkFailure.UNKNOWN_HOST, "not the name of a host"
     if isinstance(exc, OSError):
-        return _of_system(exc), (os.strerror(exc.errno) if exc.errno else str(exc) or type(exc).__name__).lower()
+        return _of_system(exc), os.strerror(exc.errno).lower() if exc.errno else str(exc) or type(exc).__name__
     return LinkFailure.OTHER, type(exc).__name__
 
 

@@ -17,6 +17,7 @@ from tests.e2e.mqtt_messages import TOPIC as MESSAGES
 from tests.e2e.mqtt_messages import numbered, texts
 from tests.e2e.mqtt_sessions import subscribed_to, tied, user
 from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
 from tests.listeners import RecordingListener
 from tests.ports import HOST, free_port
@@ -141,6 +142,25 @@ async def test_a_streamer_that_is_not_there_or_may_not_be_asked_is_not_reached(r
         "ping", "gateway.veh2", "--zenoh", running.locator, "--source", CALLER, "--timeout", "1s", "--count", "1"
     )
     assert done.returncode == 1
+
+
+async def test_inside_a_vehicle_topics_are_those_of_the_option(start: Start) -> None:
+    with any_broker() as broker:
+        way = ("--broker", broker.url, "--option", "topics=in-vehicle")
+        every = start("listen", *way, "--count", "2", "--answer", "fine")
+        one = start("listen", *way, "--source", SPEED, "--count", "1", "--for", "60s")
+        await asyncio.gather(every.until_listening(), one.until_listening())
+        async with MqttSide(broker.port, "in-vehicle", ["veh1/8000/A/2/8A50"]) as side:
+            done = await command("send", *way, "--source", SPEED, "--text", "21.5")
+            assert (done.returncode, done.stderr) == (0, "")
+            await until(lambda: bool(side.arrived), "the Publish")
+            assert [(each.source, each.sink, each.payload) for each in side.arrived] == [(TOPIC, None, b"21.5")]
+        done = await command("send", *way, "--source", CALLER, "--sink", METHOD)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "  fine  (" in done.stdout
+        assert [await each.ended() for each in (every, one)] == [0, 0]
+        assert [line.split("  ")[1] for line in every.out.splitlines()] == ["publish", "request"]
+        assert [line.split("  ")[1] for line in one.out.splitlines()] == ["publish"]
 
 
 async def test_a_network_that_is_down_is_told_with_the_reason() -> None:

@@ -127,6 +127,28 @@ async def test_a_reconnect_after_the_delay_says_that_it_is_back(cloud: Cloud) ->
         assert connected[0] == connected[1] < connected[2]
 
 
+async def test_a_broker_that_is_left_for_the_first_one_hears_that(cloud: Cloud) -> None:
+    with Mosquitto() as spare:
+        async with (
+            MqttSide(spare.port, "off-vehicle", ["+/fleet"]) as side,
+            Proxy(cloud.server.port) as proxy,
+        ):
+            other = Cloud(spare, side)
+            brokers: Any = [f"mqtt://{HOST}:{proxy.port}", spare.url]
+            will = {"to": "fleet", "delay_s": 600}
+            async with endpoint(brokers, will=will, return_after_s=0.2).running() as gateway:
+                await gateway.up()
+                await cloud.until_links("ONLINE")
+                await proxy.sever()
+                await other.until_links("ONLINE")
+                await proxy.heal()
+                await cloud.until_links("ONLINE", "ONLINE")
+                await other.until_links("ONLINE", "OFFLINE")
+                assert f"returns to {HOST}:{proxy.port}" in other.told()[-1].reasons[0]
+                connected = [each.connected.ToMilliseconds() for each in (cloud.told()[0], *other.told(), cloud.told()[1])]
+                assert connected[0] < connected[1] == connected[2] < connected[3]
+
+
 async def test_a_session_that_another_client_has_taken_over_is_not_offline(cloud: Cloud) -> None:
     async with endpoint(cloud.server.url, client_id="same").running() as gateway:
         await gateway.up()

@@ -16,7 +16,7 @@ from streamer.config.load import load, warnings
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config, ShutdownConfig
 from streamer.transports.zenoh.options import session_config
-from tests.unit.deployed import MIB, ROOT, dockerfile, instruction, memory_bytes, project, unit
+from tests.unit.deployed import MIB, ROOT, coming_version, dockerfile, instruction, memory_bytes, project, unit
 
 DRAIN_S = ShutdownConfig().drain_s
 CLOSING_S = 30  # as in docs/operations.md, Stop: 15 s, and more with traces and a push
@@ -154,17 +154,22 @@ def test_the_image_has_a_python_that_the_package_takes() -> None:
         assert tuple(map(int, found.groups())) >= tuple(map(int, required.groups()))
 
 
-def test_the_image_and_the_compose_file_name_the_version_of_the_package() -> None:
-    version = project()["version"]
-    assert f'org.opencontainers.image.version="{version}"' in "".join(dockerfile()[-1])
-    assert compose()["services"]["streamer"]["image"] == f"ustreamer:{version}"
-    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_image_is_built_and_labelled_with_the_version_that_is_given() -> None:
+    builder, final = dockerfile()
+    assert [stage.count(f"ARG VERSION={default}") for stage, default in ((builder, ""), (final, "unknown"))] == [1, 1]
+    assert 'org.opencontainers.image.version="${VERSION}"' in "".join(final)
+    assert any('USTREAMER_VERSION="${VERSION}"' in line for line in builder)
+    assert compose()["services"]["streamer"]["build"]["args"] == {"VERSION": "${USTREAMER_VERSION:-}"}
+
+
+def test_what_the_compose_file_starts_comes_back_by_itself() -> None:
+    assert {service["restart"] for service in compose()["services"].values()} == {"unless-stopped"}
 
 
 @pytest.mark.parametrize("name", ["deploy/spark/cronjob.yaml", "deploy/spark/submit-kubernetes.sh", "docs/install.md"])
 def test_examples_name_the_version_of_the_package(name: str) -> None:
     found = re.findall(r"(?:ustreamer-nightly:|streamer )(\d+\.\d+\.\d+)", (ROOT / name).read_text())
-    assert set(found) == {project()["version"]}
+    assert set(found) == {coming_version()}
 
 
 def test_only_what_the_image_needs_is_sent_to_the_builder() -> None:

@@ -16,11 +16,16 @@ from streamer.transports.probe import address_of
 
 Prefer = Literal["first", "last-good"]
 
-PORTS = {"mqtt": 1883, "mqtts": 8883}
-_EXPECTED = "expected mqtt://host:port or mqtts://host:port"
+PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+_EXPECTED = "expected mqtt://host:port, mqtts://host:port, ws://host:port/path or wss://host:port/path"
+_PATH = "/mqtt"  # of WebSocket, if the URL has none
 _SHORT_LIVES = 2  # so many in a row, and another broker is tried
 _HELD = 10  # a return has held after so many times the time that it took
 _LONGEST_PROOF_S = 3600.0
+
+
+class WebSocketError(OSError):
+    """What answers does not speak WebSocket, or not for MQTT. The text says so."""
 
 
 class Broker(NamedTuple):
@@ -29,10 +34,16 @@ class Broker(NamedTuple):
     scheme: str
     host: str
     port: int
+    path: str = ""
+    """Of WebSocket."""
 
     @property
     def uses_tls(self) -> bool:
-        return self.scheme == "mqtts"
+        return self.scheme in ("mqtts", "wss")
+
+    @property
+    def is_websocket(self) -> bool:
+        return self.scheme in ("ws", "wss")
 
     @property
     def where(self) -> str:
@@ -51,9 +62,14 @@ def read_broker(text: str) -> Broker:
         raise ValueError("expected a URL without user and password: set username and password_file instead")
     if url.scheme not in PORTS or not host or port == 0:
         raise ValueError(_EXPECTED)
-    if url.path not in ("", "/") or url.query or url.fragment:
-        raise ValueError("expected nothing after the port")
-    return Broker(url.scheme, host, port or PORTS[url.scheme])
+    broker = Broker(url.scheme, host, port or PORTS[url.scheme])
+    if url.query or url.fragment or (url.path not in ("", "/") and not broker.is_websocket):
+        raise ValueError(f"expected nothing after the {'path' if broker.is_websocket else 'port'}")
+    if not broker.is_websocket:
+        return broker
+    if not (url.path.isascii() and url.path.isprintable() and " " not in url.path):
+        raise ValueError("expected a path of printable ASCII characters without spaces")
+    return broker._replace(path=url.path or _PATH)
 
 
 class BrokerChoice:

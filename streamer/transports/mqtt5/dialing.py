@@ -1,6 +1,6 @@
-"""Opens the connection to a broker: TCP, perhaps through a proxy, and TLS. Of several addresses of a name, some may be dead.
+"""Opens the connection to a broker: TCP, perhaps through a proxy, TLS, WebSocket. A name may have several addresses.
 
-Each address has ``connect_timeout_s``, so that one that never answers does not use up the time of the others.
+Each address has ``connect_timeout_s``, so that a dead one that never answers does not use up the time of the others.
 """
 
 import asyncio
@@ -73,10 +73,24 @@ async def dial(
 
 
 async def attach(way: Way, connection: Connection, **where: Any) -> None:
-    """Connect to ``host`` and ``port``, or use the connected socket ``sock``, and begin what is spoken there up to MQTT."""
-    await asyncio.get_running_loop().create_connection(
-        lambda: connection.protocol, ssl=way.tls, server_hostname=way.broker.host if way.tls is not None else None, **where
-    )
+    """Connect to ``host`` and ``port``, or use the connected socket ``sock``, and begin what is spoken there below MQTT.
+
+    Raises OSError: of TCP and TLS, or a `WebSocketError`.
+    """
+    tls: dict[str, Any] = {} if way.tls is None else {"ssl": way.tls, "server_hostname": way.broker.host}
+    loop = asyncio.get_running_loop()
+    if not way.broker.is_websocket:
+        await loop.create_connection(lambda: connection.protocol, **tls, **where)
+        return
+    from streamer.transports.mqtt5.websocket import WebSocketLink  # noqa: PLC0415  # only who needs it loads the library
+
+    link = WebSocketLink(connection, way.broker, way.options.max_packet_bytes)
+    await loop.create_connection(lambda: link, **tls, **where)
+    try:
+        await link.opened
+    except BaseException:
+        link.abort()
+        raise
 
 
 async def pass_proxy(way: Way, link: socket.socket) -> None:

@@ -39,7 +39,7 @@ class LastWill:
         self._delay_s = options.delay_s
         self._connected_ms = 0
         self._heard_s: float | None = None  # when the broker's last packet came on the connection before, if any
-        self._was_broker_away = False
+        self._counts_as_offline = False
 
     def of_connection(self, now_ms: int) -> mqtt5.Will:
         """Return the will for a CONNECT that is sent now."""
@@ -75,14 +75,14 @@ class LastWill:
 
     def is_news(self, now_s: float, session_present: bool) -> bool:
         """Return whether ONLINE has to be said on the connection that begins now (monotonic)."""
-        heard_s, was_away = self._heard_s, self._was_broker_away
-        self._heard_s, self._was_broker_away = None, False
-        return heard_s is None or was_away or not session_present or now_s - heard_s >= self._delay_s - _LATE_S
+        heard_s, is_offline = self._heard_s, self._counts_as_offline
+        self._heard_s, self._counts_as_offline = None, False
+        return heard_s is None or is_offline or not session_present or now_s - heard_s >= self._delay_s - _LATE_S
 
     def lost(self, heard_s: float) -> None:
         """Note the end of a connection on which the broker's last packet came at ``heard_s`` (monotonic)."""
         self._heard_s = heard_s
 
-    def broker_was_away(self) -> None:
-        """Note that the broker has ended a connection or refused one. It may have published the will, whatever the delay."""
-        self._was_broker_away = True
+    def counts_as_offline(self) -> None:
+        """Note that OFFLINE was said, or may have been, because the broker has ended or refused a connection."""
+        self._counts_as_offline = True

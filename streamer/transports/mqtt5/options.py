@@ -127,7 +127,8 @@ class Mqtt5Options(WireOptions):
     broker: _Urls
     """``mqtt://host:port``, or ``mqtts://host:port`` for TLS; the port defaults to 1883 and 8883. No user or password.
 
-    Or a list: the next one is tried when one cannot be reached.
+    For WebSocket ``ws://host:port/path`` or ``wss://host:port/path``; the defaults are 80, 443 and ``/mqtt``. Or a list: the
+    next one is tried when one cannot be reached.
     """
     prefer: Prefer = "first"
     """With several brokers: return to the first one once it has proven itself, or stay with the last good one."""
@@ -172,7 +173,7 @@ class Mqtt5Options(WireOptions):
     password_file: _File | None = None
     """A file that holds the password. It is read at every connection."""
     tls: TlsOptions = TlsOptions()
-    """Files for ``mqtts://``."""
+    """Files for ``mqtts://`` and ``wss://``."""
     alpn: str | None = Field(default=None, min_length=1, max_length=255)
     """The protocol that TLS asks for (ALPN), for brokers that share a port with other services. None: TLS names none."""
     proxy: str | None = None
@@ -234,9 +235,9 @@ class Mqtt5Options(WireOptions):
                 raise ValueError("will.to: expected the authority that gets it, because topics is off-vehicle")
             raise ValueError("will.to: expected only with topics: off-vehicle")
         if not self.uses_tls and self.tls != TlsOptions():
-            raise ValueError("tls: expected a broker with mqtts://")
+            raise ValueError("tls: expected a broker with mqtts:// or wss://")
         if not self.uses_tls and self.alpn is not None:
-            raise ValueError("alpn: expected a broker with mqtts://")
+            raise ValueError("alpn: expected a broker with mqtts:// or wss://")
         if self.proxy is None and self.proxy_credentials_file is not None:
             raise ValueError("proxy_credentials_file: expected proxy along with it")
         return self
@@ -309,7 +310,8 @@ class Mqtt5Options(WireOptions):
         has_password = self.password_file is not None
         what = "the user name and the password" if has_password else "messages, with the tokens in them,"
         found = [
-            f"broker: {what} go to {each.host} unencrypted, and anybody in between can change them; use mqtts://"
+            f"broker: {what} go to {each.host} unencrypted, and anybody in between can change them; "
+            f"use {'wss' if each.is_websocket else 'mqtts'}://"
             for each in self.brokers
             if not each.uses_tls and not is_loopback(each.host)
         ]

@@ -16,7 +16,7 @@ from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.files import in_thread
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
-from streamer.transports.mqtt5.brokers import Broker
+from streamer.transports.mqtt5.brokers import Broker, WebSocketError
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.dialing import attach, pass_proxy, read_way
 from streamer.transports.mqtt5.frames import named, read
@@ -84,6 +84,8 @@ async def try_broker(options: Mqtt5Options, broker: Broker, when_tied: Callable[
         await attach(way, connection, sock=link)
     except (OSError, UnicodeError) as exc:
         link.close()
+        if isinstance(exc, WebSocketError):
+            return problem(f"{where}: {exc}")
         return problem(f"{where}: TLS: {_of_tls(exc)}{_NO_TLS if _is_no_tls(exc) else ''}")
     try:
         connection.write(

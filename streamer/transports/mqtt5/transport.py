@@ -32,7 +32,7 @@ from streamer.transports.errors import ConfigurationError, LinkLostError, Malfor
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
-from streamer.transports.mqtt5.brokers import Broker, BrokerChoice
+from streamer.transports.mqtt5.brokers import Broker, BrokerChoice, WebSocketError
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.dialing import Way, accepts, dial, read_way
@@ -48,6 +48,7 @@ from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
+from streamer.transports.mqtt5.tunnel import ProxyError
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
 from streamer.transports.probe import Probe, Verdict
 from streamer.uprotocol.message import UMessage
@@ -220,7 +221,7 @@ class Mqtt5Transport(ListeningTransport):
                 count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
-            connection.disconnect(self._say_farewell(), "stopped", expiry_s)
+            connection.disconnect(self._say_farewell("stopped"), "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN, "stopped")
@@ -262,7 +263,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _is_session_resumed_by(self, later: "Mqtt5Transport", number: int) -> bool:
         # A session that was found may be that of a broker under another name, if it can only be that of one.
-        has_resumed = later._has_resumed and len(self._have_session) == 1
+        has_resumed = later._has_resumed and len({self._brokers[each].host for each in self._have_session}) == 1
         return is_session_resumed_by(self.options, self._brokers[number], self.context.authority, later.options, has_resumed)
 
     async def _end(self, later: "Mqtt5Transport | None", number: int, until_s: float) -> str:
@@ -357,9 +358,13 @@ class Mqtt5Transport(ListeningTransport):
             connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
+        except ProxyError as exc:
+            return self._failed(LinkFailure.PROXY, str(exc))
+        except WebSocketError as exc:
+            return self._failed(LinkFailure.PROTOCOL, str(exc))
         except (OSError, UnicodeError) as exc:
             if self._will is not None and isinstance(exc, ConnectionRefusedError):
-                self._will.broker_was_away()
+                self._will.counts_as_offline()
             return self._failed(*failure_of(exc))
         self._address = address
         traffic.connection = connection
@@ -439,7 +444,8 @@ class Mqtt5Transport(ListeningTransport):
             self._is_returning = True
             where = self._brokers[0].where
             logger.info("returning_to_first_broker endpoint=%s broker=%s", self.context.name, where)
-            connection.disconnect_gently(DisconnectReasonCode.NORMAL_DISCONNECTION, f"the streamer returns to {where}")
+            reason = f"the streamer returns to {where}"
+            connection.disconnect_gently(self._say_farewell(reason), reason)
 
     def _resume_search(self, now_s: float) -> None:
         """Send the next suspect, if the connection has stood for long enough."""
@@ -458,11 +464,12 @@ class Mqtt5Transport(ListeningTransport):
         if self._will is not None and self._will.is_news(asyncio.get_running_loop().time(), session_present):
             self._say(self._will.online(self.context.now_ms()))
 
-    def _say_farewell(self) -> DisconnectReasonCode:
+    def _say_farewell(self, reason: str) -> DisconnectReasonCode:
         """Say that the endpoint disconnects. Return the reason for the DISCONNECT: if need be, the will says it."""
         if self._will is None or not self._session.is_connected:
             return DisconnectReasonCode.NORMAL_DISCONNECTION
-        if self._say(self._will.offline(self.context.now_ms(), "stopped")):
+        self._will.counts_as_offline()
+        if self._say(self._will.offline(self.context.now_ms(), reason)):
             return DisconnectReasonCode.NORMAL_DISCONNECTION
         return DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE
 
@@ -579,7 +586,7 @@ class Mqtt5Transport(ListeningTransport):
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
         if self._will is not None:
-            self._will.broker_was_away()
+            self._will.counts_as_offline()
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
             self._ties[self._broker] = self.options.of_streamer is not None
             logger.error(

@@ -1,5 +1,6 @@
 """What tests of ``send``, ``listen`` and ``ping`` share: a network inside the process, and a uEntity on it. No tests."""
 
+import argparse
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ async def peer(bus: str) -> AsyncIterator[Peer]:
     await found.transport.stop()
 
 
-def given(file: str | Path, *words: str) -> "tuple[object, Network]":
+def given(file: str | Path, *words: str) -> tuple[argparse.Namespace, Network]:
     """Return the arguments of a command line with --config, and its network."""
     arguments = _parser().parse_args([words[0], "--config", str(file), *words[1:]])
     return arguments, network_of(arguments)

@@ -39,7 +39,7 @@ ADDRESSED = UMessage(PUBLISH.id, Attributes(UMessageType.PUBLISH, TOPIC, everyth
 
 
 def command(file: str, *words: str) -> ListenCommand:
-    return ListenCommand(*given(file, "listen", "--endpoint", "vehicle", *words))  # type: ignore[arg-type]
+    return ListenCommand(*given(file, "listen", "--endpoint", "vehicle", *words))
 
 
 async def heard(file: str, *words: str, messages: tuple[UMessage, ...] = (), count: int | None = None) -> int:

@@ -14,7 +14,7 @@ from tests.unit.cli.client import given, peer
 
 
 def command(file: str, *words: str, endpoint: str = "vehicle") -> PingCommand:
-    return PingCommand(*given(file, "ping", "--endpoint", endpoint, "--rate", "1000", *words))  # type: ignore[arg-type]
+    return PingCommand(*given(file, "ping", "--endpoint", endpoint, "--rate", "1000", *words))
 
 
 async def pinged(file: str, codes: Sequence[UCode | None], *words: str) -> tuple[int, list[UMessage]]:

@@ -25,7 +25,7 @@ CALL = ("--source", CALLER, "--sink", METHOD)
 
 
 def command(file: str, *words: str) -> SendCommand:
-    return SendCommand(*given(file, "send", "--endpoint", "vehicle", *words))  # type: ignore[arg-type]
+    return SendCommand(*given(file, "send", "--endpoint", "vehicle", *words))
 
 
 async def sent(file: str, *words: str) -> tuple[int, list[UMessage]]:
@@ -122,8 +122,8 @@ def test_what_cannot_be_sent_is_told_before_anything_is_tried(good: str, words: 
 def test_on_a_network_with_addressed_publishes_one_needs_an_authority(good: str) -> None:
     words = ("send", "--endpoint", "cloud", "--source", SPEED)
     with pytest.raises(NetworkError, match="--sink //AUTHORITY/FFFFFFFF/FF/FFFF"):
-        SendCommand(*given(good, *words))  # type: ignore[arg-type]
-    found = SendCommand(*given(good, *words, "--sink", str(everything_at("fleet"))))  # type: ignore[arg-type]
+        SendCommand(*given(good, *words))
+    found = SendCommand(*given(good, *words, "--sink", str(everything_at("fleet"))))
     assert found._attributes.type is UMessageType.PUBLISH
 
 

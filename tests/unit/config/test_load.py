@@ -278,7 +278,7 @@ def test_an_endpoint_may_be_called_token(path: Path) -> None:
 def test_options_that_do_not_fit_together_are_named(path: Path) -> None:
     (problem,) = problems(path, BROKER.replace("broker:", "tls: {ca_file: /etc/ca.pem}\n      broker:"))
     assert (problem.line, problem.key) == (8, "endpoints.cloud.options.tls")
-    assert problem.message == "expected a broker with mqtts://"
+    assert problem.message == "expected a broker with mqtts:// or wss://"
 
 
 def test_problems_are_sorted_by_line(path: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_first_connection_is_news() -> None:
 
 
 @pytest.mark.parametrize(
-    ("away_s", "session_present", "was_broker_away", "is_news"),
+    ("away_s", "session_present", "counts_as_offline", "is_news"),
     [
         (0.5, True, False, False),
         (8.9, True, False, False),
@@ -88,13 +88,13 @@ def test_the_first_connection_is_news() -> None:
     ],
 )
 def test_a_reconnect_is_news_unless_the_will_cannot_have_been_published(
-    away_s: float, session_present: bool, was_broker_away: bool, is_news: bool
+    away_s: float, session_present: bool, counts_as_offline: bool, is_news: bool
 ) -> None:
     will = off_vehicle()
     will.is_news(0.0, session_present=False)
     will.lost(100.0)
-    if was_broker_away:
-        will.broker_was_away()
+    if counts_as_offline:
+        will.counts_as_offline()
     assert will.is_news(100.0 + away_s, session_present) is is_news
     will.lost(200.0)
     assert not will.is_news(201.0, session_present=True)  # nothing is left of it

@@ -1,0 +1,164 @@
+"""Carries the bytes of an MQTT connection in WebSocket frames (MQTT 5, 6). The protocol itself is that of the library.
+
+A link stands between the event loop's transport and a `Connection`: to the first it is the protocol, to the second the
+transport. Packets and frames need not agree: the connection gets the bytes of all frames of one read at once. What is kept
+of a frame that has not arrived completely is bounded by the limit for frames.
+"""
+
+import asyncio
+import logging
+from typing import Any, cast
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from streamer.transports.link_error import LinkFailure
+from streamer.transports.mqtt5.brokers import Broker, WebSocketError
+from streamer.transports.mqtt5.connection import Connection
+
+_MQTT = Subprotocol("mqtt")
+_FRAME_SLACK_BYTES = 1024 * 1024  # a frame may hold the end of one packet, and others
+_UNREAD_BYTES = 8 * 1024 * 1024  # of answers to pings, above all
+_SAID = 80  # characters of the broker's own words in an error
+
+# At level debug the library writes what is in the frames, so also the password of a CONNECT.
+_LOGGER = logging.getLogger("websockets.mqtt")
+_LOGGER.setLevel(logging.INFO)
+
+
+class WebSocketLink(asyncio.Protocol):
+    """One WebSocket connection. Once it is open, ``connection`` is made, and ``opened`` completes.
+
+    ``opened`` may raise `WebSocketError`.
+    """
+
+    def __init__(self, connection: Connection, broker: Broker, max_packet_bytes: int) -> None:
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())  # also if nobody waits
+        self._connection = connection
+        most_bytes = max_packet_bytes + _FRAME_SLACK_BYTES
+        self._frames = ClientProtocol(
+            parse_uri(f"{broker.scheme}://{broker.where}{broker.path}"),
+            subprotocols=[_MQTT],
+            max_size=(None, most_bytes),  # a message is a stream of frames, and may be endless
+            logger=_LOGGER,
+        )
+        self._link: asyncio.Transport | None = None
+
+    # -- to the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._link = cast(asyncio.Transport, transport)
+        self._frames.send_request(self._frames.connect())
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._frames.receive_data(data)
+        payloads: list[bytes | bytearray | memoryview] = []
+        ending: str | None = None
+        for event in self._frames.events_received():
+            if isinstance(event, Response):
+                self._on_response(event)
+            elif isinstance(event, Frame):
+                if event.opcode in (Opcode.BINARY, Opcode.CONT):
+                    payloads.append(event.data)
+                elif event.opcode is Opcode.TEXT:
+                    ending = "WebSocket: a frame of text instead of MQTT [MQTT-6.0.0-1]"
+                    break
+        if not self.opened.done() and (error := self._frames.handshake_exc) is not None:
+            self._refuse(f"WebSocket: {error}")
+        if payloads:
+            self._connection.data_received(b"".join(payloads))
+        self._flush()
+        if (error := self._frames.parser_exc) is not None:
+            ending = f"WebSocket: {error}"
+        elif self._link is not None and self._link.get_write_buffer_size() > _UNREAD_BYTES:
+            ending = "the broker does not read the answers to its pings"
+        if ending is not None:
+            self._connection.close(ending, LinkFailure.PROTOCOL)
+        elif self._frames.close_expected():  # by the broker: it has sent a Close frame
+            if (close := self._frames.close_rcvd) is not None and self._connection.is_open:
+                self._connection.reason = f"closed by the broker (WebSocket {str(close)[:_SAID]})"
+            if self._link is not None:
+                self._link.close()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link = None
+        if not self.opened.done():
+            self._refuse("WebSocket: the connection ended without an answer")
+        elif self.opened.exception() is None:
+            self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def _on_response(self, response: Response) -> None:
+        error = self._frames.handshake_exc
+        if isinstance(error, InvalidStatus):
+            status = f"{response.status_code} {response.reason_phrase[:_SAID]}"
+            self._refuse(f"WebSocket: the answer is {status!r}; is the path in the URL right?")
+        elif error is None and self._frames.subprotocol != _MQTT:  # MQTT-6.0.0-4
+            self._refuse(
+                "WebSocket: the answer is not for the subprotocol mqtt [MQTT-6.0.0-4]; is the path in the URL right?"
+            )
+        elif error is None:
+            self._connection.connection_made(cast(asyncio.BaseTransport, self))
+            self.opened.set_result(None)
+
+    def _refuse(self, reason: str) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(WebSocketError(reason))
+        self.abort()
+
+    def _flush(self) -> None:
+        if self._link is not None:
+            for data in self._frames.data_to_send():
+                if data:  # the empty one stands for the end, which the caller of `close` brings about
+                    self._link.write(data)
+
+    # -- to the connection
+
+    def write(self, data: bytes) -> None:
+        if self._frames.state is State.OPEN:
+            self._frames.send_binary(data)
+            self._flush()
+
+    def close(self) -> None:
+        if self._link is not None:
+            if self._frames.state is State.OPEN:
+                self._frames.send_close(1000)
+                self._flush()
+            self._link.close()
+
+    def abort(self) -> None:
+        if self._link is not None:
+            self._link.abort()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._link is not None:
+            self._link.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default if self._link is None else self._link.get_extra_info(name, default)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        if self._link is not None:
+            self._link.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._link is not None:
+            self._link.resume_reading()
