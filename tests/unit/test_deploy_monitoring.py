@@ -18,7 +18,7 @@ from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import TransportContext
+from streamer.transports.base import ByteCounts, TransportContext
 from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.errors import Malformed
 from streamer.transports.link_error import LinkFailure
@@ -82,7 +82,7 @@ def labels_in(expression: str) -> set[str]:
 
 
 @pytest.fixture
-async def exported(tmp_path: Path) -> dict[str, set[str]]:
+async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """Every sample that a streamer exports, with its labels: of a router after some of everything, and of a daemon that has
     everything switched on."""
     found: dict[str, set[str]] = {}
@@ -90,8 +90,9 @@ async def exported(tmp_path: Path) -> dict[str, set[str]]:
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     harness.router.ingresses["vehicle"].stats.unwanted["copy"] = 1
     harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
+    monkeypatch.setattr(harness.router.transports["vehicle"], "wire_bytes", lambda: ByteCounts(1, 1))
     account = next(account for account in harness.router.accounts() if account.has_moved)
-    account.stats.limited = account.stats.retries = 1
+    account.stats.limited = account.stats.retries = account.stats.sent_wire_bytes = 1
     harness.router.notices.suppressed["vehicle"] = 1
     for name, labels in Scrape(harness).samples:
         found.setdefault(name, set()).update(dict(labels))
