@@ -1,7 +1,7 @@
 # The streamer as a container. It runs as a fixed user without privileges and writes to /var/lib/streamer only, so the root
 # file system may be read-only. Zenoh keeps a few kilobytes in /dev/shm.
 #
-#   docker build --tag ustreamer .
+#   make image                                                   # or docker build --tag ustreamer ., which knows no version
 #   docker build --tag ustreamer --build-arg LOCK=trace .        # can write routing traces (trace: in the configuration)
 #   docker run --read-only --volume ./streamer.yaml:/etc/ustreamer/streamer.yaml:ro --stop-timeout 45 ustreamer
 
@@ -11,6 +11,8 @@ FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e07922
 
 # Which lock is installed: run, or trace.
 ARG LOCK=run
+# The version, since the repository stays out: --build-arg VERSION="$(python3 build_backend.py)", as `make image` does.
+ARG VERSION=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
 COPY requirements ./requirements
@@ -23,16 +25,17 @@ RUN python -m venv /opt/build \
     && /opt/ustreamer/bin/pip install --require-hashes --only-binary :all: --requirement "requirements/${LOCK}.lock"
 COPY pyproject.toml setup.py build_backend.py README.md LICENSE ./
 COPY streamer ./streamer
-RUN USTREAMER_COMPILE=1 /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
+RUN USTREAMER_VERSION="${VERSION}" USTREAMER_COMPILE=1 /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/ustreamer/bin/pip install --no-index --no-deps /wheels/*.whl \
     && /opt/ustreamer/bin/pip uninstall --yes pip setuptools
 
 
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 
+ARG VERSION=unknown
 LABEL org.opencontainers.image.title="uStreamer" \
       org.opencontainers.image.description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 
 # A fixed number, so that Kubernetes can see that it is not root, and volumes can be given to it.
@@ -55,4 +58,4 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=15s --retries=3 \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9464/healthz', timeout=3).read()"]
 
 ENTRYPOINT ["streamer"]
-CMD ["run", "--config", "/etc/ustreamer/streamer.yaml"]
+CMD ["run"]

@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-iceberg test-cluster test-packages wheels deb lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -71,11 +71,18 @@ test-compiled: build/wheel/0/.made
 SOURCES := setup.py build_backend.py pyproject.toml $(shell find streamer -name '*.py' -o -name '*.pyi')
 LEVEL := $(or $(MYPYC_OPT_LEVEL),2)
 WHEEL := build/wheel/$(LEVEL)
-build/wheel/%/.made: $(VENV)/.dev $(SOURCES)
+# What is built says which version it is; the copy has no repository to ask.
+build/version: FORCE
+	@mkdir -p build; version="$$($(PYTHON) build_backend.py)"; \
+		[ "$$version" = "$$(cat $@ 2>/dev/null)" ] || echo "$$version" >$@
+FORCE:
+
+build/wheel/%/.made: $(VENV)/.dev $(SOURCES) build/version
 	rm -rf build/wheel/$*
 	mkdir -p build/wheel/$*/source
 	cp -R streamer spark_jobs setup.py build_backend.py pyproject.toml README.md LICENSE build/wheel/$*/source
 	cd build/wheel/$*/source && LDSHARED="$(or $(CC),cc) -shared" USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=$* \
+		USTREAMER_VERSION="$$(cat $(CURDIR)/build/version)" \
 		$(HERE)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir .. .
 	touch $@
 
@@ -89,6 +96,15 @@ DEB ?= build/deb
 deb: $(WHEEL)/.made
 	PIP=$(HERE)/pip COMPLETION="$(HERE)/streamer completion" \
 		deploy/debian/build.sh $(WHEEL)/*.whl requirements/$(LOCK_OF).lock $(DEB)
+
+# The image and the chart, with the version of this build. Need docker, and helm. LOCK_OF=trace: an image that can write traces.
+image:
+	docker build --build-arg LOCK=$(LOCK_OF) --build-arg VERSION="$$($(PYTHON) build_backend.py)" \
+		--tag "ustreamer:$$($(PYTHON) build_backend.py image)" .
+
+chart:
+	helm package deploy/helm/ustreamer --destination dist --version "$$($(PYTHON) build_backend.py chart)" \
+		--app-version "$$($(PYTHON) build_backend.py image)"
 
 # Builds the packages with little effort, and installs, runs, upgrades and removes them. For root, on a machine of its own.
 test-packages: build/wheel/0/.made

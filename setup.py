@@ -1,4 +1,6 @@
-"""Compiles the modules of the hot path, if that is asked for (`build_backend`). All else is in pyproject.toml.
+"""Says the version, and compiles the modules of the hot path, if that is asked for (`build_backend`).
+
+All else is in pyproject.toml.
 
 ``MYPYC_OPT_LEVEL`` is the C compiler's level, 2 if it is not set: 0 compiles in half the time, for tests.
 """
@@ -9,7 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-from build_backend import COMPILES, compiled_modules
+from build_backend import COMPILES, compiled_modules, version
 
 _BUILDS = {"bdist_wheel", "build_ext", "editable_wheel"}
 
@@ -42,4 +44,4 @@ def extensions() -> list[Extension]:
     return made
 
 
-setup(ext_modules=extensions())
+setup(version=version(), ext_modules=extensions())

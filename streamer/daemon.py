@@ -15,7 +15,7 @@ from streamer import __version__, systemd
 from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort, PortFiles
 from streamer.admin.pushing import Pushing
-from streamer.admin.server import unready
+from streamer.admin.server import summary
 from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, Problem, load
@@ -26,6 +26,7 @@ from streamer.config.stores import TraceConfig
 from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.lifecycle.departure import Drain, stop_all
 from streamer.delivery.lifecycle.reload import Reload
+from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.delivery.router import TICK_S, Router
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
@@ -37,6 +38,7 @@ from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
@@ -55,6 +57,7 @@ _CLOSE_JOURNAL_S = 5.0
 _FILES_S = 30.0
 """How long a reload waits for its files to be read."""
 
+_WATCH_S = 5.0  # between two looks for stalled endpoints
 _DELAYED_S = 3.0  # after a tick: the next one was due within a second
 
 
@@ -154,17 +157,19 @@ class Daemon:
                 await self._start_router()
                 self._has_started = True
             gc.freeze()  # the collector need not examine thousands of restored subscriptions, which stay
-            systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
+            systemd.notify("READY=1", f"STATUS={summary(self.router)}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
                 recovering = tasks.create_task(self._recover_rest(), name="recovery")
                 reloading = tasks.create_task(self._reload_when(reload_wanted), name="reload")
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 listening = tasks.create_task(self.router.listening.run(), name="listening")
+                watching = tasks.create_task(self._watch_for_stalls(), name="watchdog")
                 await self._stopping.wait()
                 async with self._reload_lock:  # a reload that was asked for before is completed
                     self._is_ending = True
                     reloading.cancel()
+                    watching.cancel()
                 recovering.cancel()  # messages that are still only in the journal stay there
                 left = await self._drain()
                 for task in (ticking, serving, listening):
@@ -300,6 +305,33 @@ class Daemon:
             if interval_s is not None and now_s - watchdog_s >= interval_s:
                 watchdog_s = now_s
                 systemd.notify("WATCHDOG=1")
+
+    async def _watch_for_stalls(self) -> None:
+        """Build the transport of each endpoint anew that has stalled."""
+        watchdog = Watchdog(self.router)
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            for name in watchdog.stalled(self._clock.monotonic_s()):
+                async with self._reload_lock:
+                    try:
+                        await self._rebuild(name)
+                    except Exception:  # a bug: the daemon goes on
+                        logger.exception("rebuild_failed endpoint=%s", name)
+
+    async def _rebuild(self, name: str) -> None:
+        """Replace the transport of a stalled endpoint. What it had in flight is sent again."""
+        if name not in self.config.endpoints or self._is_ending:
+            return
+        stalled, in_flight = self.router.transports[name], self.router.egresses[name].in_flight
+        text = f"no progress for {stalled.stall_s:g} s, with {in_flight} messages in flight"
+        logger.error("endpoint_stalled endpoint=%s problem=%s consequence=%s", name, text, "its transport is built anew")
+        transports, problems = self._built(self.config, [name])
+        problems += await self._files.run(partial(self._unprepared, transports))
+        if problems:
+            logger.error("rebuild_failed endpoint=%s problem=%s", name, "; ".join(problems))
+            return
+        transports[name].link_failed(LinkFailure.TIMEOUT, text)
+        await Reload(self.router, self.config, transports).run()
 
     async def _reload_when(self, wanted: asyncio.Event) -> None:
         while True:
@@ -452,7 +484,7 @@ class _EndpointEvents(CountingEvents):
         if self._daemon.tracing is not None and self._name != LOCAL_ENDPOINT:
             self._daemon.tracing.link_changed(self._name, state is LinkState.UP, reason)
         self._daemon.service_host.status.health_changed()
-        systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
+        systemd.notify(f"STATUS={summary(router)}")
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)

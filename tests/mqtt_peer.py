@@ -163,6 +163,7 @@ class FakeBroker:
 @dataclass
 class Parcel:
     message: UMessage
+    wire_bytes: int = 0
 
 
 class Endpoint(EventLog):

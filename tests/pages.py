@@ -73,6 +73,15 @@ def links(page: Path) -> Iterator[tuple[str, Path, str]]:
             yield link, (page.parent / file).resolve() if file else page, anchor
 
 
+def block(page: Path, heading: str, kind: str) -> str:
+    """The only fenced block of this kind below a heading."""
+    text = page.read_text()
+    assert text.count(f"\n{heading}\n") == 1, heading
+    part = re.split(r"^##", text.partition(f"\n{heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    (found,) = [each for language, each in FENCE.findall(part) if language == kind]
+    return str(found)
+
+
 def rows(page: Path, heading: str) -> list[list[str]]:
     """The cells of the table rows below a heading whose first cell begins with a name in backticks."""
     text = page.read_text()

@@ -130,6 +130,7 @@ def exported(tmp_path: Path) -> set[str]:
     daemon = Daemon(Config.model_validate(raw))
     exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
+    exposition.use_certificates(daemon._admin._expiry)
     text = exposition.text().decode()
     return set(re.findall(r"^# TYPE (ustreamer_\w+) ", text, re.MULTILINE))
 

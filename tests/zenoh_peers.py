@@ -88,6 +88,7 @@ def now_ms() -> int:
 @dataclass
 class Parcel:
     message: UMessage
+    wire_bytes: int = 0
 
 
 def parcels(count: int, sink: UUri = ENTITY) -> list[Parcel]:

@@ -7,7 +7,8 @@ set -eu
 wheel=$(realpath "$1")
 lock=$(realpath "$2")
 work=$(realpath -m "$3")
-version=$(python3 -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
+# That of the wheel. A tilde sorts before nothing: what is built before a release is older than it.
+version=$(basename "$wheel" | cut -d- -f2 | sed 's/\.dev/~dev/')
 python=/usr/bin/python3
 here=deploy/debian
 pip=${PIP:-pip}

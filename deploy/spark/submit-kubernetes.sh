@@ -2,7 +2,7 @@
 # The nightly jobs over a fleet's traces, on Kubernetes, started from outside the cluster (from inside: cronjob.yaml). README.md
 # in this folder describes the image.
 #
-#   IMAGE=registry.example/ustreamer-nightly:0.1.0 KUBERNETES=https://10.0.0.1:6443 \
+#   IMAGE=registry.example/ustreamer-nightly:1.1.0 KUBERNETES=https://10.0.0.1:6443 \
 #       deploy/spark/submit-kubernetes.sh s3a://bucket/traces s3a://bucket/tables
 #
 # submit-yarn.sh explains the settings of Spark SQL; here are those for Kubernetes.

@@ -4,6 +4,7 @@ from aiohttp import web
 
 from streamer.admin.answers import API, RequestQuery, bad, one_of, pattern, whole
 from streamer.admin.running import RunningStreamer
+from streamer.delivery.inbound.source_clocks import as_text
 from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
 
 _MOST_LEVEL = 0xFFFF_FFFF
@@ -36,6 +37,10 @@ class ExplainPages:
         router = self._running.router
         known = Known(router.table, router.interest, router.pause_rules)
         try:
-            return web.json_response(explain(question, known, router.clock.wall_ms()))
+            answer = explain(question, known, router.clock.wall_ms())
         except UnclearQuestionError as exc:
             raise bad(f"query: {exc}") from exc
+        for endpoint, authority, behind_s in router.source_clocks():
+            if (endpoint, authority) == (answer["from"], source.authority) and (text := as_text(authority, behind_s)):
+                answer["why"].append(text)
+        return web.json_response(answer)

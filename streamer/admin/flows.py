@@ -4,7 +4,7 @@ There may be a hundred thousand lanes. All are counted for the total, but only s
 memory holds no more than one answer has.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -77,16 +77,18 @@ class FlowPages:
                     if selected.matches(lane):
                         page.offer((queue.name, queue.source, queue.target, lane.key[0], lane.key[1] or ()), lane)
         now_s = self._running.router.clock.monotonic_s()
-        flows = [_flow(lane, now_s) for lane in page.entries()]
+        states = {account.name: account.state.value for account in self._running.router.endpoint_accounts()}
+        flows = [_flow(lane, now_s, states) for lane in page.entries()]
         return web.json_response({"flows": flows, "next": page.next, "total": page.total})
 
 
-def _flow(lane: Lane, now_s: float) -> dict[str, Any]:
+def _flow(lane: Lane, now_s: float, states: Mapping[str, str]) -> dict[str, Any]:
     source, sink = lane.key
     head = next((item for item in lane.items if item.state is QUEUED), None)
     return {
         "route": lane.queue.name,
         "endpoint": lane.queue.target,
+        "endpoint_state": states.get(lane.queue.target, "removed"),
         "source": str(source),
         "sink": None if sink is None else str(sink),
         "waiting": lane.waiting_messages,

@@ -23,25 +23,25 @@ _MOST = 0xFFFF_FFFF
 class _Track:
     """One route's samples. All tracks have the same number of samples."""
 
-    __slots__ = ("accepted", "delivered", "last", "queued")
+    __slots__ = ("accepted", "delivered", "failed", "last", "queued")
 
-    def __init__(self, samples: int, last: tuple[int, int]) -> None:
-        """``last``: the counters of accepted and delivered messages at the last sample."""
+    def __init__(self, samples: int, last: tuple[int, int, int]) -> None:
+        """``last``: the counters of accepted, delivered and failed messages at the last sample."""
         nothing = bytes(samples * array("I").itemsize)
-        self.accepted, self.delivered, self.queued = (array("I", nothing) for _ in range(3))
+        self.accepted, self.delivered, self.failed, self.queued = (array("I", nothing) for _ in range(4))
         self.last = last
 
-    def add(self, accepted: int, delivered: int, queued: int) -> None:
-        before, self.last = self.last, (accepted, delivered)
-        counts = (accepted - before[0], delivered - before[1], queued)
-        for series, count in zip((self.accepted, self.delivered, self.queued), counts, strict=True):
+    def add(self, accepted: int, delivered: int, failed: int, queued: int) -> None:
+        before, self.last = self.last, (accepted, delivered, failed)
+        counts = (*(now - last for now, last in zip(self.last, before, strict=True)), queued)
+        for series, count in zip((self.accepted, self.delivered, self.failed, self.queued), counts, strict=True):
             series.append(max(0, min(count, _MOST)))
             if len(series) >= 2 * SAMPLES:
                 del series[:SAMPLES]
 
 
 class History:
-    """Samples how many messages each route has accepted, has delivered, and holds."""
+    """Samples how many messages each route has accepted, has delivered, has failed to deliver, and holds."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -64,17 +64,18 @@ class History:
             self._sample()
 
     def _sample(self) -> None:
-        there: dict[str, tuple[int, int, int]] = {}
+        there: dict[str, tuple[int, int, int, int]] = {}
         left_out = 0
         for name, stats, queued, _ in route_counters(self._router):
             if name not in self._tracks and len(self._tracks) >= MAX_ROUTES:
                 left_out += 1
                 continue
             if name not in self._tracks:  # this is its first message, or there was no room for it before
-                before = (stats.accepted, outcomes(stats)[0]) if self._left_out else (0, 0)
+                before = (stats.accepted, *outcomes(stats)) if self._left_out else (0, 0, 0)
                 self._tracks[name] = _Track(self._samples, before)
-            other = there.get(name, (0, 0, 0))  # a removed route of that name may still deliver what it held
-            there[name] = (other[0] + stats.accepted, other[1] + outcomes(stats)[0], other[2] + queued)
+            other = there.get(name, (0, 0, 0, 0))  # a removed route of that name may still deliver what it held
+            delivered, failed = outcomes(stats)
+            there[name] = (other[0] + stats.accepted, other[1] + delivered, other[2] + failed, other[3] + queued)
         self._tracks = {name: track for name, track in self._tracks.items() if name in there}
         for name, track in self._tracks.items():
             track.add(*there[name])
@@ -85,7 +86,9 @@ class History:
     async def _show(self, request: web.Request) -> web.Response:
         tracks = (
             {
-                name: tuple(series[-self._samples :] for series in (track.accepted, track.delivered, track.queued))
+                name: tuple(
+                    series[-self._samples :] for series in (track.accepted, track.delivered, track.failed, track.queued)
+                )
                 for name, track in self._tracks.items()
             }
             if self._samples
@@ -107,8 +110,9 @@ def _text(head: dict[str, Any], tracks: "dict[str, tuple[array[int], ...]]") -> 
             "name": name,
             "accepted_per_s": [count / INTERVAL_S for count in accepted],
             "delivered_per_s": [count / INTERVAL_S for count in delivered],
+            "failed_per_s": [count / INTERVAL_S for count in failed],
             "queued": queued.tolist(),
         }
-        for name, (accepted, delivered, queued) in tracks.items()
+        for name, (accepted, delivered, failed, queued) in tracks.items()
     ]
     return json.dumps(head | {"routes": routes}, separators=(",", ":"))

@@ -21,9 +21,9 @@ from streamer.admin.request_queue import RequestQueue, one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.journal.entries import JournalError
 from streamer.journal.letter_acts import MAX_TTL_MS, Redriven, UnreadableLetterError, message_of, purge, redrive
-from streamer.journal.letter_json import content_json, summary_json
+from streamer.journal.letter_json import code_name, content_json, summary_json
 from streamer.journal.letters import LetterFile, LetterFilter, open_letters
-from streamer.journal.moments import milliseconds
+from streamer.journal.moments import as_moment, milliseconds
 from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.audit import audit
 from streamer.uprotocol.status import UCode
@@ -55,6 +55,7 @@ class LetterPages:
         """Return the HTTP routes of these pages."""
         return [
             web.get(f"{API}/dead-letters", one_at_a_time(self._list)),
+            web.get(f"{API}/dead-letters/reasons", one_at_a_time(self._reasons)),
             web.get(f"{API}/dead-letters/{{number}}", one_at_a_time(self._show)),
             web.post(f"{API}/dead-letters/redrive", self._redrive),
             web.post(f"{API}/dead-letters/purge", self._purge),
@@ -82,6 +83,16 @@ class LetterPages:
             return json.dumps(page)  # a thousand take 20 ms
 
         return web.json_response(text=await self._on_thread(find))
+
+    async def _reasons(self, request: web.Request) -> web.Response:
+        query = RequestQuery(request, FILTERS)
+        selected = letter_filter(query.read, self._running.router.clock.wall_ms())
+        found = await self._on_thread(lambda file: file.reasons(selected))
+        reasons = [
+            {"reason": code_name(code), "number": number, "oldest": as_moment(first_ms), "newest": as_moment(last_ms)}
+            for code, number, first_ms, last_ms in found
+        ]
+        return web.json_response({"reasons": reasons})
 
     @shows_payloads
     async def _show(self, request: web.Request) -> web.Response:

@@ -26,6 +26,7 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
 
 if TYPE_CHECKING:
+    from streamer.admin.expiry import CertificateExpiry
     from streamer.admin.otel.push import Push
     from streamer.traces.tracing import Tracing
 
@@ -49,6 +50,7 @@ class RouterCollector:
         self._router = router
         self.tracing = tracing
         self.push: Push | None = None
+        self.certificates: CertificateExpiry | None = None
         self._services = services
         self.lag = Histogram()
         self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
@@ -69,6 +71,16 @@ class RouterCollector:
         router = self._router.account()
         yield from self._dead_letters(routes, router)
         yield from self._endpoints(self._router.endpoint_accounts())
+        clocks = GaugeMetricFamily(
+            "ustreamer_source_clock_behind_seconds",
+            "How far the clock of a source is behind, by the youngest of its messages; negative: ahead.",
+            labels=("endpoint", "authority"),
+        )
+        for endpoint, authority, behind_s in self._router.source_clocks():
+            clocks.add_metric((endpoint, authority), behind_s)
+        yield clocks
+        if self.certificates is not None:
+            yield _expiry(self.certificates)
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
         build = GaugeMetricFamily(
@@ -141,6 +153,14 @@ class RouterCollector:
             "Times that a route, or a source authority on it, had to wait for its rate.",
             labels=_ROUTE,
         )
+        wire = CounterMetricFamily(
+            "ustreamer_route_wire_bytes",
+            "Packets of the route's messages: PUBLISH packets of MQTT; payload and attachment of Zenoh.",
+            labels=(*_ROUTE, "direction"),
+        )
+        payload = CounterMetricFamily(
+            "ustreamer_route_payload_bytes", "Payload of the route's messages.", labels=(*_ROUTE, "direction")
+        )
         for account in accounts:
             labels = (account.name, account.source, account.target)
             accepted.add_metric(labels, account.stats.accepted)
@@ -156,7 +176,11 @@ class RouterCollector:
                 retries.add_metric(labels, account.stats.retries)
             if account.stats.limited:
                 limited.add_metric(labels, account.stats.limited)
-        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited)
+            for family, bytes_ in ((wire, account.stats.wire_bytes), (payload, account.stats.payload_bytes)):
+                for direction, number in bytes_._asdict().items():
+                    if number:
+                        family.add_metric((*labels, direction), number)
+        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited, wire, payload)
 
     def _dead_letters(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
         letters = CounterMetricFamily(
@@ -306,6 +330,16 @@ class RouterCollector:
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        errors = CounterMetricFamily(
+            "ustreamer_link_errors",
+            "Failed attempts to connect, and links that have ended.",
+            labels=(*labels, "reason"),
+        )
+        last_error = GaugeMetricFamily(
+            "ustreamer_last_link_error_timestamp_seconds",
+            "When the last of these happened, and its reason.",
+            labels=(*labels, "reason"),
+        )
         unconfirmed = GaugeMetricFamily(
             "ustreamer_unconfirmed_bytes",
             "Messages that were sent to a network that does not confirm, and not counted as delivered yet.",
@@ -317,8 +351,21 @@ class RouterCollector:
         figures = GaugeMetricFamily(
             "ustreamer_transport_figure", "What the transport measures of itself, by name.", labels=(*labels, "figure")
         )
+        wire = CounterMetricFamily(
+            "ustreamer_endpoint_wire_bytes",
+            "Bytes that TCP has carried for the endpoint, with TLS, and with what was sent again.",
+            labels=(*labels, "direction"),
+        )
+        payload = CounterMetricFamily(
+            "ustreamer_endpoint_payload_bytes", "Payload of the endpoint's messages.", labels=(*labels, "direction")
+        )
         for account in endpoints:
             values = (account.name, account.transport)
+            for direction, number in account.payload_bytes._asdict().items():
+                payload.add_metric((*values, direction), number)
+            if account.wire_bytes is not None:
+                for direction, number in account.wire_bytes._asdict().items():
+                    wire.add_metric((*values, direction), number)
             packets.add_metric(values, account.stats.packets)
             received.add_metric(values, account.stats.received)
             for reason, number in account.stats.malformed.items():
@@ -330,12 +377,18 @@ class RouterCollector:
             up.add_metric(values, int(account.state is LinkState.UP))
             problems.add_metric(values, len(account.problems))
             reconnects.add_metric(values, account.stats.reconnects)
+            for failure, number in account.errors.items():
+                errors.add_metric((*values, failure.value), number)
+            if (error := account.last_error) is not None:
+                last_error.add_metric((*values, error.reason.value), error.at_ms / 1000)
             if account.unconfirmed_max_bytes is not None:
                 unconfirmed.add_metric(values, account.unconfirmed_bytes)
                 room.add_metric(values, account.unconfirmed_max_bytes)
             for figure, value in account.figures.items():
                 figures.add_metric((*values, figure), value)
         yield from (
+            wire,
+            payload,
             packets,
             received,
             malformed,
@@ -345,10 +398,23 @@ class RouterCollector:
             up,
             problems,
             reconnects,
+            errors,
+            last_error,
             figures,
             unconfirmed,
             room,
         )
+
+
+def _expiry(certificates: "CertificateExpiry") -> Metric:
+    family = GaugeMetricFamily(
+        "ustreamer_certificate_expiry_timestamp_seconds",
+        "When the certificates in a file expire, by endpoint; without one those of the HTTP port and for a collector.",
+        labels=("endpoint", "role", "file"),
+    )
+    for (endpoint, file), until_s in certificates.until_s.items():
+        family.add_metric((endpoint, file.role.value, str(file.path)), until_s)
+    return family
 
 
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
@@ -425,6 +491,10 @@ class Exposition:
     def use_tracing(self, tracing: "Tracing | None") -> None:
         """Expose the numbers of this writer of traces from now on; None: there are no traces."""
         self._collector.tracing = tracing
+
+    def use_certificates(self, certificates: "CertificateExpiry") -> None:
+        """Expose until when these certificates are valid."""
+        self._collector.certificates = certificates
 
     def use_push(self, push: "Push | None") -> None:
         """Expose the numbers of this push from now on."""

@@ -6,8 +6,9 @@ from aiohttp import web
 
 from streamer.admin.access import caller_of, refused
 from streamer.admin.answers import API, bad, body_of
+from streamer.journal.moments import as_moment
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
-from streamer.services.pause import PausedRule, PauseService
+from streamer.services.pause import MAX_FOR_MS, PausedRule, PauseService
 from streamer.uprotocol.status import UCode, UStatusError
 
 _KINDS: dict[UCode, type[web.HTTPError]] = {
@@ -36,14 +37,15 @@ class PausePages:
 
     async def _pause(self, request: web.Request) -> web.Response:
         try:
-            changed = await self._service.pause(await _rule(request), caller_of(request))
+            body = await body_of(request, ("topic", "sink", "for_s"))
+            changed = await self._service.pause(_rule(body), caller_of(request), for_ms=_for_ms(body.get("for_s")))
         except UStatusError as exc:
             raise refused(exc.message, _KINDS[exc.code]) from exc
         return web.json_response({"changed": changed})
 
     async def _resume(self, request: web.Request) -> web.Response:
         try:
-            await self._service.resume(await _rule(request), caller_of(request))
+            await self._service.resume(_rule(await body_of(request, ("topic", "sink"))), caller_of(request))
         except UStatusError as exc:
             raise refused(exc.message, _KINDS[exc.code]) from exc
         return web.json_response({"changed": True})
@@ -56,12 +58,22 @@ def _as_json(paused: PausedRule) -> dict[str, Any]:
         "sink": None if sink is None else str(sink),
         "flows": paused.lanes,
         "messages": paused.messages,
+        "until": None if paused.until_ms is None else as_moment(paused.until_ms),
+        "left_s": paused.left_s,
     }
 
 
-async def _rule(request: web.Request) -> PauseRule:
+def _for_ms(value: object) -> int | None:
+    """Return the time until a rule ends; None: it has no end. Raises an HTTP error if it is not valid."""
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 < float(str(value)) * 1000 <= MAX_FOR_MS:
+        raise bad(f"body: for_s: expected a number of seconds above 0, at most {MAX_FOR_MS // 1000}, or null")
+    return max(1, round(float(str(value)) * 1000))
+
+
+def _rule(body: dict[str, Any]) -> PauseRule:
     """Return the rule in a request's body. Raises an HTTP error if there is none."""
-    body = await body_of(request, ("topic", "sink"))
     if not isinstance(body.get("topic"), str):
         raise bad("body: topic: expected a text such as //veh1/A8000/2/8A50")
     if not isinstance(body.get("sink"), str | None):

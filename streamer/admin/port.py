@@ -11,6 +11,7 @@ from aiohttp import web
 from streamer.admin.certificate import PortCertificate
 from streamer.admin.config import ConfigPages
 from streamer.admin.console import ConsolePages
+from streamer.admin.expiry import CertificateExpiry
 from streamer.admin.explain import ExplainPages
 from streamer.admin.flows import FlowPages
 from streamer.admin.letters import LetterPages
@@ -44,6 +45,8 @@ class AdminPort:
 
     def __init__(self, running: RunningStreamer, exposition: Exposition) -> None:
         config = running.config
+        self._expiry = CertificateExpiry(running.router, lambda: running.config)
+        exposition.use_certificates(self._expiry)
         self._live = LivePages(running.router, lambda: running.config)
         self._server: AdminServer | None = None
         self._files = Files()
@@ -68,6 +71,7 @@ class AdminPort:
     def tick(self, now_s: float) -> None:
         """Do the due periodic work of the pages; ``now_s`` is monotonic."""
         self._live.tick(now_s)
+        self._expiry.tick(now_s)
 
     def prepare(self, config: Config) -> tuple[PortFiles, list[str]]:
         """Read the files of another configuration for `use`. Return them and their problems. May hang: use a thread."""
@@ -93,6 +97,7 @@ class AdminPort:
     def close(self) -> None:
         """End every stream: no events follow."""
         self._live.close()
+        self._expiry.close()
 
     async def stop(self) -> None:
         """Stop listening."""

@@ -15,7 +15,7 @@ from streamer import __version__
 from streamer.admin.answers import API
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
-from streamer.admin.server import unready
+from streamer.admin.server import alone, link_of, unready
 from streamer.config.shown import fingerprint
 from streamer.delivery.lanes.lane import CLASSES, HOLDS, Lane
 from streamer.delivery.lanes.queue import RouteQueue
@@ -61,6 +61,7 @@ class StatusPages:
                 "uptime_s": round(running.router.clock.monotonic_s() - running.started_s, 3),
                 "ready": not reasons,
                 "reasons": reasons,
+                "notes": alone(running.router),
                 "config_fingerprint": fingerprint(running.config),
                 "console": metrics is not None and metrics.has_console,
                 "journal": await self._journal(),
@@ -158,7 +159,7 @@ def _endpoint(account: EndpointAccount, authorities: Iterable[str]) -> dict[str,
     return {
         "name": account.name,
         "transport": account.transport,
-        "state": account.state.value,
+        **link_of(account),
         "problems": list(account.problems),
         "authorities": list(authorities),
         "received_packets": stats.packets,
@@ -168,6 +169,8 @@ def _endpoint(account: EndpointAccount, authorities: Iterable[str]) -> dict[str,
         "backlog": account.backlog,
         "in_flight": account.in_flight,
         "reconnects": stats.reconnects,
+        "wire_bytes": None if account.wire_bytes is None else account.wire_bytes._asdict(),
+        "payload_bytes": account.payload_bytes._asdict(),
     }
 
 
@@ -194,6 +197,8 @@ def _route(account: RouteAccount) -> dict[str, Any]:
         "paused_messages": account.paused_messages,
         "retries": stats.retries,
         "limited": stats.limited,
+        "wire_bytes": stats.wire_bytes._asdict(),
+        "payload_bytes": stats.payload_bytes._asdict(),
         "latency": {"in_daemon": _latency(stats.in_daemon), "end_to_end": _latency(stats.end_to_end)},
     }
 

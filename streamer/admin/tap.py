@@ -5,18 +5,19 @@ audit log has each reader with its filters. `streamer.delivery.outcomes.tap` dec
 shown and which are left out.
 """
 
-import json
-from math import isinf
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from streamer.admin.access import caller_of, for_this_machine, refused, shows_payloads
 from streamer.admin.streams import Streams, event, moment
+from streamer.config.checks import nearest
 from streamer.delivery.outcomes.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.delivery.router import Router
 from streamer.logs.audit import audit
 from streamer.uprotocol.message import UMessageType, UPayloadFormat
+from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -28,8 +29,7 @@ TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 _WRITES_PER_S = 10
 _NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 _LONGEST_NAME = 256
-_JSON_LEVELS = 100
-"""Deeper JSON is shown as text: other parsers may support fewer levels."""
+_MAX_NAMES = 50
 
 
 class TapRequest(NamedTuple):
@@ -111,6 +111,7 @@ class TapPages:
             tap_request = TapRequest.of(dict(request.query))
         except ValueError as exc:
             raise refused(str(exc), web.HTTPBadRequest) from exc
+        self._check_names(tap_request.filter)
         await self._streams.check(request)
         stream = TapStream(tap_request, self._router)
         who: dict[str, Any] = caller_of(request)._asdict()
@@ -122,6 +123,21 @@ class TapPages:
             self._router.replace_observer(stream.tap, None)
             left_out = stream.left_out + stream.tap.left_out
             audit("tap_ended", **who, filters=_shown(tap_request), messages=stream.shown, left_out=left_out)
+
+    def _check_names(self, wanted: TapFilter) -> None:
+        """Refuse a route or an endpoint that does not exist. Raises an HTTP error with the nearest name, and all of them."""
+        routes = {account.name for account in self._router.accounts()}
+        endpoints = {account.name for account in self._router.endpoint_accounts()}
+        for kind, name, known in (("route", wanted.route, routes), ("endpoint", wanted.endpoint, endpoints)):
+            if name is not None and name not in known:
+                text = f"{kind}: {name[:_LONGEST_NAME]!r}: expected one of {_some(known)}{nearest(name, known)}"
+                raise refused(text, web.HTTPBadRequest)
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return the names with commas, or the first of them and how many more there are."""
+    first, more = (found := sorted(names))[:_MAX_NAMES], len(found) - _MAX_NAMES
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 
 def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
@@ -152,45 +168,6 @@ def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
         shown["payload"] = payload_as(tapped.payload, payload, is_cut=cut > 0)
         shown["cut_bytes"] = cut
     return shown
-
-
-def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any]:
-    """Return the payload as JSON or text if ``form`` requests that and the payload is such; otherwise in hexadecimal."""
-    if form == "json" and not is_cut:
-        try:
-            found = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            if _is_within(found, _JSON_LEVELS):
-                return {"json": found}
-    if form == "text":
-        return {"text": payload.decode(errors="replace")}
-    if form == "json":
-        try:
-            return {"text": payload.decode()}
-        except UnicodeDecodeError:
-            pass
-    return {"hex": payload.hex()}
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    if isinf(number := float(text)):  # JSON would not have it
-        raise ValueError(f"{text} is too large")
-    return number
-
-
-def _is_within(value: Any, levels: int) -> bool:
-    """Return whether lists and objects are nested at most this many levels deep."""
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return True
-    return levels > 0 and all(_is_within(each, levels - 1) for each in value)
 
 
 def _pattern(name: str, given: dict[str, str]) -> UUri | None:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from streamer.cli.running import DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, complain, lines_out
+from streamer.cli.text import EX_CONFIG, add_json, complain, document_out, lines_out
 from streamer.config.shown import cohort, fingerprint, shown
 
 _RELOAD_S = 60.0  # besides the wait for deliveries
@@ -24,6 +24,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     reload.set_defaults(command=answered(_reload))
     for command in (config, reload):
         add_options(command)
+        add_json(command)
 
 
 def _config(arguments: argparse.Namespace) -> int:
@@ -32,6 +33,9 @@ def _config(arguments: argparse.Namespace) -> int:
         data, digits, alike = ask(daemon_of(arguments, config), "/config", _in_use)
     else:
         data, digits, alike = shown(config), fingerprint(config), cohort(config)
+    if arguments.as_json:
+        document_out({"fingerprint": digits, "cohort": alike, "config": data})
+        return 0
     lines_out([f"# fingerprint {digits}", f"# cohort {alike}", *yaml.safe_dump(data, sort_keys=False).splitlines()])
     return 0
 
@@ -49,7 +53,10 @@ def _reload(arguments: argparse.Namespace) -> int:
     within_s = _RELOAD_S + 2 * (_DRAIN_S if config is None else config.shutdown.drain_s)
     try:
         digits = ask(daemon_of(arguments, config), "/reload", lambda answer: str(answer["fingerprint"]), {}, within_s)
-        lines_out([f"accepted: fingerprint {digits}"])
+        if arguments.as_json:
+            document_out({"fingerprint": digits})
+        else:
+            lines_out([f"accepted: fingerprint {digits}"])
     except DaemonRefusedError as exc:
         problems = exc.answer.get("problems") if isinstance(exc.answer, dict) else None
         if not isinstance(problems, list):

@@ -5,6 +5,7 @@ Nothing here prints an access token.
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -12,7 +13,18 @@ from uuid import UUID
 
 from streamer.cli.letters import LetterFields, Letters, Wanted, letters_of, letters_of_daemon
 from streamer.cli.running import add_options, answered, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, reason_of, uri
+from streamer.cli.text import (
+    EX_CONFIG,
+    EX_IOERR,
+    add_json,
+    as_table,
+    complain,
+    document_out,
+    lines_out,
+    milliseconds,
+    reason_of,
+    uri,
+)
 from streamer.config.checks import nearest
 from streamer.journal import damage
 from streamer.journal.entries import JournalError
@@ -46,6 +58,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     _add_filters(listing)
     show = action("show", _show, "Print everything about one dead letter.")
     show.add_argument("id", type=_id, metavar="ID", help="the message's id")
+    add_json(show)
     redrive = action("redrive", _redrive, "Send dead letters again. Those that still fail remain dead letters.")
     redrive.add_argument(
         "--ttl",
@@ -53,9 +66,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="30s",
         help="a new TTL, from now on; 0: no TTL. Default: the rest of their own TTL",
     )
-    _add_filters(redrive, "all dead letters; the same as no filter")
-    purge = action("purge", _purge, "Delete dead letters for good, without asking. Needs a filter or --all.")
-    _add_filters(purge, "all of them")
+    purge = action("purge", _purge, "Delete dead letters for good. Needs a filter or --all.")
+    for sub in (redrive, purge):
+        _add_filters(sub, "all of them; asks on a terminal")
+        sub.add_argument("--yes", action="store_true", help="all of them without asking, on a terminal")
+        add_json(sub)
 
 
 def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
@@ -156,6 +171,10 @@ def _list(arguments: argparse.Namespace, letters: Letters) -> int:
 
 
 def _show(arguments: argparse.Namespace, letters: Letters) -> int:
+    if arguments.as_json:
+        found = list(letters.shown(Wanted(id=arguments.id)))
+        document_out({"dead_letters": found})
+        return 0 if found else 1
     index = -1
     for index, letter in enumerate(letters.shown(Wanted(id=arguments.id))):
         lines_out([""] if index else [])
@@ -172,7 +191,12 @@ def _purge(arguments: argparse.Namespace, letters: Letters) -> int:
     wanted = _wanted(arguments)
     if not arguments.all and wanted == Wanted():
         return complain("purge: expected a filter, or --all for all of them", 2)
+    if not _is_agreed(arguments, letters, "delete"):
+        return complain("nothing deleted", 1)
     deleted = letters.purge(wanted)
+    if arguments.as_json:
+        document_out({"purged": deleted})
+        return 0 if deleted else 1
     if not deleted:
         return _nothing()
     lines_out([f"{_count(deleted)} deleted"])
@@ -180,7 +204,18 @@ def _purge(arguments: argparse.Namespace, letters: Letters) -> int:
 
 
 def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
-    done = letters.redrive(_wanted(arguments), arguments.ttl)
+    wanted = _wanted(arguments)
+    if wanted == Wanted() and not (arguments.all or arguments.yes or sys.stdin.isatty()):
+        return complain("redrive: expected a filter, or --all for all of them", 2)
+    if not _is_agreed(arguments, letters, "redrive"):
+        return complain("nothing redriven", 1)
+    done = letters.redrive(wanted, arguments.ttl)
+    if arguments.as_json:
+        staying = [each._asdict() for each in done.staying]
+        when = "now" if done.is_now else "next_start"
+        answer = {"redriven": done.going, "when": when, "not_redriven": staying, "not_redriven_total": done.staying_total}
+        document_out(answer)
+        return 0 if done.going else 1
     if not done.going and not done.staying_total:
         return _nothing()
     lines_out(f"not redriven: {each.id} {each.source}: {each.why}" for each in done.staying)
@@ -188,8 +223,21 @@ def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
         lines_out([f"not redriven: {done.staying_total - len(done.staying)} more like these"])
     if not done.going:
         return complain("nothing to redrive", 1)
-    lines_out([f"{_count(done.going)} to be redriven {done.when}"])
+    when = "now, by the running daemon" if done.is_now else "when the daemon starts; it is not running"
+    lines_out([f"{_count(done.going)} to be redriven {when}"])
     return 0
+
+
+def _is_agreed(arguments: argparse.Namespace, letters: Letters, act: str) -> bool:
+    """Ask whether to act on all letters, if that is what the command means and somebody at a terminal can answer."""
+    if arguments.yes or _wanted(arguments) != Wanted() or not sys.stdin.isatty():
+        return True
+    number = sum(1 for _ in letters.find(Wanted()))
+    if not number:
+        return True  # the act says that there are none
+    sys.stderr.write(f"{act} all {number} dead letters? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 # output

@@ -7,11 +7,12 @@ use another configuration than the file has by now.
 import argparse
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from streamer.cli.running import DaemonAddress, DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
-from streamer.cli.text import EX_CONFIG, complain, lines_out, uri
+from streamer.cli.text import EX_CONFIG, add_json, complain, document_out, lines_out, uri
 from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
@@ -35,6 +36,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sub = commands.add_parser("explain", help=text, description=text)
     sub.set_defaults(command=answered(_explain))
     add_options(sub)
+    add_json(sub)
     sub.add_argument("--running", action="store_true", help="let the running daemon answer")
     sub.add_argument("--source", type=uri, required=True, metavar="URI", help="the source, such as //veh1/A8000/2/8A50")
     sub.add_argument("--sink", type=uri, metavar="URI", help="the sink; a Publish has none")
@@ -71,7 +73,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         return complain(f"a {arguments.type} needs --sink", 2)
     config = loaded(arguments)
     if arguments.running or config is None:
-        return _ask(daemon_of(arguments, config), question)
+        return _ask(daemon_of(arguments, config), question, arguments.as_json)
     remembered = Remembered()
     table, service_host = _table(config, remembered)
     logger = logging.getLogger("ustreamer")
@@ -86,12 +88,13 @@ def _explain(arguments: argparse.Namespace) -> int:
     finally:
         logger.setLevel(level)
     try:
-        return _print(explain(question, Known(table, remembered.interest, remembered.pause_rules), SystemClock().wall_ms()))
+        known = Known(table, remembered.interest, remembered.pause_rules)
+        return _print(explain(question, known, SystemClock().wall_ms()), arguments.as_json)
     except UnclearQuestionError as exc:
         return complain(str(exc), 2)
 
 
-def _ask(daemon: DaemonAddress, question: RoutingQuestion) -> int:
+def _ask(daemon: DaemonAddress, question: RoutingQuestion, as_json: bool) -> int:
     """Print the running daemon's explanation; return the exit status."""
     asked = {
         "type": question.kind.name.lower(),
@@ -103,13 +106,16 @@ def _ask(daemon: DaemonAddress, question: RoutingQuestion) -> int:
     }
     query = urlencode({name: str(value) for name, value in asked.items() if value is not None})
     try:
-        return ask(daemon, f"/explain?{query}", _print)
+        return ask(daemon, f"/explain?{query}", partial(_print, as_json=as_json))
     except DaemonRefusedError as exc:
         return complain(str(exc), 2 if exc.code == _UNCLEAR else exc.status)
 
 
-def _print(explanation: dict[str, Any]) -> int:
+def _print(explanation: dict[str, Any], as_json: bool) -> int:
     """Print an explanation; return the exit status."""
+    if as_json:
+        document_out(explanation)
+        return 0 if explanation["goes"] else 1
     message, failure = explanation["message"], explanation["failure"]
     sink = "" if message["sink"] is None else f" → {message['sink']}"
     lines = [f"{message['type']} {message['source']}{sink} from {explanation['from']}"]

@@ -34,10 +34,13 @@ class StayingLetter(NamedTuple):
 
 
 class RedriveAnswer(NamedTuple):
-    """How many letters are redriven, when, and which stay; ``staying`` may have fewer than ``staying_total``."""
+    """How many letters are redriven, whether a daemon does so now or at its next start, and which stay.
+
+    ``staying`` may have fewer than ``staying_total``.
+    """
 
     going: int
-    when: str
+    is_now: bool
     staying: list[StayingLetter]
     staying_total: int
 
@@ -122,7 +125,7 @@ class LettersOfFile:
         if done.going:
             audit("redriven", who=user(), where="command line", letters=done.going)
         staying = [StayingLetter(format_id(each.letter.id), each.letter.source, each.why) for each in done.named]
-        return RedriveAnswer(done.going, "when the daemon starts; it is not running", staying, done.staying)
+        return RedriveAnswer(done.going, False, staying, done.staying)
 
     def purge(self, wanted: Wanted) -> int:
         purged = purge(self._file, wanted.as_filter(self._now_ms))
@@ -221,4 +224,4 @@ def _detail(answer: Any) -> LetterFields:
 
 def _redriven(answer: Any) -> RedriveAnswer:
     staying = [StayingLetter(str(each["id"]), str(each["source"]), str(each["why"])) for each in answer["not_redriven"]]
-    return RedriveAnswer(int(answer["redriven"]), "now, by the running daemon", staying, int(answer["not_redriven_total"]))
+    return RedriveAnswer(int(answer["redriven"]), True, staying, int(answer["not_redriven_total"]))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from streamer.config.certificates import own_certificates
 from streamer.config.claims import paths
 from streamer.config.models import Config
 from streamer.config.secrets import dotted, is_secret_file
@@ -18,6 +19,7 @@ from streamer.journal.schema import JOURNAL
 from streamer.journal.sqlite import FileForm
 from streamer.services.host import TABLES, state_path
 from streamer.services.state import form_of
+from streamer.transports.certificates import expiry_probe
 from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, ok, problem
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -31,6 +33,7 @@ def files(config: Config) -> Iterator[Probe]:
             yield blocking(dotted(location), partial(_readable, path, is_secret_file(name)))
     if config.metrics is not None and config.metrics.tls is not None:
         yield blocking("metrics.tls", partial(_tls, config.metrics.tls))
+    yield from (expiry_probe(key, file) for key, file in own_certificates(config))
     token_file = config.control.http_token_file
     if token_file is not None:
         yield blocking("control.http_token_file", partial(_token, token_file))

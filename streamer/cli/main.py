@@ -1,5 +1,5 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
-tap | top | schema | demo | completion``.
+tap | top | send | listen | ping | support-bundle | schema | demo | completion``.
 
 Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
 usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
@@ -8,6 +8,7 @@ used, or a newer version wrote the files (EX_CONFIG).
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import gc
 import json
@@ -17,12 +18,24 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeGuard
+from typing import NoReturn, TypeGuard
 
 import uvloop
 
 from streamer import __version__
-from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, lines_out, reason_of
+from streamer.cli.text import (
+    CONFIG_DEFAULT,
+    CONFIG_VARIABLE,
+    DEFAULT_CONFIG,
+    EX_CONFIG,
+    EX_IOERR,
+    add_json,
+    complain,
+    document_out,
+    errors_as_json,
+    lines_out,
+    reason_of,
+)
 from streamer.config.load import ConfigError, json_schema, load, throughputs, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
@@ -39,18 +52,38 @@ _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 FORM = "compiled" if IS_COMPILED else "pure Python"
 
 
+class UsageError(Exception):
+    """The command line is wrong. ``usage``: the right one; the text says what is wrong."""
+
+    def __init__(self, text: str, usage: str = "") -> None:
+        super().__init__(text)
+        self.usage = usage
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises `UsageError` instead of ending the process, so that the error can be printed as JSON."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: error: {message}", self.format_usage())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, and return the exit status."""
+    """Run a command, and return the exit status. Raises SystemExit if the command line is wrong."""
     given = sys.argv[1:] if argv is None else argv
-    arguments = _parser(is_daemon=given[:1] == ["run"]).parse_args(given)
     try:
-        status: int = arguments.command(arguments)
+        return _run_command(given)
+    except UsageError as exc:
+        with errors_as_json() if "--json" in given else contextlib.nullcontext():
+            sys.stderr.write("" if "--json" in given else exc.usage)
+            raise SystemExit(complain(str(exc), 2)) from None
+
+
+def _run_command(given: Sequence[str]) -> int:
+    arguments = _parsed(given)
+    try:
+        with errors_as_json() if getattr(arguments, "as_json", False) else contextlib.nullcontext():
+            status = _status_of(arguments)
         sys.stdout.flush()
-    except ConfigError as exc:
-        for problem in exc.problems:
-            complain(str(problem), EX_CONFIG)
-        count = len(exc.problems)
-        return complain(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", EX_CONFIG)
     except BrokenPipeError:  # the reader has closed the pipe
         _discard_output()
         return 1
@@ -62,6 +95,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def _parsed(given: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line, and fill in the configuration file if a command needs one and none is named.
+
+    Raises `UsageError`.
+    """
+    parser = _parser(is_daemon=given[:1] == ["run"])
+    arguments = parser.parse_args(given)
+    elsewhere = (getattr(arguments, name, None) for name in ("url", "path", "broker", "zenoh"))  # take the place of the file
+    arguments.config_from = ""
+    if "config" in arguments and arguments.config is None and not any(elsewhere):
+        arguments.config = _default_config(parser.prog, "url" in arguments)
+        arguments.config_from = "" if arguments.config == DEFAULT_CONFIG else f" ({CONFIG_VARIABLE})"
+    return arguments
+
+
+def _default_config(prog: str, has_url: bool) -> Path:
+    """Return the configuration file of the environment, or that of this machine. Raises `UsageError` if there is none.
+
+    ``has_url``: the command takes ``--url`` instead.
+    """
+    if named := os.environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    try:
+        DEFAULT_CONFIG.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        looked = f"--config is not given, {CONFIG_VARIABLE} is not set, and {DEFAULT_CONFIG} does not exist"
+        more = "; a daemon elsewhere is reached with --url" if has_url else ""
+        raise UsageError(f"{prog}: error: no configuration file: {looked}{more}") from None
+    except OSError:  # reading it reports why
+        pass
+    return DEFAULT_CONFIG
+
+
+def _status_of(arguments: argparse.Namespace) -> int:
+    try:
+        status: int = arguments.command(arguments)
+    except ConfigError as exc:
+        for problem in exc.problems:
+            complain(problem, EX_CONFIG)
+        count = len(exc.problems)
+        file = f"{arguments.config}{arguments.config_from}"
+        return complain(f"{file}: {count} {'problem' if count == 1 else 'problems'}", EX_CONFIG)
+    return status
+
+
 def _discard_output() -> None:
     """Discard buffered output, which Python would write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -69,7 +147,7 @@ def _discard_output() -> None:
 
 def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     """The parser of the daemon, or of all commands: their imports take a megabyte of the daemon's memory."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="streamer", description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them."
     )
     parser.add_argument("--version", action="version", version=f"streamer {__version__} ({FORM})")
@@ -79,7 +157,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(command=run)
         if needs_config:
-            sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+            sub.add_argument("--config", type=Path, metavar="FILE", help=f"the configuration file; {CONFIG_DEFAULT}")
         return sub
 
     def run() -> None:
@@ -88,7 +166,20 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     if is_daemon:
         run()
         return parser
-    from streamer.cli import completion, dead_letters, explain, init, pause, tap, top, traces  # noqa: PLC0415
+    from streamer.cli import (  # noqa: PLC0415
+        completion,
+        dead_letters,
+        explain,
+        init,
+        listen,
+        pause,
+        ping,
+        send,
+        support_bundle,
+        tap,
+        top,
+        traces,
+    )
     from streamer.cli import config as config_commands  # noqa: PLC0415
 
     init.add_to(commands)
@@ -97,6 +188,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     check = command("check", _check, text)
     text = "also test this machine: files, ports, disks, brokers; exit code 1 if the file is good but a test fails"
     check.add_argument("--probe", action="store_true", help=text)
+    add_json(check)
     config_commands.add_to(commands)
     explain.add_to(commands)
     dead_letters.add_to(commands)
@@ -104,6 +196,10 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     pause.add_to(commands)
     tap.add_to(commands)
     top.add_to(commands)
+    send.add_to(commands)
+    listen.add_to(commands)
+    ping.add_to(commands)
+    support_bundle.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     demo = command(
         "demo", _demo, "Run a demonstration with a broker, a vehicle, a cloud and the streamer.", needs_config=False
@@ -176,6 +272,8 @@ def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 def _check(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
+    if arguments.as_json:
+        return _check_as_json(arguments, config)
     endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
     routes = f"{len(config.routes)} route{'' if len(config.routes) == 1 else 's'}"
     lines_out([f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}"])
@@ -186,6 +284,25 @@ def _check(arguments: argparse.Namespace) -> int:
     from streamer.cli.probe import probe  # noqa: PLC0415  # not for the daemon either
 
     return probe(arguments.config, config)
+
+
+def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:
+    document = {
+        "file": str(arguments.config),
+        "uentity": str(USTREAMER.at(config.authority)),
+        "endpoints": {name: endpoint.transport for name, endpoint in config.endpoints.items()},
+        "routes": len(config.routes),
+        "notes": list(throughputs(config)),
+        "hints": list(warnings(config)),
+        "probes": None,
+    }
+    status = 0
+    if arguments.probe:
+        from streamer.cli.probe import probed  # noqa: PLC0415  # not for the daemon either
+
+        document["probes"], status = probed(arguments.config, config)
+    document_out(document)
+    return status
 
 
 def _schema(arguments: argparse.Namespace) -> int:

@@ -59,6 +59,13 @@ def probe(path: Path, config: Config) -> int:
     return 1 if count[Verdict.PROBLEM] else 0
 
 
+def probed(path: Path, config: Config) -> tuple[list[dict[str, str]], int]:
+    """Run all probes. Return each key with its verdict and text, and the exit status as `probe` does."""
+    answers = asyncio.run(answers_for(path, config))
+    shown = [{"key": key, "verdict": answer.verdict.value, "text": answer.text} for key, answer in answers]
+    return shown, 1 if any(answer.verdict is Verdict.PROBLEM for _, answer in answers) else 0
+
+
 async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
     """Return every probe's key and answer, in the order of the file."""
     running = await _running(path, config)

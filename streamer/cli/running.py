@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-from streamer.cli.text import EX_CONFIG, complain, parsed, reason_of
+from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, complain, parsed, reason_of
 from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.config.secrets import without_settings
@@ -90,7 +90,10 @@ class DaemonAddress:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--config``, and the options for a daemon elsewhere, to a command."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the configuration file that the daemon was started with"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"the configuration file that the daemon was started with; {CONFIG_DEFAULT}",
     )
     group = parser.add_argument_group("a daemon elsewhere", "Instead of --config, or overriding its values.")
     group.add_argument("--url", metavar="URL", help="the daemon's HTTP port, such as https://gateway:9464")
@@ -103,9 +106,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def loaded(arguments: argparse.Namespace) -> Config | None:
-    """Return the configuration, if one is given. Raises `ConfigError`, and `NotAskedError` if ``--url`` is missing, too."""
-    if arguments.config is None and arguments.url is None:
-        raise NotAskedError("expected --config, or --url for a daemon elsewhere", 2)
+    """Return the configuration; None: ``--url`` takes its place. Raises `ConfigError`."""
     return None if arguments.config is None else load(arguments.config)
 
 

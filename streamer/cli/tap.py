@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlencode
@@ -18,7 +17,6 @@ from streamer.cli.running import (
     NotAskedError,
     add_options,
     answered,
-    ask,
     daemon_of,
     loaded,
     opened,
@@ -65,8 +63,7 @@ def _tap(arguments: argparse.Namespace) -> int:
                     if is_lost:
                         complain("the streamer answers again", 0)
                     elif not has_begun:
-                        for line in _watched(arguments, daemon):
-                            complain(line, 0)
+                        complain(_watched(arguments, daemon), 0)
                     has_begun, is_lost = True, False
                     for kind, data in _events(answer):
                         lines_out([_line(kind, data, arguments.json)])
@@ -84,24 +81,12 @@ def _tap(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> list[str]:
-    """Return lines with the selection, how the tap ends, and names in the options that the daemon does not have."""
+def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:
+    """Return a line with the selection, and how the tap ends."""
     asked = [f"{name} {value}" for name in _FILTERS[:6] if (value := getattr(arguments, name)) is not None]
     what = "all messages" if not asked else f"messages of {', '.join(asked)}"
     end = "Ctrl-C ends it" if arguments.count is None else f"ends after --count {arguments.count}, or at Ctrl-C"
-    found = [f"watching {what} at {daemon.named}; {end}"]
-    for name in ("route", "endpoint"):
-        if (given := getattr(arguments, name)) is None:
-            continue
-        with suppress(NotAskedError):
-            names = ask(daemon, f"/{name}s", partial(_names, f"{name}s"))
-            if given not in names:
-                found.append(f"there is no {name} {given} now; there are {', '.join(sorted(names))}")
-    return found
-
-
-def _names(key: str, answer: Any) -> set[str]:
-    return {str(each["name"]) for each in answer[key]}
+    return f"watching {what} at {daemon.named}; {end}"
 
 
 def _events(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -144,7 +129,7 @@ def _cells(shown: dict[str, Any]) -> Iterator[str]:
     if shown.get("code") not in ("OK", None):
         yield f"{shown['code']}: {shown.get('text')}"
     if isinstance(payload := shown.get("payload"), dict):
-        yield _payload(payload)
+        yield payload_text(payload)
         if shown.get("cut_bytes"):
             yield f"(and {shown['cut_bytes']} B more)"
 
@@ -154,7 +139,8 @@ def _way(shown: dict[str, Any]) -> str:
     return f"{shown.get('route')} ({ends})"
 
 
-def _payload(payload: dict[str, Any]) -> str:
+def payload_text(payload: dict[str, Any]) -> str:
+    """Return a payload for people. ``payload``: as JSON has it (`streamer.uprotocol.payload`)."""
     if "json" in payload:
         return json.dumps(payload["json"], ensure_ascii=False)
     return str(payload.get("text", payload.get("hex", "")))

@@ -1,14 +1,21 @@
-"""Input and output of the commands: tables, durations, error messages, exit statuses.
+"""Input and output of the commands: tables, durations, JSON, error messages, exit statuses.
 
 `lines_out` and `complain` remove control characters, which a terminal would obey, so that callers need not.
+
+With ``--json`` (`add_json`) a command prints one JSON document: its answer (`document_out`), or the error with its exit
+status (`errors_as_json`).
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
+from streamer.config.load import Problem
 from streamer.journal import moments
 from streamer.uprotocol.uri import UriError, UUri
 
@@ -17,6 +24,10 @@ EX_IOERR = 74
 
 EX_CONFIG = 78
 """Exit status: the configuration cannot be used (sysexits.h)."""
+
+DEFAULT_CONFIG = Path("/etc/ustreamer/streamer.yaml")
+CONFIG_VARIABLE = "USTREAMER_CONFIG"
+CONFIG_DEFAULT = f"default: {CONFIG_VARIABLE}, or {DEFAULT_CONFIG}"
 
 
 def milliseconds(text: str) -> int:
@@ -63,9 +74,47 @@ def reason_of(exc: OSError) -> str:
     return reason if exc.filename is None else f"{exc.filename}: {reason}"
 
 
-def complain(text: str, status: int) -> int:
-    """Print a line to standard error, and return the exit status."""
-    sys.stderr.write(f"{plain(text)}\n")
+_collected: ContextVar[list[tuple[str | Problem, int]] | None] = ContextVar("_collected", default=None)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json`` to a command, which then has to print its answer with `document_out` if ``as_json`` is set."""
+    text = "print one JSON document, for programs; an error, too, with the same exit code"
+    parser.add_argument("--json", action="store_true", dest="as_json", help=text)
+
+
+def document_out(document: object) -> None:
+    """Print a JSON document to standard output. It is ASCII, so there are no control characters in it."""
+    sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+
+
+@contextlib.contextmanager
+def errors_as_json() -> Iterator[None]:
+    """Print the complaints of the block as one JSON document: the last one with its exit status, and those before it."""
+    collected: list[tuple[str | Problem, int]] = []
+    before = _collected.set(collected)
+    try:
+        yield
+    finally:
+        _collected.reset(before)
+        if collected:
+            *problems, (error, status) = collected
+            document_out({"error": str(error), "status": status, "problems": [_problem(each) for each, _ in problems]})
+
+
+def _problem(problem: str | Problem) -> dict[str, Any]:
+    """Return a problem with its place in the configuration file; None: the place is not known."""
+    if isinstance(problem, str):
+        return {"file": None, "line": None, "column": None, "key": None, "message": problem}
+    return problem._asdict() | {name: getattr(problem, name) or None for name in ("line", "column", "key")}
+
+
+def complain(text: str | Problem, status: int) -> int:
+    """Print a line to standard error, or collect it for `errors_as_json` if ``status`` is not 0. Return the exit status."""
+    if status and (collected := _collected.get()) is not None:
+        collected.append((text, status))
+    else:
+        sys.stderr.write(f"{plain(str(text))}\n")
     return status
 
 

@@ -14,23 +14,34 @@ import time
 import tty
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from http.client import HTTPException
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from streamer.cli.interrupt import until_interrupted
 from streamer.cli.running import API, UNFIT, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
-from streamer.cli.text import complain, parsed
-from streamer.cli.top_metrics import EndpointSample, Sample, cpu_share, endpoint_figures, read, route_figures
+from streamer.cli.text import add_json, complain, document_out, parsed
+from streamer.cli.top_metrics import (
+    EndpointSample,
+    Sample,
+    WaitingFlow,
+    cpu_share,
+    endpoint_figures,
+    read,
+    route_figures,
+)
 
 if TYPE_CHECKING:
-    from streamer.cli.top_view import Picture, WaitingFlow
+    from streamer.cli.top_view import Picture
 
 _WITHIN_S = 3.0
 _RECENT_S = 15.0  # latencies are those of the last seconds
 _DRAW_S = 1.0
 _PAGE_BYTES = 256 * 1024 * 1024
 _FLOWS = 50
+_REASONS = 5  # endpoints that are not up, with the reason
 _KEYS = "q quit  s sort  p pause  ↑↓ routes"
 
 Fetch = Callable[[str], bytes]
@@ -44,17 +55,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     top.set_defaults(command=answered(_top))
     add_options(top)
     top.add_argument("--once", action="store_true", help="print it once, after one interval, and end")
+    add_json(top)
     top.add_argument("--plain", action="store_true", help="no colours and no live display: print it at every interval")
     text = "seconds between two readings; default: 2, with --once: 1"
     top.add_argument("--interval", type=float, metavar="S", help=text)
 
 
 def _top(arguments: argparse.Namespace) -> int:
-    try:
-        from streamer.cli.top_view import console_of  # noqa: PLC0415  # rich comes with an extra
-    except ModuleNotFoundError as exc:
-        return complain(f"streamer top needs {exc.name}; install with: pip install 'ustreamer[top]'", 1)
-    is_once = arguments.once or not (sys.stdout.isatty() or arguments.plain)
+    is_once = arguments.once or arguments.as_json or not (sys.stdout.isatty() or arguments.plain)
     interval_s = arguments.interval if arguments.interval is not None else 1.0 if is_once else 2.0
     if not 0.1 <= interval_s <= 3600:
         return complain("--interval: expected 0.1 to 3600 seconds", 2)
@@ -62,6 +70,12 @@ def _top(arguments: argparse.Namespace) -> int:
     daemon = daemon_of(arguments, config)
     name = daemon.named if config is None else f"{config.authority} at {daemon.named}"
     gateway = Gateway(name, partial(_fetch, daemon))
+    if arguments.as_json:
+        return _print_json(gateway, interval_s)
+    try:
+        from streamer.cli.top_view import console_of  # noqa: PLC0415  # rich comes with an extra
+    except ModuleNotFoundError as exc:
+        return complain(f"streamer top needs {exc.name}; install with: pip install 'ustreamer[top]'", 1)
     console = console_of(is_plain=arguments.plain or not sys.stdout.isatty())
     if is_once or arguments.plain or console.is_dumb_terminal:  # cannot redraw
         with until_interrupted():
@@ -118,6 +132,8 @@ class Gateway:
             for each in parsed(self._fetch(f"{API}/endpoints"))["endpoints"]:
                 if (endpoint := sample.endpoints.get(each["name"])) is not None:
                     endpoint.state = str(each["state"])
+                    if endpoint.state != "up":
+                        endpoint.why = _why(each)
 
     def _read_flows(self, sample: Sample) -> None:
         try:
@@ -145,16 +161,55 @@ class Gateway:
         picture.notes = ["  ".join(notes)]
         if latest.journal_fails:
             picture.problems.append("nothing gets into the journal; /readyz says why")
+        why = [f"{name} is {each.shown()}: {each.why}" for name, each in latest.endpoints.items() if each.why]
+        picture.problems += why[:_REASONS]
+        if len(why) > _REASONS:
+            picture.problems.append(f"and {len(why) - _REASONS} more endpoints")
         picture.endpoints = list(endpoint_figures(self.samples))
         picture.routes = list(route_figures(self.samples))
         picture.flows, picture.flows_in_all = self.flows, self.flows_in_all
         return picture
 
+    def document(self) -> dict[str, Any]:
+        """Return the latest state as a JSON object. Rates and latencies are those of `picture`. Needs a sample."""
+        latest = self.samples[-1]
+        document = {
+            "gateway": self.name,
+            "version": latest.version,
+            "up_s": None if latest.started_s is None else max(0.0, time.time() - latest.started_s),
+            "cpu": cpu_share(self.samples),
+            "memory_bytes": latest.memory_bytes,
+            "dead_letters": latest.dead_letters,
+            "journal_fails": latest.journal_fails,
+            "endpoints": list(map(asdict, endpoint_figures(self.samples))),
+            "routes": list(map(asdict, route_figures(self.samples))),
+            "flows": None if self.flows is None else list(map(asdict, self.flows)),
+            "flows_total": self.flows_in_all,
+        }
+        return dict(_finite(document))
 
-def _flow(data: dict[str, Any], endpoints: dict[str, EndpointSample]) -> "WaitingFlow":
+
+def _why(endpoint: dict[str, Any]) -> str:
+    """Return why an endpoint of the API is not up; empty if that is not known. Raises the errors in `UNFIT`."""
+    error, again = endpoint.get("last_error"), endpoint.get("next_attempt")
+    if error is None:
+        return ""
+    text = f"{error['address']}: {error['text']}" if error["address"] else str(error["text"])
+    times = f"at {error['when']}" + (f", next attempt {again}" if again else "")
+    return f"{text} ({error['reason']}, {times})"
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None for every number that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _flow(data: dict[str, Any], endpoints: dict[str, EndpointSample]) -> WaitingFlow:
     """Convert a flow of the API. Raises the errors in `UNFIT`."""
-    from streamer.cli.top_view import WaitingFlow  # noqa: PLC0415  # rich comes with an extra
-
     oldest = data.get("oldest_age_s")
     held = tuple(map(str, data.get("held") or ()))
     egress = endpoints.get(data["endpoint"])
@@ -163,6 +218,18 @@ def _flow(data: dict[str, Any], endpoints: dict[str, EndpointSample]) -> "Waitin
     age_s = None if oldest is None else float(oldest)
     waiting = int(float(data["waiting"]))  # bounds the number of digits
     return WaitingFlow(str(data["route"]), str(data["source"]), str(data.get("sink") or ""), waiting, age_s, held)
+
+
+def _print_json(gateway: Gateway, interval_s: float) -> int:
+    """Print the gateway's state after an interval as one JSON document."""
+    gateway.look()
+    if not gateway.problem:
+        time.sleep(interval_s)
+        gateway.look()
+    if gateway.problem:
+        return complain(gateway.problem, 1)
+    document_out(gateway.document())
+    return 0
 
 
 def _print(gateway: Gateway, console: Any, interval_s: float, is_once: bool) -> int:

@@ -29,6 +29,9 @@ _OF_ENDPOINTS = {
     "ustreamer_endpoint_problems": "problems",
 }
 
+_BYTES = ("ustreamer_route_wire_bytes_total", "ustreamer_endpoint_wire_bytes_total")
+"""Read by direction, ``sent`` and ``received``."""
+
 Buckets = dict[float, float]
 """Upper bound → observations up to it."""
 
@@ -43,6 +46,8 @@ class RouteSample:
     queued: float = 0
     oldest_s: float = 0
     paused: float = 0
+    sent_bytes: float = 0
+    received_bytes: float = 0
     in_daemon: Buckets = field(default_factory=dict)
     end_to_end: Buckets = field(default_factory=dict)
 
@@ -55,10 +60,14 @@ class EndpointSample:
     up: float = 0
     state: str = ""
     """The state from the administration API; empty if that does not answer."""
+    why: str = ""
+    """Why the link is not up, from there as well."""
     received: float = 0
     in_flight: float = 0
     backlog: float = 0
     problems: float = 0
+    sent_bytes: float = 0
+    received_bytes: float = 0
 
     def shown(self) -> str:
         """Return the endpoint's state in a word or two."""
@@ -93,9 +102,12 @@ def read(text: str, at_s: float) -> Sample:
         for name, labels, value in ((each.name, each.labels, each.value) for each in family.samples):
             if {"route", "ingress", "egress"} <= labels.keys():
                 _read_route(sample, name, labels, value)
-            elif {"endpoint", "transport"} <= labels.keys() and name in _OF_ENDPOINTS:
+            elif {"endpoint", "transport"} <= labels.keys() and (name in _OF_ENDPOINTS or name in _BYTES):
                 endpoint = sample.endpoints.setdefault(labels["endpoint"], EndpointSample(labels["transport"]))
-                setattr(endpoint, _OF_ENDPOINTS[name], value)
+                if name in _BYTES:
+                    _read_bytes(endpoint, labels, value)
+                else:
+                    setattr(endpoint, _OF_ENDPOINTS[name], value)
             elif name == "ustreamer_build_info":
                 sample.version = labels.get("version", "")
             elif name == "ustreamer_dead_letters_total":
@@ -119,8 +131,18 @@ def _read_route(sample: Sample, name: str, labels: Mapping[str, str], value: flo
         outcome = labels.get("outcome")
         route.delivered += value if outcome == "delivered" else 0
         route.failed += value if outcome in _FAILURES else 0
+    elif name in _BYTES:
+        _read_bytes(route, labels, value)
     elif name in _LATENCIES:
         getattr(route, _LATENCIES[name])[float(labels.get("le", "nan"))] = value
+
+
+def _read_bytes(sample: RouteSample | EndpointSample, labels: Mapping[str, str], value: float) -> None:
+    match labels.get("direction"):
+        case "sent":
+            sample.sent_bytes = value
+        case "received":
+            sample.received_bytes = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +162,13 @@ class RouteFigures:
     paused: float
     in_daemon_s: tuple[float | None, float | None]
     end_to_end_s: tuple[float | None, float | None]
+    received_bytes_per_s: float = 0
+    sent_bytes_per_s: float = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointFigures:
-    """The figures of an endpoint."""
+    """The figures of an endpoint. Bytes are those on the wire; 0 if they are not known."""
 
     name: str
     transport: str
@@ -153,6 +177,20 @@ class EndpointFigures:
     in_flight: float
     backlog: float
     problems: float
+    received_bytes_per_s: float = 0
+    sent_bytes_per_s: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFlow:
+    """A flow in which messages wait, from the administration API."""
+
+    route: str
+    source: str
+    sink: str
+    waiting: int
+    oldest_s: float | None
+    held: tuple[str, ...]
 
 
 def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:
@@ -180,6 +218,8 @@ def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:
             route.paused,
             _latencies(first.in_daemon, route.in_daemon),
             _latencies(first.end_to_end, route.end_to_end),
+            _rate(last.received_bytes, route.received_bytes, before, now),
+            _rate(last.sent_bytes, route.sent_bytes, before, now),
         )
 
 
@@ -188,16 +228,17 @@ def endpoint_figures(samples: Sequence[Sample]) -> Iterator[EndpointFigures]:
     now = samples[-1]
     before = samples[-2] if len(samples) > 1 else now
     for name, endpoint in now.endpoints.items():
-        last = before.endpoints.get(name)
-        received = 0.0 if last is None else last.received
+        last = before.endpoints.get(name) or EndpointSample(endpoint.transport)
         yield EndpointFigures(
             name,
             endpoint.transport,
             endpoint.shown(),
-            _rate(received, endpoint.received, before, now),
+            _rate(last.received, endpoint.received, before, now),
             endpoint.in_flight,
             endpoint.backlog,
             endpoint.problems,
+            _rate(last.received_bytes, endpoint.received_bytes, before, now),
+            _rate(last.sent_bytes, endpoint.sent_bytes, before, now),
         )
 
 

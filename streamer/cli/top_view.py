@@ -14,27 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from streamer.cli.text import plain
-from streamer.cli.top_metrics import EndpointFigures, RouteFigures
+from streamer.cli.top_metrics import EndpointFigures, RouteFigures, WaitingFlow
 
 WIDE, MIDDLE = 110, 66
-PLAIN_WIDTH = 132
+PLAIN_WIDTH = 152  # from here on with the bytes of routes
 SORTS = ("rate", "queued", "p99", "name")
 
 _GOOD, _BAD, _NOTE, _QUIET = "green", "bold red", "magenta", "dim"
 _STATES = {"up": _GOOD, "down": _BAD}
 _NOTHING = "–"
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingFlow:
-    """A flow in which messages wait, from the administration API."""
-
-    route: str
-    source: str
-    sink: str
-    waiting: int
-    oldest_s: float | None
-    held: tuple[str, ...]
+_BYTES = ("B/s in", "B/s out")
 
 
 @dataclass(slots=True)
@@ -157,12 +146,13 @@ def _endpoints(rows: Sequence[EndpointFigures], columns: int) -> Table:
     if is_wide:
         _text(table, "transport", ratio=2)
     _text(table, "state", ratio=2)
-    _numbers(table, "in/s", "flight", *(["backlog", "problems"] if is_wide else []))
+    _numbers(table, "in/s", "flight", *(["backlog", "problems", *_BYTES] if is_wide else []))
     for row in rows:
         state = Text("problem", _NOTE) if row.state == "up" and row.problems else _state(row.state)
         cells = [number(row.received_per_s), number(row.in_flight)]
         if is_wide:
             cells += [number(row.backlog), number(row.problems)]
+            cells += [number(row.received_bytes_per_s), number(row.sent_bytes_per_s)]
         table.add_row(_name(row.name), *([_name(row.transport)] if is_wide else []), state, *cells)
     return table
 
@@ -177,7 +167,7 @@ def _routes(rows: Sequence[RouteFigures], columns: int) -> Table:
     if columns >= WIDE:
         _text(table, "from → to", ratio=3, style=_QUIET)
     if columns >= MIDDLE:
-        _numbers(table, "in/s", "out/s", "fail/s", "queued", "oldest")
+        _numbers(table, "in/s", "out/s", *(_BYTES if columns >= PLAIN_WIDTH else ()), "fail/s", "queued", "oldest")
         if columns >= WIDE:
             _numbers(table, "inside p50", "p99")
         _numbers(table, "end to end p50" if columns >= WIDE else "p50", "p99")
@@ -194,7 +184,10 @@ def _routes(rows: Sequence[RouteFigures], columns: int) -> Table:
             cells.append(_name(f"{row.ingress or 'here'} → {row.egress or 'nowhere'}"))
         failed = Text(number(row.failed_per_s), _BAD if row.failed_per_s else "")
         oldest = seconds(row.oldest_s or None)
-        cells += [number(row.accepted_per_s), number(row.delivered_per_s), failed, queued, oldest]
+        cells += [number(row.accepted_per_s), number(row.delivered_per_s)]
+        if columns >= PLAIN_WIDTH:
+            cells += [number(row.received_bytes_per_s), number(row.sent_bytes_per_s)]
+        cells += [failed, queued, oldest]
         if columns >= WIDE:
             cells += [seconds(value) for value in row.in_daemon_s]
         table.add_row(*cells, *latencies)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from streamer.cli.interrupt import until_interrupted
-from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, lines_out, milliseconds
+from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, EX_IOERR, complain, lines_out, milliseconds
 from streamer.cli.traces_text import Printer, as_json, message_lines, summary_json, summary_lines
 from streamer.config.checks import missing_for_traces, nearest
 from streamer.config.load import load
@@ -37,8 +37,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     def action(name: str, run: Action, text: str) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text)
         sub.set_defaults(command=lambda arguments: _run(arguments, run))
-        where = sub.add_mutually_exclusive_group(required=True)
-        where.add_argument("--config", type=Path, metavar="FILE", help="the configuration file; reads its trace.path")
+        where = sub.add_mutually_exclusive_group()
+        where.add_argument(
+            "--config", type=Path, metavar="FILE", help=f"the configuration file; reads its trace.path; {CONFIG_DEFAULT}"
+        )
         where.add_argument("--path", type=Path, metavar="DIR", help="the folder of traces")
         sub.add_argument("--json", action="store_true", help="one JSON object per line, for programs")
         return sub
@@ -46,7 +48,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     tail = action("tail", _tail, "Print the latest outcomes, the newest last.")
     tail.add_argument("-n", type=_count, default=20, metavar="N", help="how many records; default: 20")
     tail.add_argument("--follow", "-f", action="store_true", help="continue with new records, until Ctrl-C")
-    tail.add_argument("--outcome", type=_outcome, metavar="NAME", help="such as delivered, expired, dead_lettered")
+    tail.add_argument("--outcome", type=_outcomes, metavar="NAME", help="only these outcomes, such as expired,dead_lettered")
     tail.add_argument("--route", metavar="NAME", help="the route of the messages")
     summary = action("summary", _summary, "Summarize the outcomes of a period, per route.")
     summary.add_argument("--last", type=_window, default=3_600_000, metavar="1h", help="30s, 15m, 1h, 2d; default: 1h")
@@ -73,6 +75,10 @@ def _window(text: str) -> int:
     if not length_ms:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a duration above 0")
     return length_ms
+
+
+def _outcomes(text: str) -> list[str]:
+    return [_outcome(name) for name in text.split(",")]
 
 
 def _outcome(text: str) -> str:
@@ -246,8 +252,8 @@ def _condition(arguments: argparse.Namespace) -> Any:
     """Return the filters as an expression of pyarrow; None if there are none."""
     import pyarrow.compute as pc  # noqa: PLC0415  # slow
 
-    asked = {"outcome": arguments.outcome, "route": arguments.route}
-    expressions = [pc.field(name) == value for name, value in asked.items() if value is not None]
+    asked = {"outcome": arguments.outcome, "route": None if arguments.route is None else [arguments.route]}
+    expressions = [pc.field(name).isin(values) for name, values in asked.items() if values is not None]
     if not expressions:
         return None
     return expressions[0] if len(expressions) == 1 else expressions[0] & expressions[1]

@@ -135,6 +135,9 @@ class EndpointConfig(Section):
     """The authorities that are reached through this endpoint. ``*`` stands for all that no endpoint lists."""
     options: Any = Field(default={}, validate_default=True)
     """An instance of the transport's own options model."""
+    ttl_clock: Literal["id", "arrival"] = "id"
+    """From when the TTL of messages that come from this network counts: from the creation time in their id, or, for devices
+    without a clock, from their arrival here."""
     is_global: bool | None = Field(default=None, alias="global")
     """Whether this network connects devices: a multicast from one such network is not published to another. None: it does if
     a Publish needs an address there, as on an off-vehicle MQTT broker."""

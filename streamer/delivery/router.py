@@ -33,7 +33,7 @@ from streamer.journal.journal import Journal
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
-from streamer.transports.base import LinkState, UTransport
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
@@ -121,9 +121,13 @@ class Router:
             self._tokens,
             egress.request_answered,
         )
+        if name != LOCAL_ENDPOINT:
+            self.ingresses[name].counts_ttl_from_arrival = config.endpoints[name].ttl_clock == "arrival"
 
     def replace_transport(self, name: str, transport: UTransport) -> None:
         """Use another transport for an endpoint from now on. The earlier one has stopped."""
+        stats = self.ingresses[name].stats
+        stats.replaced_wire_bytes = stats.replaced_wire_bytes.plus(self.transports[name].wire_bytes() or NO_BYTES)
         self.transports[name] = transport
         egress = self.egresses[name]
         egress.use_transport(transport, egress.store or self._new_store(name, transport))
@@ -273,6 +277,9 @@ class Router:
         self.settler.log.use(config.log)
         self._tokens.use(config.permissions)
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
+        for name, endpoint in config.endpoints.items():
+            if name in self.ingresses:
+                self.ingresses[name].counts_ttl_from_arrival = endpoint.ttl_clock == "arrival"
         self._use_table()
 
     def replace_observer(self, old: OutcomeObserver | None, new: OutcomeObserver | None) -> None:
@@ -384,12 +391,26 @@ class Router:
                 transport.state,
                 [*transport.problems(), *egress.problems()],
                 transport.figures(),
+                transport.addresses,
+                transport.last_error,
+                transport.next_attempt_ms,
+                transport.errors,
                 0 if egress.store is None else egress.store.unconfirmed_bytes,
                 egress.store.max_bytes if egress.store is not None and transport.unconfirmed_s else None,
+                ByteCounts(egress.sent_payload_bytes, self.ingresses[name].stats.received_payload_bytes),
+                _plus(self.ingresses[name].stats.replaced_wire_bytes, transport.wire_bytes()),
             )
             for name, transport in self.transports.items()
             for egress in (self.egresses[name],)
         ]
+
+    def source_clocks(self) -> Iterator[tuple[str, str, float]]:
+        """Yield endpoint and authority of sources, and how many seconds their clock is behind ours (`SourceClocks`)."""
+        for name, ingress in self.ingresses.items():
+            if name == LOCAL_ENDPOINT:
+                continue
+            for authority, behind_s in ingress.source_clocks.behind_s().items():
+                yield name, authority, behind_s
 
     def account(self) -> RouterAccount:
         """Return the router's counters that are in no account of a route or endpoint."""
@@ -408,3 +429,8 @@ class Router:
     def unsettled(self) -> int:
         """Return how many deliveries have no outcome yet."""
         return sum(egress.unsettled() for egress in self.egresses.values())
+
+
+def _plus(before: ByteCounts, now: ByteCounts | None) -> ByteCounts | None:
+    """Return what an endpoint has carried, by earlier transports and by the present one; None if nothing is known."""
+    return before.plus(now or NO_BYTES) if now is not None or any(before) else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import LinkState
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkError, LinkFailure, LinkState, Received
 from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.status import UCode
 
@@ -57,16 +57,36 @@ class RouteStats:
     It has all counters of a route. It begins and ends with the route, and begins anew when the route is renamed.
     """
 
-    __slots__ = ("accepted", "dead_letters", "end_to_end", "in_daemon", "limited", "outcomes", "retries")
+    __slots__ = (
+        "accepted",
+        "dead_letters",
+        "end_to_end",
+        "in_daemon",
+        "limited",
+        "outcomes",
+        "received_payload_bytes",
+        "received_wire_bytes",
+        "retries",
+        "sent_payload_bytes",
+        "sent_wire_bytes",
+    )
 
     def __init__(self) -> None:
         self.accepted = 0
+        self.received_wire_bytes = self.received_payload_bytes = 0  # of the accepted messages that arrived in this process
+        self.sent_wire_bytes = self.sent_payload_bytes = 0  # of the messages that were sent, whatever became of them
         self.outcomes: dict[tuple[Outcome, UCode], int] = {}
         self.dead_letters: dict[UCode, int] = {}  # made of its messages, reported or not
         self.retries = 0
         self.limited = 0  # how often the route, or a source authority on it, had to wait for its rate
         self.in_daemon = Histogram()
         self.end_to_end = Histogram()
+
+    def accept(self, received: Received) -> None:
+        """Count an accepted message, and its bytes."""
+        self.accepted += 1
+        self.received_wire_bytes += received.wire_bytes
+        self.received_payload_bytes += received.message.payload_bytes
 
     def count(self, outcome: Outcome, code: UCode = UCode.OK, number: int = 1) -> None:
         """Add ``number`` messages to an outcome."""
@@ -78,6 +98,16 @@ class RouteStats:
         self.dead_letters[code] = self.dead_letters.get(code, 0) + 1
 
     @property
+    def wire_bytes(self) -> ByteCounts:
+        """The packets of its messages, as the networks carried them."""
+        return ByteCounts(self.sent_wire_bytes, self.received_wire_bytes)
+
+    @property
+    def payload_bytes(self) -> ByteCounts:
+        """The payload of its messages."""
+        return ByteCounts(self.sent_payload_bytes, self.received_payload_bytes)
+
+    @property
     def settled(self) -> int:
         """The number of messages that have an outcome."""
         return sum(self.outcomes.values())
@@ -86,6 +116,8 @@ class RouteStats:
         """Return a copy of the account as it is now."""
         copy = RouteStats()
         copy.accepted, copy.retries, copy.limited = self.accepted, self.retries, self.limited
+        copy.received_wire_bytes, copy.received_payload_bytes = self.received_wire_bytes, self.received_payload_bytes
+        copy.sent_wire_bytes, copy.sent_payload_bytes = self.sent_wire_bytes, self.sent_payload_bytes
         copy.outcomes, copy.dead_letters = self.outcomes.copy(), self.dead_letters.copy()
         copy.in_daemon, copy.end_to_end = self.in_daemon.copy(), self.end_to_end.copy()
         return copy
@@ -115,11 +147,24 @@ class RouteAccount:
 
 
 class EndpointStats:
-    """One endpoint's account of packets. At any time: packets = received + sum of malformed + sum of unwanted."""
+    """One endpoint's account of packets. At any time: packets = received + sum of malformed + sum of unwanted.
 
-    __slots__ = ("malformed", "packets", "received", "reconnects", "unwanted")
+    ``replaced_wire_bytes``: what transports of the endpoint have carried that a reload has replaced.
+    """
+
+    __slots__ = (
+        "malformed",
+        "packets",
+        "received",
+        "received_payload_bytes",
+        "reconnects",
+        "replaced_wire_bytes",
+        "unwanted",
+    )
 
     def __init__(self) -> None:
+        self.received_payload_bytes = 0  # of the messages in `received`
+        self.replaced_wire_bytes = NO_BYTES
         self.packets = 0
         self.received = 0
         self.reconnects = 0
@@ -154,9 +199,21 @@ class EndpointAccount:
     """What keeps it from working although its link is up."""
     figures: Mapping[str, float]
     """Measurements of its transport."""
+    addresses: Sequence[str]
+    """Those to which it connects."""
+    last_error: LinkError | None
+    """Why its link was not up, at the last time that it was not; it stays when the link is back."""
+    next_attempt_ms: int | None
+    """When the transport tries to connect again, if it waits for that."""
+    errors: Mapping[LinkFailure, int]
+    """How often its link failed, by reason."""
     unconfirmed_bytes: int = 0
     unconfirmed_max_bytes: int | None = None
     """The bytes of unconfirmed messages, and the bound on them. None: the network confirms."""
+    payload_bytes: ByteCounts = NO_BYTES
+    """The payload of the messages that were handed over, or were sent, whatever became of them."""
+    wire_bytes: ByteCounts | None = None
+    """What the endpoint has sent and received on its network. None: its transport does not know."""
 
 
 @dataclass(frozen=True, slots=True)

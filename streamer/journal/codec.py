@@ -75,9 +75,11 @@ def _pack_attributes(attributes: Attributes) -> bytes:
 def _pack_shared(attributes: Attributes) -> bytes:
     packed = attributes_to_proto(None, attributes).SerializeToString()
     identity, ceiling = attributes.provenance
-    if attributes.provenance == UNPROVEN:
-        return packed
-    return packed + stored.Provenance(identity=identity, ceiling=ceiling).SerializeToString()
+    if attributes.provenance != UNPROVEN:
+        packed += stored.Provenance(identity=identity, ceiling=ceiling).SerializeToString()
+    if attributes.ttl != attributes.wire_ttl:
+        packed += stored.Provenance(ttl=attributes.ttl).SerializeToString()
+    return packed
 
 
 def _unpack_attributes(packed: bytes) -> Attributes:
@@ -108,6 +110,8 @@ def _decode_shared(packed: bytes, proto: pb.UAttributes) -> Attributes:
     if kept.HasField("ceiling"):
         identity = kept.identity if kept.HasField("identity") else None
         attributes = replace(attributes, provenance=Provenance(identity, kept.ceiling))
+    if kept.HasField("ttl"):
+        attributes = replace(attributes, ttl=kept.ttl)
     _decoded.remember(packed, attributes)
     return attributes
 

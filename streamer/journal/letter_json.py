@@ -22,7 +22,7 @@ def summary_json(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
         "id": format_id(letter.id),
         "when": as_moment(letter.last_ms),
         "age_s": (now_ms - letter.last_ms) / 1000,
-        "reason": _code_name(letter.code),
+        "reason": code_name(letter.code),
         "text": letter.text,
         "outcome": letter.outcome,
         "route": letter.route,
@@ -70,7 +70,7 @@ def payload(data: bytes, most_bytes: int = PREVIEW_BYTES) -> dict[str, Any]:
     return {"hex": head.hex(), "left_out_bytes": left_out_bytes}
 
 
-def _code_name(code: int) -> str:
+def code_name(code: int) -> str:
     return UCode(code).name if code in UCode._value2member_map_ else str(code)
 
 

@@ -131,6 +131,17 @@ class LetterFile:
             number, size = self._connection.execute(query, values).fetchone()
             return number, size
 
+    def reasons(self, selected: LetterFilter) -> list[tuple[int, int, int, int]]:
+        """Return for each code: the code, how many letters match, and when the first and the last of them failed.
+
+        The most frequent code is first.
+        """
+        where, values = _where(selected)
+        with journal_faults(self._path):
+            query = f"""SELECT ifnull(code, 0), count(*), ifnull(min(last_ms), 0), ifnull(max(last_ms), 0)
+                FROM letters {where} GROUP BY 1 ORDER BY 2 DESC, 1"""
+            return self._connection.execute(query, values).fetchall()
+
     def body(self, number: int) -> bytes:
         """Return the serialized UMessage of a letter. Raises `CorruptEntryError` if it was changed or deleted."""
         with journal_faults(self._path):

@@ -49,7 +49,7 @@ def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
     if application_id != form.application_id and (not ours or found - ours - _NOT_OURS_ALONE):
         raise form.error(f"{path}: a database of another program; it is left alone, name another file")
     if application_id == form.application_id and version > form.version:
-        raise form.error(f"{path}: {newer_format(version, form.version, _written_by(connection))}", is_newer=True)
+        raise form.error(f"{path}: {newer_format(version, form.version, written_by(connection))}", is_newer=True)
     if _version(application_id, version, form) in form.migrations:
         return Age.EARLIER
     is_ours = version == form.version and application_id == form.application_id
@@ -152,7 +152,7 @@ def _version(application_id: int, version: int, form: FileForm) -> int:
     return -1 if application_id else 0
 
 
-def _written_by(connection: sqlite3.Connection) -> str | None:
+def written_by(connection: sqlite3.Connection) -> str | None:
     with suppress(sqlite3.Error):
         found = connection.execute(f"SELECT written_by FROM {_FORMAT}").fetchone()
         return None if found is None else str(found[0])

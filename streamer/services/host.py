@@ -12,13 +12,15 @@ from streamer.services.access import Access
 from streamer.services.multicast import MulticastReceivers
 from streamer.services.pause import PauseService
 from streamer.services.router import RouterForServices
-from streamer.services.rpc import RpcService
+from streamer.services.rpc import Method, RpcService
 from streamer.services.state import StateError, StateFile
 from streamer.services.status import StatusService, StreamerView
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTIONS, EntityId
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import PING, USTREAMER, USUBSCRIPTIONS, EntityId
 
 logger = logging.getLogger("ustreamer.services")
 
@@ -50,9 +52,10 @@ class ServiceHost:
         self._problem = ""  # why the file cannot be used
         options = config.usubscription
         access = Access.from_config(config)
-        self.pause_service = PauseService(self.state, router, config.control, access)
+        self.pause_service = PauseService(self.state, router, config.control, access, clock)
         self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, _most_authorities(config))
-        self._rpc = RpcService(transport, USTREAMER, {**self.pause_service.methods(), **self.receivers.methods()})
+        methods = {PING: Method(pb.PingRequest, _ping), **self.pause_service.methods(), **self.receivers.methods()}
+        self._rpc = RpcService(transport, USTREAMER, methods)
         self.status = StatusService(transport, config.status, view, clock)
         self.subscriptions: USubscription | Follower | None = None
         if options is not None:
@@ -127,6 +130,7 @@ class ServiceHost:
         await self._until_open()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.status.run(), name="status")
+            tasks.create_task(self.pause_service.run(), name="pause-ends")
             tasks.create_task(self._serve_subscriptions(), name="usubscription")
 
     async def _serve_subscriptions(self) -> None:
@@ -145,6 +149,10 @@ class ServiceHost:
     def gauges(self) -> Mapping[str, int]:
         """Return the number of entries by kind, for the metrics."""
         return {} if self.subscriptions is None else self.subscriptions.gauges()
+
+
+async def _ping(caller: UUri, request: pb.PingRequest) -> pb.PingResponse:
+    return pb.PingResponse()
 
 
 def _most_authorities(config: Config) -> int:

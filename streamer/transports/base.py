@@ -16,19 +16,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from streamer.clock import SystemClock
+from streamer.transports.certificates import CertificateFile as CertificateFile  # noqa: PLC0414
+from streamer.transports.certificates import CertificateRole as CertificateRole  # noqa: PLC0414
 from streamer.transports.claims import Claim
 from streamer.transports.errors import SendError
 from streamer.transports.events import LinkState as LinkState  # noqa: PLC0414  # a part of the interface
 from streamer.transports.events import TransportEvents as TransportEvents  # noqa: PLC0414
+from streamer.transports.link_error import LinkError as LinkError  # noqa: PLC0414
+from streamer.transports.link_error import LinkFailure as LinkFailure  # noqa: PLC0414
 from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
+from streamer.transports.tcp_info import NO_BYTES as NO_BYTES  # noqa: PLC0414
+from streamer.transports.tcp_info import ByteCounts as ByteCounts  # noqa: PLC0414
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
@@ -58,7 +64,12 @@ UNCONFIRMED = Unconfirmed.UNCONFIRMED
 
 
 class Parcel(Protocol):
-    """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back."""
+    """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back.
+
+    Whenever a transport sends the message, it adds the bytes of its packet to ``wire_bytes``, if it knows them.
+    """
+
+    wire_bytes: int
 
     @property
     def message(self) -> UMessage: ...
@@ -151,6 +162,15 @@ class TransportOptions(BaseModel):
         """Return resources that no other endpoint may use, such as ports. ``authority`` is the streamer's own."""
         return ()
 
+    def beside(self, name: str) -> Self:
+        """Return the options with which another program joins the network, beside the streamer with these options.
+
+        For ``streamer send``, ``listen`` and ``ping``, which must not take over the streamer's session, ports or messages.
+        ``name``: a unique one for the program, of letters and digits. The default is the same options. Raises
+        `ConfigurationError`.
+        """
+        return self
+
 
 class WireOptions(TransportOptions):
     """The base of the ``Options`` of a transport to which untrusted programs may send: bounds the memory of a message.
@@ -188,6 +208,9 @@ class UTransport(ABC):
         self.context = context
         self.options = options
         self.state = LinkState.DOWN
+        self.last_error: LinkError | None = None
+        self.errors: dict[LinkFailure, int] = {}
+        self.next_attempt_ms: int | None = None
         self._authenticated = False
 
     @property
@@ -199,6 +222,14 @@ class UTransport(ABC):
     def unconfirmed_s(self) -> float:
         """For how many seconds a message with the result `UNCONFIRMED` may still turn out to be lost."""
         return 0.0
+
+    @property
+    def stall_s(self) -> float:
+        """After how many seconds with messages in flight and without any result the streamer builds the transport anew.
+
+        For libraries that may hang. The default is infinity: the transport ends a connection without progress itself.
+        """
+        return math.inf
 
     def arrived_until_s(self, now_s: float) -> float:
         """Return the time before which all sent messages have arrived, by evidence from the network.
@@ -245,9 +276,22 @@ class UTransport(ABC):
         """Return the problems of the endpoint, other than a lost link, one sentence each."""
         return []
 
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The addresses to which the transport connects, without anything secret."""
+        return ()
+
     def figures(self) -> Mapping[str, float]:
         """Return the transport's own measurements for the metrics, by name: a few names, the same at every call."""
         return {}
+
+    def wire_bytes(self) -> ByteCounts | None:
+        """Return what this transport has sent and received on the network so far; None if it does not know."""
+        return None
+
+    def certificates(self) -> Sequence[CertificateFile]:
+        """Return the files with certificates that are in use. Reads no file."""
+        return ()
 
     def prepare(self) -> None:
         """Read the files that the options name, without connecting. By default there are none.
@@ -361,17 +405,31 @@ class UTransport(ABC):
         """
         if state is not self.state:
             self.state = state
+            self.next_attempt_ms = None
             self.context.events.state_changed(state, reason)
+
+    def link_failed(self, reason: LinkFailure, text: str, address: str = "") -> None:
+        """For transports: record why the link could not be opened, or has ended; before `set_state` if that changes.
+
+        ``text`` and ``address`` contain nothing secret.
+        """
+        self.last_error = LinkError(reason, text, address, self.context.now_ms())
+        self.errors[reason] = self.errors.get(reason, 0) + 1
+
+    def retry_in(self, wait_s: float) -> None:
+        """For transports: record when the next attempt to open the link will be made."""
+        self.next_attempt_ms = self.context.now_ms() + round(wait_s * 1000)
 
 
 class _Single:
     """One message of `send`, and what its caller awaits."""
 
-    __slots__ = ("future", "message")
+    __slots__ = ("future", "message", "wire_bytes")
 
     def __init__(self, message: UMessage, future: "asyncio.Future[None]") -> None:
         self.message = message
         self.future = future
+        self.wire_bytes = 0
 
 
 def _complete(parcels: Sequence[_Single], error: SendResult) -> None:

@@ -26,6 +26,7 @@ class Verdict(Enum):
     """The result of a probe."""
 
     OK = "ok"
+    WARNING = "warning"
     PROBLEM = "problem"
     CANNOT_TELL = "cannot tell"
 
@@ -38,6 +39,7 @@ class Answer(NamedTuple):
 
 
 ok = partial(Answer, Verdict.OK)
+warning = partial(Answer, Verdict.WARNING)
 problem = partial(Answer, Verdict.PROBLEM)
 cannot_tell = partial(Answer, Verdict.CANNOT_TELL)
 

@@ -24,16 +24,17 @@ class Received:
 
     ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
     the message. ``is_acknowledged``: the source was acknowledged before that (`take_custody`). ``key`` is the key under
-    which the router remembers the message's id; empty if it does not.
+    which the router remembers the message's id; empty if it does not. ``wire_bytes``: the size of its packet; 0 if unknown.
     """
 
     source_retransmits: ClassVar[bool] = False
     """Whether the source redelivers the message until it is acknowledged."""
 
-    __slots__ = ("_copies", "holders", "is_acknowledged", "key", "message", "redelivered")
+    __slots__ = ("_copies", "holders", "is_acknowledged", "key", "message", "redelivered", "wire_bytes")
 
-    def __init__(self, message: UMessage, redelivered: bool = False) -> None:
+    def __init__(self, message: UMessage, redelivered: bool = False, wire_bytes: int = 0) -> None:
         self.message = message
+        self.wire_bytes = wire_bytes
         self.redelivered = redelivered
         self.holders = 1
         self.is_acknowledged = False

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
-from streamer.uprotocol.uuid import UuidError, check_id, created_ms, new_id
+from streamer.uprotocol.uuid import UuidError, check_id, created_ms, made_ms, new_id
 
 _TRACE = "-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 _TRACEPARENT = re.compile(f"00{_TRACE}|(?!00|ff)[0-9a-f]{{2}}{_TRACE}(?:-[!-~]*)?")  # later versions may have more fields
@@ -191,7 +191,21 @@ class Attributes:
     @property
     def problems(self) -> tuple[str, ...]:
         """All rules for this message type that these attributes break; empty if they are valid."""
-        return (*self.shared_problems, *self.carried_problems)
+        found = (*self.shared_problems, *self.carried_problems)
+        return found if self.ttl == self.wire_ttl else (*found, "ttl: expected 32 bits")
+
+    @property
+    def wire_ttl(self) -> int | None:
+        """The TTL in 32 bits, as networks carry it. One that counts from the arrival (`ending`) may not fit into them.
+
+        Then it is 0: networks do not limit the message by its id. A Request needs a TTL, and has the longest. For an id from
+        the future it is 1.
+        """
+        if self.ttl is None or 0 <= self.ttl <= _UINT32_MAX:
+            return self.ttl
+        if self.ttl < 0:
+            return 1
+        return _UINT32_MAX if self.type is UMessageType.REQUEST else 0
 
     @property
     def carried_problems(self) -> list[str]:
@@ -241,6 +255,11 @@ class UMessage:
         return hash(self.id)
 
     @property
+    def payload_bytes(self) -> int:
+        """The length of the payload; 0 without one."""
+        return 0 if self.payload is None else len(self.payload)
+
+    @property
     def deadline_ms(self) -> int | None:
         """When the message expires, in Unix milliseconds; None if it never does (TTL absent or 0)."""
         ttl = self.attributes.ttl
@@ -250,6 +269,19 @@ class UMessage:
         """TTL rule of `uattributes.adoc`: expired when ttl > 0 and now > creation + ttl."""
         ttl = self.attributes.ttl
         return bool(ttl) and now_ms > created_ms(self.id) + ttl  # type: ignore[operator]  # bool(None) is False
+
+    def ttl_until(self, end_ms: int, now_ms: int) -> int:
+        """Return the TTL with which the message expires at ``end_ms``, whatever the creation time in its id is.
+
+        It counts from the id as always, so it may be longer than 32 bits, or negative: `Attributes.wire_ttl`. For an id that
+        is more than a day ahead of ``now_ms``, it is the time from ``now_ms`` on (`made_ms`).
+        """
+        ttl = end_ms - made_ms(self.id, now_ms)
+        return ttl if ttl > 0 or ttl < -1 else 1
+
+    def ending(self, end_ms: int, now_ms: int) -> "UMessage":
+        """Return the message with the TTL that `ttl_until` gives."""
+        return replace(self, attributes=replace(self.attributes, ttl=self.ttl_until(end_ms, now_ms)))
 
     def check(self) -> "UMessage":
         """Return self if it obeys every rule of its type, else raise `InvalidMessageError`."""
@@ -326,9 +358,8 @@ def _problems(a: Attributes) -> list[str]:
         case UMessageType.UNSPECIFIED:
             found.append("type: expected Publish, Request, Response or Notification")
 
-    for name, value in (("ttl", a.ttl), ("permission_level", a.permission_level)):
-        if value is not None and not 0 <= value <= _UINT32_MAX:
-            found.append(f"{name}: expected 32 bits")
+    if a.permission_level is not None and not 0 <= a.permission_level <= _UINT32_MAX:
+        found.append("permission_level: expected 32 bits")
     return found
 
 
@@ -405,7 +436,7 @@ def response(
         request.sink,
         request.source,
         priority=request.priority,
-        ttl=request.ttl,
+        ttl=request.wire_ttl,
         commstatus=commstatus,
         reqid=to.id,
         payload_format=payload_format,

@@ -35,7 +35,7 @@ def attributes_to_proto(uuid: bytes | None, a: Attributes) -> pb.UAttributes:
         source=uri_to_proto(a.source),
         sink=None if a.sink is None else uri_to_proto(a.sink),
         priority=int(a.priority),  # type: ignore[arg-type]
-        ttl=a.ttl,
+        ttl=a.wire_ttl,
         permission_level=a.permission_level,
         commstatus=None if a.commstatus is None else int(a.commstatus),  # type: ignore[arg-type]
         reqid=None if a.reqid is None else id_to_proto(a.reqid),

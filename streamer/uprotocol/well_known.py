@@ -32,6 +32,9 @@ USUBSCRIPTIONS = (USUBSCRIPTION, USUBSCRIPTION_4)
 CHANGES = 0x8000
 """The topic on which core.usubscription publishes changes of subscriptions."""
 
+PING = 4
+"""The method of core.ustreamer that only answers."""
+
 STATUS = 0x8002
 """The topic on which core.ustreamer publishes its status."""
 

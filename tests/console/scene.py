@@ -25,4 +25,5 @@ def asked(topology: Topology, page: str) -> Any:
 
 
 def rows(page: Page) -> Any:
-    return page.locator("main tbody tr")
+    """The rows of a section's tables, but for the one that counts dead letters by reason."""
+    return page.locator("main tbody tr:not(.reasons tr)")

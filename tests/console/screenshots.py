@@ -54,9 +54,18 @@ def hour(routes: dict[str, float]) -> dict[str, Any]:
         gap = range(200, 214) if mean > 40 else range(0)  # the link was lost for two minutes
         delivered = [0.0 if n in gap else value for n, value in enumerate(accepted)]
         delivered[214:218] = [value * 4 for value in delivered[214:218]]
+        failed = [0.4 if n % 90 < 6 else 0.0 for n in range(360)]
         queued = [2] * 360
         queued[200:218] = [int(n * mean * 10) for n in (*range(14), 11, 7, 4, 1)] if gap else [2] * 18
-        found.append({"name": name, "accepted_per_s": accepted, "delivered_per_s": delivered, "queued": queued})
+        found.append(
+            {
+                "name": name,
+                "accepted_per_s": accepted,
+                "delivered_per_s": delivered,
+                "failed_per_s": failed,
+                "queued": queued,
+            }
+        )
     start = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     return {"interval_s": 10, "start": start, "routes": found, "left_out_routes": 0}
 

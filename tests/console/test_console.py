@@ -30,6 +30,34 @@ def test_the_root_leads_to_an_overview_that_says_how_it_is(console: Console, top
     assert re.search(r"Configuration\s+\w{6,}", console.page.locator(".properties").first.inner_text())
 
 
+def test_an_endpoint_that_is_alone_is_named_where_the_streamer_is_ready(console: Console) -> None:
+    text = "endpoint vehicle (zenoh) is alone: no other node is connected to it: tcp/a:7447: connection refused"
+
+    def about(route: Any) -> None:
+        route.fulfill(json=route.fetch().json() | {"notes": [text]})
+
+    console.page.route("**/api/v1", about)
+    console.page.goto(f"{console.base}/")
+    expect(console.page.locator(".health")).to_contain_text(text)
+    expect(console.page.locator(".health")).not_to_contain_text("Every endpoint is connected")
+
+
+def test_a_card_has_the_last_error_of_its_endpoint(console: Console) -> None:
+    error = {"reason": "unknown_host", "text": "no such name", "address": "b:1883", "when": "2026-01-01T00:00:00.000Z"}
+
+    def endpoints(route: Any) -> None:
+        answer = route.fetch().json()
+        answer["endpoints"][0] |= {"state": "down", "last_error": error, "next_attempt": "2026-01-01T00:00:09.000Z"}
+        route.fulfill(json=answer)
+
+    console.page.route("**/api/v1/endpoints", endpoints)
+    console.page.goto(f"{console.base}/")
+    console.open("endpoints")
+    card = console.page.locator(".card").first
+    for each in ("unknown host, 2026-01-01 00:00:00 UTC", "b:1883: no such name", "2026-01-01 00:00:09 UTC"):
+        expect(card).to_contain_text(each)
+
+
 def test_routes_show_what_was_delivered_and_draw_it(console: Console, thread: TopologyThread, topology: Topology) -> None:
     thread.run(topology.exchange(0, publishes(*range(7))))
     thread.run(topology.daemon.until_total(7, "ustreamer_outcomes_total", route=ROUTE, outcome="delivered"))
@@ -48,7 +76,13 @@ def test_rates_of_the_last_hour_go_on_with_those_that_come(console: Console) -> 
 
     def hour(route: Any) -> None:
         values = [float(number % 50) for number in range(360)]
-        body = {"name": ROUTE, "accepted_per_s": values, "delivered_per_s": values, "queued": [3] * 360}
+        body = {
+            "name": ROUTE,
+            "accepted_per_s": values,
+            "delivered_per_s": values,
+            "failed_per_s": values,
+            "queued": [3] * 360,
+        }
         start = console.page.evaluate(begin)
         route.fulfill(json={"interval_s": 10, "start": start, "left_out_routes": 4, "routes": [body]})
 

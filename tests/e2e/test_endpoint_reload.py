@@ -222,6 +222,7 @@ async def test_what_waits_for_an_endpoint_that_goes_can_be_sent_again_once_it_is
                     "--config",
                     str(daemon.path),
                     "--all",
+                    "--yes",
                 ]
                 done = await asyncio.to_thread(subprocess.run, redrive, capture_output=True, text=True, check=False)
                 assert done.returncode == 0, done.stderr

@@ -23,6 +23,28 @@ GRANTED_QOS_AT_MOST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
 GRANTED_QOS_AT_LEAST_ONCE = mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
 
 
+@pytest.mark.parametrize(
+    ("options", "is_present", "is_said"),
+    [
+        pytest.param({}, False, True, id="forgotten"),
+        pytest.param({}, True, False, id="kept"),
+        pytest.param({"clean_start": True}, False, False, id="not to be kept"),
+        pytest.param({"session_expiry_s": 0}, False, False, id="ends with the connection"),
+    ],
+)
+async def test_a_session_that_the_broker_has_forgotten_is_reported(
+    fake: FakeBroker, caplog: pytest.LogCaptureFixture, options: dict[str, Any], is_present: bool, is_said: bool
+) -> None:
+    endpoint = Endpoint(fake.url, **options)
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        assert "session_forgotten" not in caplog.text  # nobody can know whether there was one
+        peer.drop()
+        await (await fake.peer()).accept(session_present=is_present)
+        await endpoint.up()
+    assert ("session_forgotten" in caplog.text) is is_said
+
+
 @pytest.mark.parametrize("clean_start", [False, True])
 async def test_connect_has_the_values_of_the_options(fake: FakeBroker, clean_start: bool) -> None:
     options: dict[str, Any] = {"receive_maximum": 7, "session_expiry_s": 60, "keep_alive_s": 9, "max_packet_bytes": 4096}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.probe import Answer, Verdict
@@ -74,7 +75,7 @@ async def test_the_proxy_looks_the_name_up_and_the_certificate_has_to_be_the_bro
                     await endpoint.up()
                 else:
                     await until(lambda: "link_down" in caplog.text, "the refusal")
-                    assert "certificate verify failed" in caplog.text
+                    assert "the certificate of the other end is not accepted: " in caplog.text
                     assert endpoint.states == []
     assert proxy.heads[0].startswith(f"CONNECT {name}:8883 ".encode())
 
@@ -122,7 +123,9 @@ async def test_a_proxy_that_is_not_there_is_told_as_the_proxys(caplog: pytest.Lo
     async with Endpoint("mqtt://broker.invalid", proxy=f"http://{HOST}:{port}").running() as endpoint:
         await until(lambda: "link_down" in caplog.text, "the end of the attempt")
         found = await tried(endpoint.transport.options)
-    assert f"ProxyError: the proxy {HOST}:{port} cannot be reached: " in caplog.text
+        assert endpoint.transport.last_error is not None
+        assert endpoint.transport.last_error.reason is LinkFailure.PROXY
+    assert f"reason=the proxy {HOST}:{port} cannot be reached: " in caplog.text
     assert f"broker.invalid:1883 through the proxy {HOST}:{port}: the proxy: " in found.text
 
 

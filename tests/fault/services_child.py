@@ -102,6 +102,7 @@ class Parcel:
     def __init__(self, number: int, message: UMessage) -> None:
         self.number = number
         self.message = message
+        self.wire_bytes = 0
 
 
 class ServicesChild:

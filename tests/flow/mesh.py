@@ -119,6 +119,7 @@ class Mesh:
 class Parcel:
     def __init__(self, message: UMessage) -> None:
         self.message = message
+        self.wire_bytes = 0
 
 
 def streamer(name: str, left: dict[str, list[str]], patterns: dict[str, list[str]] | None = None) -> Config:

@@ -12,9 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.programs import BUILD, ROOT, reason_file
+from tests.pages import DOCS, block
 
 SOURCES = ROOT / "tests" / "interop"
 TIME_OUT_S = 3600
+
+
+RUST_EXAMPLE = BUILD / "first_message.rs"
+"""The example for Rust in docs/first-message.md, which is built with the SDK's peer (`tests/interop/rust/Cargo.toml`)."""
+
+
+def rust_example() -> str:
+    """The code of the page, but for the address of the broker, which is in the environment."""
+    code = block(DOCS / "first-message.md", "### The SDK for Rust", "rust")
+    address = '"mqtt://127.0.0.1:1883".to_string()'
+    assert code.count(address) == 1
+    return code.replace(address, 'std::env::var("BROKER")?')
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,15 @@ PROGRAMS = (
         ((SOURCES / "rust", ("cargo", "build", "--quiet", "--locked", "--target-dir", str(BUILD / "rust"))),),
     ),
     Program(
+        "js",
+        "MQTT.js, for the first message",
+        ("node", "npm"),
+        (
+            (ROOT, ("cp", "-r", str(SOURCES / "js"), str(BUILD))),
+            (BUILD / "js", ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")),
+        ),
+    ),
+    Program(
         "mochi",
         "the broker Mochi, in Go",
         ("go",),
@@ -104,6 +126,7 @@ def _run(folder: Path, command: Sequence[str]) -> str:
 def main() -> None:
     """Build everything, and say what could not be."""
     BUILD.mkdir(parents=True, exist_ok=True)
+    RUST_EXAMPLE.write_text(rust_example())
     for program in PROGRAMS:
         print(f"{program.name}: {program.what} ...", flush=True)
         reason = build(program)

@@ -42,6 +42,11 @@ def project() -> dict[str, Any]:
     return project
 
 
+def coming_version() -> str:
+    """The next release, which examples name."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ustreamer"]["version"])
+
+
 MIB = 1 << 20
 
 

@@ -271,7 +271,7 @@ async def test_log_is_json_when_it_does_not_go_to_a_terminal(daemon: Process) ->
 async def test_admin_port_answers_while_it_runs(daemon: Process) -> None:
     await daemon.ready()
     assert await asyncio.to_thread(daemon.get, "/healthz") == "ok\n"
-    assert json.loads(await asyncio.to_thread(daemon.get, "/readyz")) == {"ready": True, "reasons": []}
+    assert json.loads(await asyncio.to_thread(daemon.get, "/readyz"))["reasons"] == []
     assert await asyncio.to_thread(daemon.samples, "ustreamer_endpoint_up") == {
         ("vehicle", "memory"): 1,
         ("cloud", "memory"): 1,

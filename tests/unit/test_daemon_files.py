@@ -31,13 +31,12 @@ async def test_readiness_says_why_the_state_file_cannot_be_used(process: Process
             "endpoint core (core) is not connected",
             f"endpoint core (core): state file: {place / 'state.db.lock'}: Not a directory",
         ]
-        with_reasons = {"ready": False, "reasons": reasons}
-        await process.until(lambda: json.loads(process.body("/readyz")) == with_reasons)
+        await process.until(lambda: json.loads(process.body("/readyz"))["reasons"] == reasons)
         assert json.loads(process.body("/api/v1"))["reasons"] == reasons
         assert process.samples("ustreamer_endpoint_problems")["core", "core"] == 1
         place.unlink()
         place.mkdir()
-        await process.until(lambda: json.loads(process.body("/readyz")) == {"ready": True, "reasons": []})
+        await process.until(lambda: json.loads(process.body("/readyz"))["reasons"] == [])
         assert process.samples("ustreamer_endpoint_problems")["core", "core"] == 0
 
 

@@ -76,7 +76,7 @@ async def test_the_port_answers_in_the_middle_of_a_recovery(process: Process, mo
     assert process.told("READY=1") == 0
     gate.is_open = True
     await until(lambda: daemon._has_started, "the start")
-    assert json.loads(await asyncio.to_thread(process.body, "/readyz")) == {"ready": True, "reasons": []}
+    assert json.loads(await asyncio.to_thread(process.body, "/readyz"))["reasons"] == []
     daemon.stop()
     await run
     process.systemd.close()
@@ -141,4 +141,4 @@ async def test_a_journal_that_can_be_used_only_later_is_recovered_while_the_daem
         lock.rmdir()
         await process.until(lambda: bool(process.events("recovered")))
         await process.until(lambda: sum(process.samples("ustreamer_outcomes_total").values()) == MESSAGES)
-        await process.until(lambda: json.loads(process.body("/readyz")) == {"ready": True, "reasons": []})
+        await process.until(lambda: json.loads(process.body("/readyz"))["reasons"] == [])

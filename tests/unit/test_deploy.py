@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from streamer.cli.main import _parser
+from streamer.cli.text import DEFAULT_CONFIG
 from streamer.config.exposure import exposures
 from streamer.config.load import load, warnings
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config, ShutdownConfig
 from streamer.transports.zenoh.options import session_config
-from tests.unit.deployed import MIB, ROOT, dockerfile, instruction, memory_bytes, project, unit
+from tests.unit.deployed import MIB, ROOT, coming_version, dockerfile, instruction, memory_bytes, project, unit
 
 DRAIN_S = ShutdownConfig().drain_s
 CLOSING_S = 30  # as in docs/operations.md, Stop: 15 s, and more with traces and a push
@@ -108,7 +109,14 @@ def commands() -> list[list[str]]:
 def test_the_command_lines_of_the_unit_are_understood() -> None:
     parsed = [_parser().parse_args(words) for words in commands()]
     assert [arguments.command.__name__ for arguments in parsed] == ["_run", "_reload"]
-    assert {arguments.config for arguments in parsed} == {Path("/etc/ustreamer/streamer.yaml")}
+    assert {arguments.config for arguments in parsed} == {None}  # USTREAMER_CONFIG of a drop-in applies to both
+
+
+def test_what_starts_the_daemon_has_the_default_file() -> None:
+    unit, image = (ROOT / "deploy/systemd/streamer.service").read_text(), (ROOT / "Dockerfile").read_text()
+    assert str(DEFAULT_CONFIG) in unit
+    assert f"streamer.yaml:{DEFAULT_CONFIG}:ro" in image
+    assert "USTREAMER_CONFIG" not in image
 
 
 def test_the_image_is_built_in_two_stages_and_nothing_is_fetched_by_url() -> None:
@@ -146,17 +154,22 @@ def test_the_image_has_a_python_that_the_package_takes() -> None:
         assert tuple(map(int, found.groups())) >= tuple(map(int, required.groups()))
 
 
-def test_the_image_and_the_compose_file_name_the_version_of_the_package() -> None:
-    version = project()["version"]
-    assert f'org.opencontainers.image.version="{version}"' in "".join(dockerfile()[-1])
-    assert compose()["services"]["streamer"]["image"] == f"ustreamer:{version}"
-    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_image_is_built_and_labelled_with_the_version_that_is_given() -> None:
+    builder, final = dockerfile()
+    assert [stage.count(f"ARG VERSION={default}") for stage, default in ((builder, ""), (final, "unknown"))] == [1, 1]
+    assert 'org.opencontainers.image.version="${VERSION}"' in "".join(final)
+    assert any('USTREAMER_VERSION="${VERSION}"' in line for line in builder)
+    assert compose()["services"]["streamer"]["build"]["args"] == {"VERSION": "${USTREAMER_VERSION:-}"}
+
+
+def test_what_the_compose_file_starts_comes_back_by_itself() -> None:
+    assert {service["restart"] for service in compose()["services"].values()} == {"unless-stopped"}
 
 
 @pytest.mark.parametrize("name", ["deploy/spark/cronjob.yaml", "deploy/spark/submit-kubernetes.sh", "docs/install.md"])
 def test_examples_name_the_version_of_the_package(name: str) -> None:
     found = re.findall(r"(?:ustreamer-nightly:|streamer )(\d+\.\d+\.\d+)", (ROOT / name).read_text())
-    assert set(found) == {project()["version"]}
+    assert set(found) == {coming_version()}
 
 
 def test_only_what_the_image_needs_is_sent_to_the_builder() -> None:
@@ -210,14 +223,11 @@ def test_every_file_of_the_container_is_mounted_where_it_is_looked_for() -> None
         assert set(re.findall(r"/run/secrets/([\w.-]+)", text)) <= mounted
         assert mounted <= set(compose()["secrets"])
         for config in services[service]["configs"]:
-            assert config["target"] in text or config["target"] in (*_COMMAND, "/mosquitto/config/mosquitto.conf")
+            assert config["target"] in text or config["target"] in (str(DEFAULT_CONFIG), "/mosquitto/config/mosquitto.conf")
             assert (CONTAINER / compose()["configs"][config["source"]]["file"]).is_file()
     for name, secret in compose()["secrets"].items():
         assert secret["file"] == f"./secrets/{name}"
         assert re.search(rf"\b{re.escape(name.partition('.')[0])}\b", script), name
-
-
-_COMMAND = yaml.safe_load(instruction(dockerfile()[-1], "CMD"))
 
 
 def test_what_the_compose_file_publishes_speaks_tls_or_stays_on_this_machine() -> None:

@@ -19,7 +19,9 @@ from streamer.daemon import Daemon
 from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import TransportContext
+from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.errors import Malformed
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from tests.pages import DOCS, ROOT, named, rows
@@ -95,6 +97,7 @@ async def exported(tmp_path: Path) -> dict[str, set[str]]:
     harness = await played()
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     harness.router.ingresses["vehicle"].stats.unwanted["copy"] = 1
+    harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
     account = next(account for account in harness.router.accounts() if account.has_moved)
     account.stats.limited = account.stats.retries = 1
     harness.router.notices.suppressed["vehicle"] = 1
@@ -105,6 +108,9 @@ async def exported(tmp_path: Path) -> dict[str, set[str]]:
     daemon = Daemon(Config.model_validate(raw))
     exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
+    expiry = daemon._admin._expiry
+    expiry.until_s["cloud", CertificateFile(CertificateRole.CLIENT, Path("/client.pem"))] = 1.0
+    exposition.use_certificates(expiry)
     for family in text_string_to_metric_families(exposition.text().decode()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)

@@ -10,7 +10,7 @@ import yaml
 
 from streamer.cli.main import main
 from streamer.config.load import load_text
-from tests.unit.deployed import ROOT, dockerfile, instruction, memory_bytes, project
+from tests.unit.deployed import ROOT, coming_version, dockerfile, instruction, memory_bytes
 
 CHART = ROOT / "deploy/helm/ustreamer"
 KUBERNETES = "1.30.0"
@@ -78,9 +78,15 @@ def test_lint_has_nothing_to_say(config: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout
 
 
+def test_lint_without_a_configuration_says_what_is_missing(tmp_path: Path) -> None:
+    done = helm("lint", tmp_path, {})
+    assert "config: expected the streamer's configuration: --set-file config=streamer.yaml" in done.stdout + done.stderr
+    assert "nil pointer" not in done.stdout + done.stderr
+
+
 def test_the_chart_has_the_version_of_the_project() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["version"] == chart["appVersion"] == project()["version"]
+    assert chart["version"] == chart["appVersion"] == coming_version()
 
 
 @pytest.mark.parametrize("more", [{}, SOME], ids=["defaults", "everything"])

@@ -7,7 +7,7 @@ import { clock } from "./text.js"
 
 const SAMPLES = 360
 const ROUTES = 200
-const KINDS = ["accepted_per_s", "delivered_per_s", "queued"]
+const KINDS = ["accepted_per_s", "delivered_per_s", "failed_per_s", "queued"]
 const WIDTH = 600, HEIGHT = 120
 
 let history = null
@@ -27,7 +27,8 @@ export async function loadHistory(signal) {
     })
     return found
   }
-  const series = new Map(routes.map(each => [each.name, Object.fromEntries(KINDS.map(kind => [kind, places(each[kind])]))]))
+  const series = new Map(routes.map(each => [each.name,
+    Object.fromEntries(KINDS.map(kind => [kind, places(each[kind] ?? [])]))]))
   history = { step_ms, now, series, leftOut, sums: new Map(), samples: 0 }
 }
 
@@ -35,7 +36,7 @@ export async function loadHistory(signal) {
 export function roll(rates, at) {
   if (!history) return
   for (const [route, each] of Object.entries(rates)) {
-    const sums = history.sums.get(route) ?? { accepted_per_s: 0, delivered_per_s: 0 }
+    const sums = history.sums.get(route) ?? { accepted_per_s: 0, delivered_per_s: 0, failed_per_s: 0 }
     for (const kind of KINDS) sums[kind] = kind === "queued" ? each[kind] ?? 0 : sums[kind] + (each[kind] ?? 0)
     history.sums.set(route, sums)
   }
@@ -90,10 +91,10 @@ function path(places, top, isClosed) {
   return text
 }
 
-/** An hour of one or two series, the first as an area, the second as a line. `series`: {label, unit(value), places()}. */
+/** An hour of one to three series, the first as an area, the others as lines. `series`: {label, unit(value), places()}. */
 export function chart(title, series) {
   const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" })
-  const area = el("path", { class: "area" }), edges = [el("path", { class: "edge" }), el("path", { class: "second" })]
+  const area = el("path", { class: "area" }), edges = ["edge", "second", "third"].map(each => el("path", { class: each }))
   const cursor = el("line", { class: "cursor", y1: 0, y2: HEIGHT, visibility: "hidden" })
   const middle = HEIGHT / 2
   svg.append(el("path", { class: "grid", d: `M0 1H${WIDTH}M0 ${middle}H${WIDTH}` }), area, ...edges, cursor,

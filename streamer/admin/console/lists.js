@@ -65,6 +65,14 @@ class List {
 
 // ---------------------------------------------------------------- flows, subscriptions
 
+/** Why a flow waits: its endpoint is not up, or what holds the flow itself. */
+function heldBy({ endpoint_state, held = [] }) {
+  const isDown = endpoint_state !== undefined && endpoint_state !== "up"
+  if (!isDown && !held.length) return name("", "no")
+  return [isDown && pill("bad", `endpoint ${words(endpoint_state)}`),
+    held.map(why => pill("warn", words(why)))]
+}
+
 function links({ route, endpoint, source, sink }) {
   const given = { pause: { topic: source, sink }, tap: { route, source, sink } }
   return el("span", { class: "links" }, Object.entries(given).map(([section, params]) => el("a", {
@@ -91,7 +99,7 @@ export function flows(root) {
         { head: "Size", num: true, cell: row => bytes(row.bytes) },
       { head: "Unconfirmed", num: true, cell: row => count(row.unconfirmed) },
       { head: "Oldest", num: true, cell: row => span(row.oldest_age_s) },
-      { head: "Held", cell: row => row.held?.length ? row.held.map(why => pill("warn", words(why))) : name("", "no") },
+      { head: "Held", cell: row => heldBy(row) },
       { head: "Action", cell: links },
     ],
   })
@@ -133,7 +141,7 @@ export function subscriptions(root) {
 // ---------------------------------------------------------------- dead letters
 
 export function deadLetters(root) {
-  const fresh = actions(), report = el("div"), selected = new Set()
+  const fresh = actions(), report = el("div"), groups = el("div", { class: "reasons" }), selected = new Set()
   const select = (number, isOn) => { selected[isOn ? "add" : "delete"](number); list.drawSteps() }
   const checkbox = (label, keep, isOn, change) => {
     const box = el("input", { type: "checkbox", "aria-label": label, "data-keep": keep, onclick: () => change(box.checked) })
@@ -184,10 +192,29 @@ export function deadLetters(root) {
     },
   })
 
+  /** How many there are for each reason, unless one reason is all that is shown. */
+  async function drawGroups(signal) {
+    const { order, ...filter } = list.filter
+    const { reasons } = await get(`/dead-letters/reasons${query(filter)}`, signal)
+    const only = ({ reason, number }) => all(number, { ...filter, reason })
+    redraw(groups, reasons.length > 0 && !filter.reason && card("By reason", table("Dead letters by reason", [
+      { head: "Reason", cell: row => el("b", {}, words(row.reason)) },
+      { head: "Dead letters", num: true, cell: row => count(row.number) },
+      { head: "Latest", cell: row => el("time", { datetime: row.newest }, moment(row.newest)) },
+      { head: "Action", cell: row => el("span", { class: "actions" },
+        button("List", () => { list.entry.elements.reason.value = row.reason; list.entry.requestSubmit() },
+          { "data-keep": `list ${row.reason}`, "aria-label": `List ${words(row.reason)}` }),
+        button("Redrive…", () => redrive(only(row)),
+          { "data-keep": `redrive ${row.reason}`, "aria-label": `Redrive all with ${words(row.reason)}` }),
+        button("Purge…", () => purge(only(row)),
+          { "data-keep": `purge ${row.reason}`, "aria-label": `Purge all with ${words(row.reason)}` })) },
+    ], reasons)))
+  }
+
   const chosen = () => ({ which: { numbers: [...selected] }, text: `${plural(selected.size, "selected dead letter")}.` })
   const single = row => ({ which: { numbers: [row.number] }, text: ["This one: ", flow(row)] })
-  const all = total => {
-    const { order, ...filter } = list.filter, entries = Object.entries(filter)
+  const all = (total, { order, ...filter } = list.filter) => {
+    const entries = Object.entries(filter)
     if (!entries.length) return { which: { all: true }, text: `${plural(total, "dead letter")}: all that there are.` }
     const terms = entries.map(([key, value]) => el("li", {}, `${words(key)}: `, name(value)))
     return { which: { filter }, text: [`${plural(total, "dead letter")}, all with`, el("ul", {}, terms)] }
@@ -244,10 +271,13 @@ export function deadLetters(root) {
       ]), wrong, content] })
   }
 
-  root.append(fresh, report, ...list.nodes)
+  root.append(fresh, report, list.nodes[0], groups, list.nodes[1])
   page.on.dead_letter = () => redraw(fresh,
     button(`Show ${plural(model.newLetters, "new dead letter")}`, () => refresh(), { "data-keep": "fresh" }))
-  return signal => list.refresh(signal)
+  return async signal => {
+    await list.refresh(signal)
+    if (!list.cursors.length) await drawGroups(signal)
+  }
 }
 
 const remaining = ({ redriven, not_redriven: some, not_redriven_total: total }) => total > 0 && el("div", { class: "note" },

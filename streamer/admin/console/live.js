@@ -5,11 +5,12 @@ import { events, get, request, sleep } from "./daemon.js"
 import { announce, button, name } from "./elements.js"
 import { roll } from "./history.js"
 import { page, refresh, tick } from "./page.js"
-import { clock, said, span, words } from "./text.js"
+import { clock, plural, said, span, words } from "./text.js"
 
 export const POLL_S = 10
 const STREAM_AGAIN_S = 60
 const HAPPENED = 40
+const LETTERS = 8
 const LETTERS_S = 5
 
 export const model = { about: null, routes: {}, endpoints: {}, isRated: false, happened: [], newLetters: 0 }
@@ -102,11 +103,24 @@ function lost(error, wait_s) {
   draw()
 }
 
-/** Add an event to the list of those since the page was opened. */
-function happened(kind, ...text) {
-  model.happened.unshift({ kind, text, when: new Date().toISOString() })
-  model.happened.length = Math.min(model.happened.length, HAPPENED)
+/** Add an event to the list of those since the page was opened. Dead letters have a bound of their own there. */
+function happened(kind, ...text) { add({ kind, text }) }
+
+function add(entry) {
+  const all = [{ ...entry, when: new Date().toISOString() }, ...model.happened]
+  const isKept = new Set([...all.filter(each => !each.letters).slice(0, HAPPENED),
+    ...all.filter(each => each.letters).slice(0, LETTERS)])
+  model.happened = all.filter(each => isKept.has(each))
   page.on.happened?.()
+}
+
+/** Add a dead letter: those with one reason and route are one event with their number. */
+function addLetter(reason, route) {
+  const key = `${reason} ${route}`, before = model.happened.find(each => each.key === key)
+  const letters = (before?.letters ?? 0) + 1
+  model.happened = model.happened.filter(each => each !== before)
+  const what = letters > 1 ? plural(letters, "dead letter") : "Dead letter"
+  add({ kind: "warn", key, letters, text: [`${what}, ${words(reason)}, on route `, name(route, "none")] })
 }
 
 function happen({ event, data }) {
@@ -132,7 +146,7 @@ function takeState({ what, name: whose, state, problems = [] }) {
 
 function takeLetter({ left_out, reason, route }) {
   model.newLetters += left_out ?? 1
-  if (!left_out) happened("warn", `Dead letter, ${words(reason)}, on route `, name(route, "none"))
+  if (!left_out) addLetter(reason, route)
 }
 
 function takeRates({ t, routes = {}, endpoints = {}, dead_letters }) {

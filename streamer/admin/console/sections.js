@@ -1,17 +1,19 @@
 /* The sections that show all entries of a kind. Each builds itself once, and returns the function that requests its data. */
 
 import { get, post, query } from "./daemon.js"
-import { actions, announce, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties, state,
-  table, way, wrongs } from "./elements.js"
+import { actions, announce, ask, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties, stack,
+  state, table, way, wrongs } from "./elements.js"
 import { chart, leftOut, loadHistory, seriesOf, together } from "./history.js"
 import { about, endpointOf, highest, model, ratesOf, total } from "./live.js"
 import { live, page, redraw, refresh } from "./page.js"
 import { bytes, clock, count, moment, plural, rate, said, span, words } from "./text.js"
 
 const ROUTES = 20
+const ENDS = 8 // more endpoints than that are a table
 export const TYPES = ["publish", "notification", "request", "response"]
 
-const rates = series => ["accepted", "delivered"].map(label => ({ label, unit: rate, places: series(`${label}_per_s`) }))
+const rates = series => ["accepted", "delivered", "failed"].map(label =>
+  ({ label, unit: rate, places: series(`${label}_per_s`) }))
 
 // ---------------------------------------------------------------- overview
 
@@ -37,12 +39,15 @@ export function overview(root) {
   page.every_s = 15
   return async (signal, isAnew) => {
     const { endpoints } = await get("/endpoints", signal)
-    redraw(ends, table("Endpoints", [
+    const first = endpoints.toSorted(brokenFirst).slice(0, ENDS)
+    redraw(ends, [table("Endpoints", [
       { head: "Name", cell: row => el("a", { href: "#endpoints", "data-keep": `end ${row.name}` }, name(row.name)) },
       { head: "Transport", cell: row => name(row.transport) },
       { head: "State", cell: row => state(row.state) },
       { head: "Received", num: true, cell: row => live(() => rate(endpointOf(row.name).received_per_s)) },
-    ], endpoints, "The configuration has no endpoint."))
+    ], first, "The configuration has no endpoint."),
+    endpoints.length > ENDS && el("p", {}, el("a", { href: "#endpoints", "data-keep": "all ends" },
+      `All ${plural(endpoints.length, "endpoint")}`))].filter(Boolean))
     if (!hour.firstChild || isAnew) {
       await loadHistory(signal)
       redraw(hour, chart("Messages per second, all routes", rates(kind => () => together(kind))))
@@ -50,10 +55,11 @@ export function overview(root) {
   }
 }
 
-const healthOf = ({ ready, reasons }) => el("div", { class: `health ${ready ? "good" : "bad"}` },
-  el("strong", {}, ready ? "Ready" : "Not ready"),
-  ready ? "Every endpoint is connected, and there are no problems." : el("ul", {},
-    reasons.map(reason => el("li", {}, name(reason)))))
+const healthOf = ({ ready, reasons, notes = [] }) => el("div", {
+  class: `health ${ready ? notes.length ? "warn" : "good" : "bad"}`,
+}, el("strong", {}, ready ? "Ready" : "Not ready"),
+reasons.length + notes.length ? el("ul", {}, [...reasons, ...notes].map(each => el("li", {}, name(each))))
+  : "Every endpoint is connected, and there are no problems.")
 
 const streamerOf = about => properties([
   ["Authority", name(about.authority)],
@@ -84,28 +90,76 @@ const happenings = () => model.happened.length
 
 // ---------------------------------------------------------------- endpoints
 
+/** What was sent or received: on the wire, if that is known, and of payload. */
+const amounts = ({ wire_bytes, payload_bytes }, way) => {
+  const wire = wire_bytes ? `${bytes(wire_bytes[way])} on the wire, ` : ""
+  return payload_bytes ? `${wire}${bytes(payload_bytes[way])} of payload` : undefined
+}
+
+/** 0 for an endpoint that is down, up to 3 for one that is up without problems. */
+const brokenness = ({ state: its, problems }) =>
+  ["down", "failed"].includes(its) ? 0 : its !== "up" ? 1 : problems?.length ? 2 : 3
+const brokenFirst = (a, b) => brokenness(a) - brokenness(b) || a.name.localeCompare(b.name)
+
 export function endpoints(root) {
   page.every_s = 10
+  let wanted = page.params.get("name") ?? "", isBroken = false, found = []
+  const search = field("Name or authority contains", "name", { type: "search", value: wanted })
+  const which = field("State", "state", { choices: [["", "any"], ["broken", "not up, or with problems"]] })
+  const filter = el("div", { class: "fields" }, search, which), box = el("div", { class: "section" })
+  search.oninput = event => { wanted = event.target.value; draw() }
+  which.onchange = event => { isBroken = event.target.value === "broken"; draw() }
+  root.append(filter, box)
   const reasons = counts => {
     const found = Object.entries(counts ?? {}).filter(([, n]) => n)
     return found.length ? found.map(([why, n]) => el("div", {}, `${words(why)}: ${count(n)}`)) : "0"
   }
+  const errorOf = ({ reason, text, address, when }) => [
+    el("div", {}, `${words(reason)}, ${moment(when)} UTC`), el("div", {}, name(address ? `${address}: ${text}` : text)),
+  ]
   const cardOf = each => card([name(each.name), " ", state(each.state)],
     each.problems?.length ? el("ul", { class: "wrong" }, each.problems.map(text => el("li", {}, name(text)))) : null,
     properties([
       ["Transport", name(each.transport)],
+      ["Connects to", each.addresses?.length ? each.addresses.map(address => el("div", {}, name(address))) : undefined],
+      ["Last error", each.last_error ? errorOf(each.last_error) : undefined],
+      ["Next attempt", each.next_attempt ? `${moment(each.next_attempt)} UTC` : undefined],
       ["Authorities", each.authorities.map(authority => el("div", {}, name(authority)))],
       ["Receives now", live(() => rate(endpointOf(each.name).received_per_s))],
       ["Received", `${plural(each.received_messages, "message")}, ${plural(each.received_packets, "packet")}`],
+      ["Bytes received", amounts(each, "received")], ["Bytes sent", amounts(each, "sent")],
       ["In flight", live(() => count(endpointOf(each.name).in_flight ?? each.in_flight))],
       ["Backlog", live(() => count(endpointOf(each.name).backlog ?? each.backlog))],
       ["Reconnects", each.reconnects === undefined ? undefined : count(each.reconnects)],
       ["Malformed", reasons(each.malformed)], ["Unwanted", reasons(each.unwanted)],
     ]))
+  const show = each => ask({ title: "Endpoint", cancel: "Close", body: [cardOf(each)] })
+  const rejected = each => [each.malformed, each.unwanted].flatMap(counts => Object.values(counts ?? {}))
+    .reduce((all, n) => all + n, 0)
+  const tableOf = rows => card(null, table("Endpoints", [
+    { head: "Name", cell: row => name(row.name) }, { head: "Transport", cell: row => name(row.transport) },
+    { head: "State", wide: "mid", cell: row => stack(state(row.state),
+      ...(row.problems ?? []).map(text => el("small", {}, name(text)))) },
+    { head: "Receives now", num: true, cell: row => live(() => rate(endpointOf(row.name).received_per_s)) },
+    { head: "In flight", num: true, cell: row => live(() => count(endpointOf(row.name).in_flight ?? row.in_flight)) },
+    { head: "Backlog", num: true, cell: row => live(() => count(endpointOf(row.name).backlog ?? row.backlog)) },
+    { head: "Reconnects", num: true, cell: row => count(row.reconnects) },
+    { head: "Refused", num: true, cell: row => count(rejected(row)) },
+    { head: "Action", cell: row => button("Show", () => show(row),
+      { "data-keep": `show ${row.name}`, "aria-label": `Show ${said(row.name)}` }) },
+  ], rows, "No endpoint is like that."))
+  const draw = () => {
+    const fitting = found.filter(each => (!isBroken || brokenness(each) < 3)
+      && [each.name, ...each.authorities].some(text => text.includes(wanted)))
+    filter.hidden = found.length <= ENDS
+    if (!found.length) redraw(box, empty("The configuration has no endpoint. A route needs two of them."))
+    else if (found.length <= ENDS) redraw(box, el("div", { class: "columns" }, found.map(cardOf)))
+    else redraw(box, [el("p", { class: "hint" }, `${plural(fitting.length, "endpoint")} of ${count(found.length)}`),
+      tableOf(fitting)])
+  }
   return async signal => {
-    const found = (await get("/endpoints", signal)).endpoints
-    redraw(root, found.length ? el("div", { class: "columns" }, found.map(cardOf))
-      : empty("The configuration has no endpoint. A route needs two of them."))
+    found = (await get("/endpoints", signal)).endpoints.sort(brokenFirst)
+    draw()
   }
 }
 
@@ -146,6 +200,7 @@ function routeCard(each, opened) {
     ["paused", () => count(each.paused_messages)], ["retries", () => count(each.retries)],
     ["in daemon, p50 / p99", () => latency(each.latency?.in_daemon)],
     ["end to end, p50 / p99", () => latency(each.latency?.end_to_end)],
+    ["received", () => amounts(each, "received") ?? "–"], ["sent", () => amounts(each, "sent") ?? "–"],
   ]
   const ontoggle = event => opened[event.target.open ? "add" : "delete"](each.name)
   const details = el("details", { open: opened.has(each.name), ontoggle },
@@ -174,8 +229,10 @@ export function pause(root) {
     field("Topic or source", "topic",
       { required: true, placeholder: "//veh1/A8000/2/8A50", hint: "FFFFFFFF, FF, FFFF, * match any" }),
     field("Sink", "sink", { hint: "empty: whatever the sink is" }),
+    field("For", "for_s", { choices: [["", "until you resume it"], ["900", "15 minutes"], ["3600", "1 hour"],
+      ["7200", "2 hours"], ["28800", "8 hours"], ["86400", "1 day"]] }),
   ], "Pause", async rule => {
-    const { changed } = await post("/pause", rule)
+    const { changed } = await post("/pause", rule.for_s ? { ...rule, for_s: Number(rule.for_s) } : rule)
     announce(changed ? `Paused ${said(rule.topic)}.` : "That was paused already.")
     entry.reset()
     await refresh()
@@ -199,6 +256,7 @@ export function pause(root) {
         { head: "Sink", cell: row => name(row.sink, "any") },
       { head: "Flows", num: true, cell: row => count(row.flows) },
         { head: "Messages", num: true, cell: row => count(row.messages) },
+      { head: "Ends", cell: row => row.left_s === null ? "when you resume it" : `in ${span(row.left_s)}` },
       { head: "Action", cell: resume },
     ], paused, "Nothing is paused: every flow goes on as fast as it can."))
   }

@@ -5,6 +5,7 @@ message.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -15,6 +16,7 @@ from streamer.delivery.inbound.backlog import Backlog
 from streamer.delivery.inbound.misrouted import MisroutedCopies
 from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.resolve import Leg, Resolved, Resolver
+from streamer.delivery.inbound.source_clocks import SourceClocks
 from streamer.delivery.inbound.tokens import Tokens
 from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK, REDELIVERED, REDRIVEN, Hold
 from streamer.delivery.lanes.queue import Room, RouteQueue
@@ -28,15 +30,21 @@ from streamer.routing.outcome import Failure
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import Received, Refused, UListener, UTransport
 from streamer.transports.errors import Unwanted
+from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import created_ms
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 # Beyond this backlog messages are rejected. Only messages without a source's window (MQTT QoS 0) get that far.
 _MAX_BACKLOG_MESSAGES = 65_536
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
+# A tick settles expired messages only every 50 ms. The step makes most messages of a flow have the same attributes, which
+# are looked up; each one's own would be resolved and encoded anew.
+_ARRIVAL_STEP_MS: Final = 50
+_CLOCK_MESSAGES = 64  # messages of a batch whose ids are compared with our clock
 _MANY = 16  # messages of a batch that may come from a source faster than its destination
 
 
@@ -90,6 +98,10 @@ class Ingress(UListener):
         self._egress: Egress | None = None  # where the last message went
         self._request_answered = request_answered
         self._expired = 0  # in the backlog, since the last tick
+        self.counts_ttl_from_arrival = False
+        self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
+        self.source_clocks = SourceClocks()
+        self._looks_at_clocks = True  # once per tick
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Use a new routing table, with the queue and egress of each route by name, and decide on the backlog again."""
@@ -204,7 +216,11 @@ class Ingress(UListener):
         if self.state is _CLOSED:
             self._reject_late(batch)
             return
-        self.stats.received += len(batch)
+        self._count(batch)
+        if self._looks_at_clocks:
+            self._look_at_clocks(batch)
+        if self.counts_ttl_from_arrival:
+            self._count_from_arrival(batch)
         self._take(batch)
         if self.backlog:
             if self.state is _OPEN:
@@ -215,12 +231,48 @@ class Ingress(UListener):
         if len(batch) >= _MANY and self._egress is not None:
             self._receiving.pace(self._egress)
 
+    def _count(self, batch: Sequence[Received]) -> None:
+        size = 0
+        for received in batch:
+            size += received.message.payload_bytes
+        self.stats.received += len(batch)
+        self.stats.received_payload_bytes += size
+
+    def _count_from_arrival(self, batch: Sequence[Received]) -> None:
+        """Have the TTLs of messages end as if they had been created now, to within `_ARRIVAL_STEP_MS`."""
+        now_ms = self._clock.wall_ms()
+        for received in batch:
+            message = received.message
+            attributes = message.attributes
+            if attributes.ttl:
+                created = created_ms(message.id)
+                arrived_ms = created - (created - now_ms) // _ARRIVAL_STEP_MS * _ARRIVAL_STEP_MS
+                ttl = message.ttl_until(arrived_ms + attributes.ttl, now_ms)
+                key = attributes.shared, ttl
+                try:
+                    counted = self._counted[key]
+                except KeyError:
+                    counted = replace(attributes.shared, ttl=ttl)
+                    self._counted.remember(key, counted)
+                received.message = UMessage(message.id, counted.carrying_as(attributes), message.payload)
+
+    def _look_at_clocks(self, batch: Sequence[Received]) -> None:
+        """Compare the ids of the last messages with our clock, as far as routes take them."""
+        self._looks_at_clocks = False
+        now_ms = self._clock.wall_ms()
+        ages: list[tuple[str, int]] = []
+        for received in batch[-_CLOCK_MESSAGES:]:
+            message = received.message
+            if self._resolver.decided(message.attributes).failure is None:
+                ages.append((message.attributes.source.authority, now_ms - created_ms(message.id)))
+        self.source_clocks.observe(ages, self._clock.monotonic_s())
+
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport cannot hand over, and report them to their senders."""
         if self.state is _CLOSED:
             self._reject_late([each.received for each in batch])
             return
-        self.stats.received += len(batch)
+        self._count([each.received for each in batch])
         now_s = self._clock.monotonic_s()
         self._seen.rotate(now_s)
         for refused in batch:
@@ -238,7 +290,7 @@ class Ingress(UListener):
             if received.source_retransmits or self.name == LOCAL_ENDPOINT:
                 self.stats.count_unwanted(Unwanted.STOPPED)
             else:
-                self.stats.received += 1
+                self._count((received,))
                 self._fail_unrouted(received, refusals.STOPPING)
         self._pump.send()
 
@@ -269,6 +321,7 @@ class Ingress(UListener):
     def tick(self, now_s: float) -> None:
         """Judge misrouted copies whose time is over, and forget old ids; called regularly."""
         self._expired = 0
+        self._looks_at_clocks = True
         self._seen.rotate(now_s)
         self.misrouted.expire(now_s)
 
@@ -292,7 +345,8 @@ class Ingress(UListener):
             if key in seen.young or key in seen.old or (attributes.sink is not None and seen.is_copy(message)):
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
-                self._fail_unrouted(received, refusals.EXPIRED_OUTSIDE if is_backlog else refusals.EXPIRED)
+                late_ms = now_ms - created_ms(message.id) - attributes.ttl
+                self._fail_unrouted(received, refusals.EXPIRED_OUTSIDE if is_backlog else refusals.expired_by(late_ms))
                 self._expired += is_backlog
             elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):
                 self._fail_unrouted(received, refusals.TOO_FAST)

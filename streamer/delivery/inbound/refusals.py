@@ -16,7 +16,6 @@ class Admission(Enum):
     LATER = "later"  # there is no room, or it is not known yet where it goes
 
 
-EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 EXPIRED_SINCE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL has passed; a redrive can give it another one")
 NOT_COPIED = Failure(Outcome.UNWANTED, UCode.OK, "no route delivers a copy to the original addressee")
 EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
@@ -26,6 +25,12 @@ OVER_QUOTA = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source aut
 STOPPING = Failure(Outcome.REJECTED, UCode.UNAVAILABLE, "it came when the streamer had stopped taking messages")
 PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused, and the room for paused messages is full")
 EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
+
+
+def expired_by(late_ms: int) -> Failure:
+    """Return the failure of a message that arrived after its TTL. A clock that is wrong is told by how late it was."""
+    text = f"its TTL had passed {late_ms / 1000:.3f} s before it arrived"
+    return Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, text)
 
 
 def invalid(problems: list[str] | tuple[str, ...]) -> Failure:

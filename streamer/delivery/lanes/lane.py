@@ -82,7 +82,8 @@ class Delivery:
     arrival: ``entered_s`` (monotonic), ``entered_ms`` (Unix); ``sent_s``: of the last send (0: never).
     ``seq`` orders the lane and is the number in the journal, if ``journaled``. ``spilled``: the payload is only there.
     ``history``: bits of `REDELIVERED`, `RESTORED`, `REDRIVEN` and `MAY_HAVE_ARRIVED`. ``returns`` counts the returns to the
-    lane because a receiver or a node was lost; `UnconfirmedStore` bounds them.
+    lane because a receiver or a node was lost; `UnconfirmedStore` bounds them. ``wire_bytes``: what the transport has sent
+    of it, until it is counted.
     """
 
     __deletable__ = ("message", "received")
@@ -101,6 +102,7 @@ class Delivery:
         "size",
         "spilled",
         "state",
+        "wire_bytes",
     )
 
     def __init__(
@@ -120,6 +122,7 @@ class Delivery:
         self.state = QUEUED
         self.journaled = False
         self.spilled = False
+        self.wire_bytes = 0
 
     def forget(self) -> None:
         """Drop the message: a settled delivery may stay in lists for a while, and must not keep its payload in memory."""

@@ -215,7 +215,7 @@ class RouteQueue:
         self.bytes += size
         if self.quotas.counts_usage:
             lane.group.add(1, size)
-        self.stats.accepted += 1
+        self.stats.accept(received)
         lane.push(delivery)
         attributes = message.attributes
         if attributes.ttl:

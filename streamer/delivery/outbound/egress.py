@@ -93,6 +93,7 @@ class Egress:
         self._clock = clock
         self.transport = transport
         self.window = self.in_flight = 0
+        self.sent_payload_bytes = 0  # of messages that were sent, whatever became of them
         self.queues: list[RouteQueue] = []
         self.store = store
         self.pause_rules = PauseRules() if pause_rules is None else pause_rules
@@ -105,6 +106,7 @@ class Egress:
         self.sending: Sending = _IDLE
         self.flight = InFlight()
         self._is_window_full = False  # ready lanes wait for room in it
+        self.results = 0  # how often the transport has reported some
         self._has_transport_failed = False  # in the middle of a batch
         self._over_quota: set[Lane] = set()
         self._full_since_s: float | None = None  # when the room for unconfirmed messages was used up
@@ -404,9 +406,11 @@ class Egress:
         """Handle the transport's result for submitted deliveries, the same for all deliveries of one call."""
         if self._has_transport_failed:  # it may report again what it took before it failed
             deliveries = [delivery for delivery in deliveries if delivery.state is IN_FLIGHT]
+        self._count_sent(deliveries, error is None or error is _UNCONFIRMED)
         if deliveries and error is None and self.transport.confirms_in_order:
             self.flight.confirmed_after(self._clock.monotonic_s() - deliveries[-1].sent_s)
         self.in_flight -= len(deliveries)
+        self.results += 1
         if error is _UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
         elif error is None or error is _UNCONFIRMED:
@@ -424,6 +428,18 @@ class Egress:
         self._pump.go_on(self, self.sending is _PUMPING)
         if self.flight.has_waiters and self.waiting_for_window <= FEW_WAITING_MESSAGES:
             self.flight.call_waiters()
+
+    def _count_sent(self, deliveries: Sequence[Delivery], were_sent: bool) -> None:
+        """Count the bytes of messages that were sent. ``were_sent``: all of them, also if the transport counts no bytes."""
+        size = 0
+        for delivery in deliveries:
+            if were_sent or delivery.wire_bytes:
+                stats, payload = delivery.lane.queue.stats, delivery.message.payload_bytes
+                stats.sent_payload_bytes += payload
+                stats.sent_wire_bytes += delivery.wire_bytes
+                size += payload
+                delivery.wire_bytes = 0
+        self.sent_payload_bytes += size
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """Pack deliveries that were sent and will not be confirmed.

@@ -23,7 +23,7 @@ from streamer.uprotocol.message import (
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_to_proto, status_to_proto
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.uuid import created_ms, new_id
+from streamer.uprotocol.uuid import new_id
 from streamer.uprotocol.well_known import USTREAMER
 
 _LONGEST_TTL_MS = 0xFFFF_FFFF
@@ -89,9 +89,8 @@ def with_ttl_from_now(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
     """Return the message with a TTL of ``ttl_ms`` from now on; 0: none, or the longest that a Request can have."""
     attributes = message.attributes
     if ttl_ms:
-        ttl = min(max(0, now_ms - created_ms(message.id)) + ttl_ms, _LONGEST_TTL_MS)
-    else:
-        ttl = _LONGEST_TTL_MS if attributes.type is UMessageType.REQUEST else 0
+        return message.ending(now_ms + ttl_ms, now_ms)
+    ttl = _LONGEST_TTL_MS if attributes.type is UMessageType.REQUEST else 0
     return replace(message, attributes=replace(attributes, ttl=ttl))
 
 

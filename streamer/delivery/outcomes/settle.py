@@ -165,7 +165,7 @@ class Settler:
 
         ``where``: an earlier process accepted it, for an endpoint that no longer exists.
         """
-        stats.accepted += 1
+        stats.accept(received)
         stats.count(failure.outcome, failure.code)
         names = (NO_ROUTE, ingress, "")
         self._report(received, names, failure)
@@ -176,20 +176,20 @@ class Settler:
 
     def duplicate(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
         """Count a message whose id was seen before, on the account ``stats``. The caller releases it."""
-        stats.accepted += 1
+        stats.accept(copy)
         stats.count(_COPY.outcome)
         self._report(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
     def sample_out(self, received: Received, queue: RouteQueue) -> None:
         """Settle a message that arrived before the sample period of the route's subscribers was over."""
-        queue.stats.accepted += 1
+        queue.stats.accept(received)
         queue.stats.count(_SAMPLED_OUT.outcome)
         self._report(received, (queue.name, queue.source, queue.target), _SAMPLED_OUT)
         self._seen.release(received)
 
     def reject(self, received: Received, queue: RouteQueue, failure: Failure, sink: UUri | None = None) -> None:
         """Settle a message for which a route has no room, or its copy for ``sink``."""
-        queue.stats.accepted += 1
+        queue.stats.accept(received)
         queue.stats.count(failure.outcome, failure.code)
         names = (queue.name, queue.source, queue.target)
         self._report(received, names, failure)

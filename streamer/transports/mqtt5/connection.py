@@ -10,7 +10,9 @@ from typing import Final, cast
 
 import mqtt5
 
+from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
+from streamer.transports.tcp_info import ByteCounts, wire_bytes
 
 _HIGH_WATER_BYTES = 1024 * 1024
 # libuv reads 256 000 bytes at a time, and up to 32 times in one iteration of the event loop while each read is full.
@@ -24,7 +26,8 @@ class Connection:
 
     ``on_frames`` gets the packets of one read, and returns whether more is expected from the broker soon; ``on_writable``
     gets the socket's back-pressure; ``on_lost`` is called once, at the end. ``last_read_s`` and ``last_write_s`` are on the
-    loop's clock. ``is_ended_by_broker``: the broker closed or reset the connection, or disconnected because of a packet.
+    loop's clock. ``failure`` and ``reason`` say why the connection has ended. ``is_ended_by_broker``: the broker closed or
+    reset the connection, or disconnected because of a packet.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.now_s = self._loop.time
         self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.failure = LinkFailure.RESET
         self.reason = "closed by the broker"
         self.is_open = False
         self.is_reading = True
@@ -44,6 +48,7 @@ class Connection:
         self.last_read_s = self.last_write_s = self.now_s()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
+        self._carried: ByteCounts | None = None  # once the connection is lost
         self._reader = FrameReader(max_packet_bytes)
         self._on_frames = on_frames
         self._on_writable = on_writable
@@ -95,6 +100,11 @@ class Connection:
         """Whether a packet that is too large is being skipped, which delays the packets behind it."""
         return self._reader.is_skipping
 
+    @property
+    def carried(self) -> ByteCounts | None:
+        """What the connection has carried so far, with TLS; None if that is unknown."""
+        return self._carried if self._socket is None else wire_bytes(self._socket)
+
     def _acknowledge_tcp(self) -> None:
         """Have the kernel send its TCP acknowledgement at once: a broker with Nagle's algorithm waits for it.
 
@@ -118,9 +128,10 @@ class Connection:
         if self.is_open:
             self.is_ended_by_broker = exc is None or isinstance(exc, (ConnectionResetError, BrokenPipeError))
             if exc is not None:
-                self.reason = f"{type(exc).__name__}: {exc}"
+                self.failure, self.reason = failure_of(exc)
         self.is_open = False
         if self._socket is not None:
+            self._carried = wire_bytes(self._socket)
             self._socket.close()
             self._socket = None
         if not self.lost.done():
@@ -155,7 +166,7 @@ class Connection:
     def disconnect(self, code: mqtt5.DisconnectReasonCode, reason: str, session_expiry_s: int | None = None) -> None:
         """Send DISCONNECT with a reason, and close once it is written. ``session_expiry_s``: None does not change it."""
         self.write(mqtt5.DisconnectPacket(reason_code=code, session_expiry_interval=session_expiry_s).write())
-        self.close(reason)
+        self.close(reason, LinkFailure.PROTOCOL)
 
     def disconnect_gently(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
         """Send DISCONNECT with a reason, and let the broker close. Further packets of the broker are discarded.
@@ -167,20 +178,20 @@ class Connection:
             if self._transport.can_write_eof():  # not with TLS; rumqttd closes only after this
                 self._transport.write_eof()
             self.is_open = False
-            self.reason = reason
+            self.failure, self.reason = LinkFailure.PROTOCOL, reason
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, failure: LinkFailure) -> None:
         """Stop reading, and close once everything is written."""
         if self.is_open and self._transport is not None:
             self.is_open = False
-            self.reason = reason
+            self.failure, self.reason = failure, reason
             self._transport.close()
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str, failure: LinkFailure = LinkFailure.TIMEOUT) -> None:
         """Close at once, because the broker does not answer."""
         if self._transport is not None:
             if self.is_open:
-                self.reason = reason
+                self.failure, self.reason = failure, reason
             self.is_open = False
             self._transport.abort()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Any
 
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.mqtt5.brokers import Broker
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S
@@ -108,7 +109,7 @@ async def accepts(way: Way, good_address: str | None) -> bool:
         connection, _ = await dial(way, new_connection, 0, good_address)
     except (OSError, UnicodeError):
         return False
-    connection.close("tested")
+    connection.close("tested", LinkFailure.OTHER)
     await connection.wait_lost(FAREWELL_S)
     return True
 

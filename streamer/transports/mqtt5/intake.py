@@ -84,7 +84,7 @@ class PacketIntake:
                     continue
                 known = headers.read(frame)
                 if known is not None:
-                    into.append(session.receive(known[0], first & DUPLICATE != 0, known[1]))
+                    into.append(session.receive(known[0], first & DUPLICATE != 0, known[1], len(frame)))
                     continue
                 try:
                     packet = publish.read(frame, max_header_bytes)
@@ -95,9 +95,9 @@ class PacketIntake:
                 packet_id = packet.packet_id
                 if packet_id:
                     headers.learn(frame, packet, message)
-                    into.append(session.receive(message, first & DUPLICATE != 0, packet_id))
+                    into.append(session.receive(message, first & DUPLICATE != 0, packet_id, len(frame)))
                 elif packet_id is None:
-                    into.append(Received(message))
+                    into.append(Received(message, False, len(frame)))
                 else:
                     raise self._broken("a PUBLISH with packet id 0")
         finally:
@@ -137,9 +137,9 @@ class PacketIntake:
         except (ValueError, IndexError):
             return False
         if packet.packet_id is None:
-            received = Received(message)
+            received = Received(message, False, len(frame))
         elif packet.packet_id:
-            received = self._session.receive(message, frame[0] & DUPLICATE != 0, packet.packet_id)
+            received = self._session.receive(message, frame[0] & DUPLICATE != 0, packet.packet_id, len(frame))
         else:
             return False
         self.refused.append(Refused(received, UCode.RESOURCE_EXHAUSTED, f"too large: {error}", payload_bytes))

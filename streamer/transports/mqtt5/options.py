@@ -6,9 +6,9 @@ contains them.
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -24,12 +24,14 @@ from pydantic import (
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions, WireOptions
+from streamer.transports.certificates import CertificateFile, CertificateRole, valid_until_s
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.brokers import Broker, Prefer, read_broker
 from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
 from streamer.transports.mqtt5.tunnel import HttpProxy, read_proxy
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
+from streamer.uprotocol.uri import everything_at
 
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
@@ -99,6 +101,24 @@ class ReconnectOptions(BaseModel):
     """The random part of a wait: 0.2 means 20 % less to 20 % more."""
 
 
+class WillOptions(BaseModel):
+    """What the broker publishes on the topic of the streamer's status once it has lost the streamer."""
+
+    model_config = _STRICT_KEYS | ConfigDict(strict=True)
+
+    to: str | None = Field(default=None, min_length=1)
+    """The authority that gets it, on an off-vehicle broker. On an in-vehicle one, whoever subscribes to the status does."""
+    delay_s: int = Field(default=10, ge=0, le=LONGEST_S)
+    """For how long the streamer may be away before the broker publishes it."""
+
+    @field_validator("to")
+    @classmethod
+    def _check_authority(cls, to: str | None) -> str | None:
+        if to is not None:
+            everything_at(to).check()
+        return to
+
+
 class Mqtt5Options(WireOptions):
     """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
 
@@ -138,6 +158,10 @@ class Mqtt5Options(WireOptions):
     """The longest wait for a connection, then for each answer until the link is up."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""
+    topic_aliases: int = Field(default=100, ge=0, le=65_535)
+    """The most topics that are replaced by a number in packets to the broker, which may lower it. 0: none."""
+    will: WillOptions | None = None
+    """Say when the streamer connects and disconnects, and have the broker say it if the streamer cannot. None: neither."""
     payload_format_property: bool = False
     """Write the payload format also as user property 12, for receivers by the specification before 1.6.0-alpha.5."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
@@ -162,6 +186,8 @@ class Mqtt5Options(WireOptions):
     """Limits on listeners."""
     _contents: tuple[bytes, ...] = PrivateAttr(())
     """Digests of the files that are read at each connection: options are equal only if these are, too."""
+
+    _of_streamer: "Mqtt5Options | None" = PrivateAttr(None)
 
     @field_validator("broker")
     @classmethod
@@ -204,6 +230,10 @@ class Mqtt5Options(WireOptions):
     def _check_together(self) -> "Mqtt5Options":
         if self.username is not None and self.username_file is not None:
             raise ValueError("username_file: expected either username or username_file")
+        if self.will is not None and (self.will.to is None) is self.addresses_publishes:
+            if self.will.to is None:
+                raise ValueError("will.to: expected the authority that gets it, because topics is off-vehicle")
+            raise ValueError("will.to: expected only with topics: off-vehicle")
         if not self.uses_tls and self.tls != TlsOptions():
             raise ValueError("tls: expected a broker with mqtts:// or wss://")
         if not self.uses_tls and self.alpn is not None:
@@ -233,6 +263,15 @@ class Mqtt5Options(WireOptions):
         return self.session_expiry_s > 0 and not self.clean_start
 
     @property
+    def of_streamer(self) -> "Mqtt5Options | None":
+        """The options with which to find out whether the broker gives us a streamer's session; None: it cannot.
+
+        Some brokers give it to every client with the streamer's credentials, which `beside` keeps.
+        """
+        given = (self.username, self.username_file, self.password_file, self.tls.cert_file)
+        return self._of_streamer if any(each is not None for each in given) else None
+
+    @property
     def is_divided(self) -> bool:
         return self.share is not None
 
@@ -259,6 +298,14 @@ class Mqtt5Options(WireOptions):
         name = f"the client id {self.effective_client_id(authority)!r}"
         return [Claim(("client_id",), f"{name} at {each.where}", behind_any_address=name) for each in self.brokers]
 
+    def beside(self, name: str) -> Self:
+        """Return the options of a client with a session of its own, which ends with the connection and shares nothing."""
+        own = {"client_id": name, "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
+        guest = self.model_copy(update=own)
+        # If the broker gives us the streamer's session all the same, it keeps that until the streamer is back.
+        guest._of_streamer = self.model_copy(update={"session_expiry_s": LONGEST_S})
+        return guest
+
     def exposures(self) -> Sequence[str]:
         has_password = self.password_file is not None
         what = "the user name and the password" if has_password else "messages, with the tokens in them,"
@@ -275,6 +322,11 @@ class Mqtt5Options(WireOptions):
 
     def hints(self) -> Sequence[str]:
         found = list(_OF_SEVERAL) if len(self.broker) > 1 else []
+        if self.will is not None and self.will.delay_s and not self.is_session_persistent:
+            key = "clean_start" if self.clean_start else "session_expiry_s"
+            found.append(f"will.delay_s: no effect, because of {key}: the broker publishes a will when the session ends")
+        elif self.will is not None and self.will.delay_s > self.session_expiry_s:
+            found.append(f"will.delay_s: the session ends after {self.session_expiry_s} s, and the will is published then")
         if self.share is None:
             return found
         found += [
@@ -306,6 +358,22 @@ class Mqtt5Options(WireOptions):
         if password is not None:
             _check_length("password_file", password)
         return username, password
+
+    def certificates(self) -> Mapping[str, CertificateFile]:
+        """Return the files with certificates, by key."""
+        found = {
+            "tls.ca_file": (CertificateRole.AUTHORITIES, self.tls.ca_file),
+            "tls.cert_file": (CertificateRole.CLIENT, self.tls.cert_file),
+        }
+        return {key: CertificateFile(role, path) for key, (role, path) in found.items() if path is not None}
+
+    def has_expired_certificate(self, now_s: float) -> bool:
+        """Return whether the client's certificate has expired; False if it cannot be read."""
+        try:
+            own = [each for each in self.certificates().values() if each.role is CertificateRole.CLIENT]
+            return any(valid_until_s(each) < now_s for each in own)
+        except (OSError, ValueError):
+            return False
 
     def proxy_credentials(self) -> bytes | None:
         """Read ``user:password`` for the proxy. Raises `ConfigurationError` with the option, never with the content."""

@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import mqtt5
@@ -39,8 +40,11 @@ def new_client_id() -> str:
     return f"check{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
 
 
-async def try_broker(options: Mqtt5Options, broker: Broker) -> Answer:
-    """Connect to a broker as the streamer does, except for the client id, and disconnect."""
+async def try_broker(options: Mqtt5Options, broker: Broker, when_tied: Callable[[], None] = lambda: None) -> Answer:
+    """Connect to a broker as the streamer does, except for the client id, and disconnect.
+
+    ``when_tied`` is called if the broker has given us the session of somebody else.
+    """
     try:
         username, password, way = await in_thread(lambda: (*options.credentials(), read_way(options, broker)))
     except ConfigurationError as exc:
@@ -106,6 +110,8 @@ async def try_broker(options: Mqtt5Options, broker: Broker) -> Answer:
         elif found.verdict is Verdict.OK and not packet.wildcard_subscription_available:
             found = problem(f"{where}: {NO_WILDCARDS}")
         is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # the client id was not in use
+        if isinstance(packet, mqtt5.ConnAckPacket) and packet.session_present:
+            when_tied()
         connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried", 0 if is_own else None)
         await connection.wait_lost(FAREWELL_S)
         return found

@@ -13,28 +13,45 @@ from functools import partial
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
+from streamer import __version__
 from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.files import Files
-from streamer.transports.base import Done, LinkState, Parcel, TransportContext, TransportEvents, UTransport
-from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.base import (
+    NO_BYTES,
+    ByteCounts,
+    Done,
+    LinkState,
+    Parcel,
+    SendResult,
+    TransportContext,
+    TransportEvents,
+    UTransport,
+)
+from streamer.transports.certificates import CertificateFile, expiry_probe
+from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError, SendError
+from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
-from streamer.transports.mqtt5.brokers import BrokerChoice
+from streamer.transports.mqtt5.brokers import Broker, BrokerChoice, WebSocketError
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.dialing import accepts, dial, read_way
+from streamer.transports.mqtt5.dialing import Way, accepts, dial, read_way
 from streamer.transports.mqtt5.ending import END_S, Ending, is_session_resumed_by, until
 from streamer.transports.mqtt5.frames import ProtocolError, named
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
+from streamer.transports.mqtt5.last_will import LastWill
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
+from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
+from streamer.transports.mqtt5.tunnel import ProxyError
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe
+from streamer.transports.probe import Probe, Verdict
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -43,8 +60,27 @@ logger = logging.getLogger("ustreamer.mqtt5")
 _LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
 _QUIET_S = 0.05  # after this long without a packet, no more are expected
 
+_TIED = "the broker gives the streamer's session to every client with these credentials; use others than a streamer's"
+"""Why `Mqtt5Options.beside` cannot be used at this broker."""
+
 _OVER_A_MESSAGE = frozenset((0x80, 0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x97, 0x99))
 """The reasons of a DISCONNECT that can be caused by a message, not by broker or client (MQTT 5, 3.14.2.1)."""
+
+_OF_A_WILL = frozenset((0x87, 0x90, 0x99))
+"""The reasons of a CONNACK that can be caused by a will (MQTT 5, 3.2.2.2)."""
+
+_NO_RIGHTS = frozenset((0x86, 0x87, 0x8A, 0x8C))
+"""The reason codes for a wrong user or password, missing rights, a ban and a wrong authentication method (MQTT 5, 2.4)."""
+
+
+class _Own:
+    """A message of the endpoint itself, as a `Parcel`."""
+
+    __slots__ = ("message", "wire_bytes")
+
+    def __init__(self, message: UMessage) -> None:
+        self.message = message
+        self.wire_bytes = 0
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -58,7 +94,8 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
-        encoder = Encoder(options.topics, context.authority, options.payload_format_property)
+        aliases = TopicAliases(options.topic_aliases)
+        encoder = Encoder(options.topics, context.authority, options.payload_format_property, context.now_ms, aliases)
         decoder = PublishDecoder(
             options.topics, context.authority, options.max_token_bytes, context.flows, options.identity_property
         )
@@ -69,6 +106,7 @@ class Mqtt5Transport(ListeningTransport):
             lambda: self._traffic.acknowledge_soon(),
             options.is_session_persistent,
             options.receive_maximum,
+            aliases,
         )
         self._intake = PacketIntake(self._session, decoder, options, context.events)
         self._traffic = Traffic(
@@ -83,8 +121,8 @@ class Mqtt5Transport(ListeningTransport):
         self._brokers = options.brokers
         settled_s = options.reconnect.max_ms / 1000
         self._choice = BrokerChoice(len(self._brokers), options.prefer, options.return_after_s, settled_s)
-        self._broker = 0  # the number of the broker of the current or last connection
-        self._address = ""  # and its address
+        self._broker = 0  # the number of the broker of the current or last attempt
+        self._address = ""  # that of the current or last connection
         self._session_broker: int | None = None  # the broker that accepted the last connection
         self._have_session: set[int] = set()  # the brokers that accepted a connection
         self._is_returning = False  # the connection was ended in favour of the first broker
@@ -99,15 +137,35 @@ class Mqtt5Transport(ListeningTransport):
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._connected_s = 0.0
+        self._has_expired_certificate = False
         self._is_culprit_found = False  # at the end of the last connection
+        self._carried = NO_BYTES  # by connections that are over
+        self._ties: dict[int, bool] = {}  # number of a broker → whether it gives us a streamer's session
+        own = (context.name, context.authority, __version__, options.topics)
+        self._will_problem = ""
+        self._will = None if options.will is None else LastWill(*own, options.will)
 
     @property
     def capacity(self) -> int:
         session = self._session
         return session.limit if session.is_writable else session.unconfirmed
 
+    def certificates(self) -> Sequence[CertificateFile]:
+        return tuple(self.options.certificates().values())
+
     def problems(self) -> list[str]:
-        return self.subscribing.problems()
+        own = [_TIED] * any(self._ties.values()) + [self._will_problem] * bool(self._will_problem)
+        return own + self.subscribing.problems()
+
+    def wire_bytes(self) -> ByteCounts | None:
+        """Return what all connections have carried so far, with TLS; None until the first, or where that is unknown."""
+        connection = self._traffic.connection
+        carried = self._carried if connection is None else self._carried.plus(connection.carried or NO_BYTES)
+        return carried if any(carried) else None
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        return tuple(broker.where for broker in self._brokers)
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -118,9 +176,11 @@ class Mqtt5Transport(ListeningTransport):
 
     @classmethod
     def probes(cls, options: Mqtt5Options, held: Collection[str]) -> Iterable[Probe]:
+        yield from (expiry_probe(key, file) for key, file in options.certificates().items())
         brokers = options.brokers
         keys = ["broker"] if len(brokers) == 1 else [f"broker.{number}" for number in range(len(brokers))]
-        return [Probe(key, partial(try_broker, options, broker)) for key, broker in zip(keys, brokers, strict=True)]
+        for key, broker in zip(keys, brokers, strict=True):
+            yield Probe(key, partial(try_broker, options, broker))
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -161,7 +221,7 @@ class Mqtt5Transport(ListeningTransport):
                 count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             expiry_s = 0 if self._is_at_its_end else None
-            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped", expiry_s)
+            connection.disconnect(self._say_farewell("stopped"), "stopped", expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN, "stopped")
@@ -203,7 +263,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _is_session_resumed_by(self, later: "Mqtt5Transport", number: int) -> bool:
         # A session that was found may be that of a broker under another name, if it can only be that of one.
-        has_resumed = later._has_resumed and len({self._brokers[each].host for each in self._have_session}) == 1
+        has_resumed = later._has_resumed and len(self._have_session) == 1
         return is_session_resumed_by(self.options, self._brokers[number], self.context.authority, later.options, has_resumed)
 
     async def _end(self, later: "Mqtt5Transport | None", number: int, until_s: float) -> str:
@@ -212,6 +272,7 @@ class Mqtt5Transport(ListeningTransport):
         self.context = replace(self.context, name=name, events=TransportEvents())
         self._only, self._is_at_its_end = number, False
         epoch = 0 if later is None else later._session.epoch
+        self._will = None  # the successor has its own
         self.subscribing.leave()
         try:
             await self.start()
@@ -237,7 +298,7 @@ class Mqtt5Transport(ListeningTransport):
             try:
                 reason = await self._connect(max(0, refusals - 1))
             except Exception as exc:  # no other task awaits this one: the endpoint would stay down silently
-                reason = type(exc).__name__
+                reason = self._failed(*failure_of(exc))
                 logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
                 if self._traffic.connection is not None:
                     self._traffic.connection.abort(reason)
@@ -253,6 +314,7 @@ class Mqtt5Transport(ListeningTransport):
                 continue
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
+            self.retry_in(retry_s)
             state = (f"link {name}", "down")
             logger.warning("link_down endpoint=%s reason=%s retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
@@ -279,13 +341,15 @@ class Mqtt5Transport(ListeningTransport):
 
     async def _connect_to(self, number: int, first_address: int) -> str:
         """Connect to one broker, stay until the connection ends, and return the reason."""
-        options, broker = self.options, self._brokers[number]
+        self._broker, options, broker = number, self.options, self._brokers[number]
+        if options.of_streamer is not None and (reason := await self._try_session(options.of_streamer, number)):
+            return self._failed(LinkFailure.BROKER, reason)
         try:
-            username, password, way = await self._files.run(lambda: (*options.credentials(), read_way(options, broker)))
+            username, password, way, self._has_expired_certificate = await self._files.run(lambda: self._read(broker))
         except ConfigurationError as exc:
-            return f"{exc.key}: {exc}"
+            return self._failed(LinkFailure.FILES, f"{exc.key}: {exc}")
         except OSError as exc:  # reading takes too long
-            return f"files: {exc.strerror}"
+            return self._failed(LinkFailure.FILES, f"files: {exc.strerror}")
         loop = asyncio.get_running_loop()
         traffic = self._traffic
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
@@ -293,10 +357,16 @@ class Mqtt5Transport(ListeningTransport):
         try:
             connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
-            return f"no connection within {options.connect_timeout_s:g} s"
+            return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
+        except ProxyError as exc:
+            return self._failed(LinkFailure.PROXY, str(exc))
+        except WebSocketError as exc:
+            return self._failed(LinkFailure.PROTOCOL, str(exc))
         except (OSError, UnicodeError) as exc:
-            return f"{type(exc).__name__}: {exc}"
-        self._broker, self._address = number, address
+            if self._will is not None and isinstance(exc, ConnectionRefusedError):
+                self._will.counts_as_offline()
+            return self._failed(*failure_of(exc))
+        self._address = address
         traffic.connection = connection
         self._keep_alive = keep_alive = KeepAlive(
             connection, self._session, options, self._continues_unanswered, loop.time()
@@ -307,6 +377,7 @@ class Mqtt5Transport(ListeningTransport):
                 username=username,
                 password=password,
                 clean_start=options.clean_start,
+                will=None if self._will is None else self._will.of_connection(self.context.now_ms()),
                 keep_alive=options.keep_alive_s,
                 session_expiry_interval=options.session_expiry_s,
                 receive_max=options.receive_maximum,
@@ -328,6 +399,32 @@ class Mqtt5Transport(ListeningTransport):
                 testing.cancel()
         return connection.reason
 
+    async def _try_session(self, options: Mqtt5Options, number: int) -> str:
+        """Find out whether a broker gives us a session of our own. Return why we may not connect; empty if we may.
+
+        ``options`` are those of the streamer.
+        """
+        if number not in self._ties:
+            tied: list[bool] = []
+            try:
+                async with asyncio.timeout(options.connect_timeout_s):
+                    answer = await try_broker(options, self._brokers[number], lambda: tied.append(True))
+            except TimeoutError:
+                return f"no answer within {options.connect_timeout_s:g} s"
+            if answer.verdict is not Verdict.OK:
+                return answer.text
+            self._ties[number] = bool(tied)
+        return _TIED if self._ties[number] else ""
+
+    def _read(self, broker: Broker) -> tuple[str | None, bytes | None, Way, bool]:
+        options = self.options
+        now_s = self.context.now_ms() / 1000
+        return (*options.credentials(), read_way(options, broker), options.has_expired_certificate(now_s))
+
+    def _failed(self, failure: LinkFailure, text: str) -> str:
+        self.link_failed(failure, text, self._brokers[self._broker].where)
+        return text
+
     async def _test_first(self, every_s: float) -> None:
         """Find out again and again whether the first broker accepts connections, while another one is in use."""
         while True:
@@ -347,7 +444,8 @@ class Mqtt5Transport(ListeningTransport):
             self._is_returning = True
             where = self._brokers[0].where
             logger.info("returning_to_first_broker endpoint=%s broker=%s", self.context.name, where)
-            connection.disconnect_gently(DisconnectReasonCode.NORMAL_DISCONNECTION, f"the streamer returns to {where}")
+            reason = f"the streamer returns to {where}"
+            connection.disconnect_gently(self._say_farewell(reason), reason)
 
     def _resume_search(self, now_s: float) -> None:
         """Send the next suspect, if the connection has stood for long enough."""
@@ -358,6 +456,40 @@ class Mqtt5Transport(ListeningTransport):
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
         return self._session.pressure.may_have_stopped(len(self._session.unacknowledged), now_s)
+
+    # -- saying whether the streamer is there ------------------------------------------------------------------------
+
+    def _say_online(self, session_present: bool) -> None:
+        """Say that the endpoint has connected, unless nobody was told that it was disconnected."""
+        if self._will is not None and self._will.is_news(asyncio.get_running_loop().time(), session_present):
+            self._say(self._will.online(self.context.now_ms()))
+
+    def _say_farewell(self, reason: str) -> DisconnectReasonCode:
+        """Say that the endpoint disconnects. Return the reason for the DISCONNECT: if need be, the will says it."""
+        if self._will is None or not self._session.is_connected:
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        self._will.counts_as_offline()
+        if self._say(self._will.offline(self.context.now_ms(), reason)):
+            return DisconnectReasonCode.NORMAL_DISCONNECTION
+        return DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE
+
+    def _say(self, message: UMessage) -> bool:
+        """Send a message of the endpoint itself. Return whether it is written; if it is not, it may be later.
+
+        Once the broker has refused one, no more are sent: mosquitto ends the connection over each.
+        """
+        if self._will_problem:
+            return False
+        parcel = _Own(message)
+        self._traffic.submit((parcel,), self._was_said)
+        return parcel.wire_bytes > 0
+
+    def _was_said(self, parcels: Sequence[Parcel], result: SendResult) -> None:
+        """Report that the broker has refused such a message. One that is lost with the link is out of date."""
+        if self._will is not None and isinstance(result, SendError) and not isinstance(result, LinkLostError):
+            self._will_problem = f"will: cannot say on {self._will.topic} that it is there: {result.message}"
+            text = "will_refused endpoint=%s topic=%s reason=%s"
+            logger.warning(text, self.context.name, self._will.topic, result.message)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -390,16 +522,23 @@ class Mqtt5Transport(ListeningTransport):
     def _on_connack(self, connection: Connection, packet: mqtt5.ConnAckPacket) -> None:
         reason = int(packet.reason_code)
         if reason:
-            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}")
+            failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
+            hint = ""
+            if self._will is not None and reason in _OF_A_WILL:
+                hint = f"; with will, this client has to be allowed to publish on {self._will.topic}"
+            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}{hint}", failure)
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
         if packet.server_keep_alive is not None and self._keep_alive is not None:
             self._keep_alive.keep_alive_s = packet.server_keep_alive
         self._apply_session_expiry(packet.session_expiry_interval)
+        had_session = self._broker in self._have_session
         (self._have_session.add if self.source_retransmits else self._have_session.discard)(self._broker)
         if self._connections:
             self.context.events.reconnected()
+            if had_session and not packet.session_present:
+                logger.warning("session_forgotten endpoint=%s: what the broker had kept for it is lost", self.context.name)
         else:
             self._has_resumed = packet.session_present
         self._connections += 1
@@ -408,8 +547,10 @@ class Mqtt5Transport(ListeningTransport):
         is_same, self._session_broker = self._session_broker in (None, self._broker), self._broker
         self._connected_s = asyncio.get_running_loop().time()
         self._session.give_back_expired(self.context.now_ms())
-        self._session.connected(packet.session_present and is_same, packet.receive_max, packet.max_packet_size)
+        is_present = packet.session_present and is_same
+        self._session.connected(is_present, packet.receive_max, packet.max_packet_size, packet.topic_alias_max)
         self._traffic.write_outgoing()
+        self._say_online(is_present)
         logger.info(
             "connected endpoint=%s broker=%s client_id=%s session_present=%s window=%d",
             self.context.name,
@@ -444,21 +585,32 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
         reason = packet.reason_code
+        if self._will is not None:
+            self._will.counts_as_offline()
         if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
+            self._ties[self._broker] = self.options.of_streamer is not None
             logger.error(
                 "session_taken_over endpoint=%s client_id=%s hint='another client uses the same client id'",
                 self.context.name,
                 self._client_id,
             )
+        if reason == DisconnectReasonCode.TOPIC_ALIAS_INVALID:
+            logger.error("topic_aliases_refused endpoint=%s consequence='none are used any more'", self.context.name)
+            self._session.aliases.give_up()
         connection.is_ended_by_broker = int(reason) in _OVER_A_MESSAGE
-        connection.close(f"the broker disconnected: {named(reason)}")
+        failure = LinkFailure.AUTHENTICATION if int(reason) in _NO_RIGHTS else LinkFailure.BROKER
+        connection.close(f"the broker disconnected: {named(reason)}", failure)
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._traffic.connection:
             self._traffic.connection = None
+            self._carried = self._carried.plus(connection.carried or NO_BYTES)
             self.subscribing.disconnected()
+            if self._will is not None and self._session.is_connected:
+                self._will.lost(connection.last_read_s)
             # A connection that was not accepted says nothing about the messages sent on the one before.
-            is_ended_by_broker = connection.is_ended_by_broker and self._session.is_connected
+            was_connected = self._session.is_connected
+            is_ended_by_broker = connection.is_ended_by_broker and was_connected
             lived_s = asyncio.get_running_loop().time() - self._connected_s
             if self._session.has_timed_out and self._session.head is not None:
                 message = self._session.head[0].message
@@ -469,6 +621,13 @@ class Mqtt5Transport(ListeningTransport):
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
+            if self._task is None:  # it was stopped
+                pass
+            elif connection.failure is LinkFailure.RESET and not was_connected and self._has_expired_certificate:
+                # The broker's alert is lost if it resets the connection (MQTT over TLS 1.3).
+                self._failed(LinkFailure.CERTIFICATE_EXPIRED, f"{connection.reason}: our certificate has expired")
+            else:
+                self._failed(connection.failure, connection.reason)
             self.set_state(LinkState.DOWN, connection.reason)
             self._is_culprit_found = self._session.report_culprit()
 

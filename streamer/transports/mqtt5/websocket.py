@@ -17,6 +17,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.mqtt5.brokers import Broker, WebSocketError
 from streamer.transports.mqtt5.connection import Connection
 
@@ -79,9 +80,10 @@ class WebSocketLink(asyncio.Protocol):
         elif self._link is not None and self._link.get_write_buffer_size() > _UNREAD_BYTES:
             ending = "the broker does not read the answers to its pings"
         if ending is not None:
-            self._connection.close(ending)
+            self._connection.close(ending, LinkFailure.PROTOCOL)
         elif self._frames.close_expected():  # by the broker: it has sent a Close frame
             if (close := self._frames.close_rcvd) is not None and self._connection.is_open:
+                self._connection.failure = LinkFailure.BROKER
                 self._connection.reason = f"closed by the broker (WebSocket {str(close)[:_SAID]})"
             if self._link is not None:
                 self._link.close()

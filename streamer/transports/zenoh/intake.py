@@ -72,7 +72,6 @@ class Intake:
         self._receipts = receipts
         self._buffer = buffer
         self._decoder = decoder
-        self._message_of = decoder.message_of
         self._wildcard_samples = WildcardSamples(loop, self._count_wildcard_samples)
         self._keys = OpenKeys(session)  # used on the control thread
         self._frequent = FrequentKeys(session, control)  # used until the session is closed, also for samples in transit
@@ -263,12 +262,12 @@ class Intake:
         copies = 0
         batch: list[Received] = []
         refused: list[Refused] = []
-        flows, serves, message_of = self._flows, self._receipts.serves, self._message_of
+        flows, serves, decoder = self._flows, self._receipts.serves, self._decoder
         for sample in samples:
             error: MalformedPacketError | None = None
             payload_bytes = 0
             try:
-                message = message_of(sample)
+                message = decoder.message_of(sample)
             except MalformedPacketError as exc:
                 error = exc
                 part = self._known_part_of(sample, exc)
@@ -291,9 +290,9 @@ class Intake:
             ):
                 sink = attributes.sink
                 if sink is not None and sink.authority in serves:
-                    received: Received = Receipted(message, self._receipts)
+                    received: Received = Receipted(message, self._receipts, decoder.last_bytes)
                 else:
-                    received = Received(message)
+                    received = Received(message, False, decoder.last_bytes)
                 if error is None:
                     batch.append(received)
                 else:

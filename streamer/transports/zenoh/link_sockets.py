@@ -1,4 +1,5 @@
-"""Reads the TCP sockets of a session's links: whether a put can block, and which messages have arrived at the other ends.
+"""Reads the TCP sockets of a session's links: whether a put can block, what has arrived at the other ends, how many bytes
+have passed.
 
 For each link, Zenoh has a queue (two batches of 64 KiB for a priority), which one of its threads empties into the link's
 socket. A put blocks once that queue is full, so only some time after the socket has stopped taking bytes. As long as the
@@ -24,11 +25,12 @@ import sys
 import termios
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import zenoh
 
+from streamer.transports.tcp_info import NO_BYTES, ByteCounts, wire_bytes
 from streamer.transports.zenoh.arrival import Arrival, Reading
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 
@@ -84,6 +86,10 @@ class LinkSocket:
             has_room = unacknowledged <= self._limit
             self.arrival.look(Reading(info[0] == _ESTABLISHED, has_room, unacknowledged, acknowledged, received), now_s)
 
+    def carried(self) -> ByteCounts:
+        """Return what the connection has carried so far; nothing if that is unknown."""
+        return wire_bytes(self._connection) or NO_BYTES
+
     def close(self) -> None:
         """Close the duplicate."""
         _close(self._connection)
@@ -94,7 +100,7 @@ class LinkSocket:
 
 
 class _Found(NamedTuple):
-    """The session's links. ``are_all``: each is a connection in ``by_inode``. ``are_direct``: no node is a router."""
+    """The links over TCP, `_MAX_LINKS` at most. ``are_all``: there are no others. ``are_direct``: no node is a router."""
 
     are_all: bool
     are_direct: bool
@@ -125,6 +131,7 @@ class LinkSockets:
         self._now_s = now_s
         self._open: tuple[LinkSocket, ...] = ()
         self._closed: list[tuple[float, LinkSocket]] = []  # with the time at which the closing was noticed
+        self._carried = NO_BYTES  # by links that are in `_open` no more
         self._are_all = self._are_direct = self._are_few = False
         self._events = 0  # how many link events have come
         self._events_used = -1
@@ -154,6 +161,13 @@ class LinkSockets:
             until_s = min(until_s, each.arrival.until_s)
         return until_s
 
+    def wire_bytes(self) -> ByteCounts | None:
+        """Return what all TCP links of the session have carried so far; None without any, or where that is unknown."""
+        carried = self._carried
+        for each in self._open:
+            carried = carried.plus(each.carried())
+        return carried if any(carried) else None
+
     def forget_lost(self, zid: str) -> None:
         """Forget the closed links of a node that Zenoh reports as lost: its messages are redelivered anyway."""
         now_s = self._now_s()
@@ -161,6 +175,7 @@ class LinkSockets:
             if each.zid == zid:
                 each.look(now_s)
         lost = [each for each in self._all() if each.zid == zid and each.arrival.is_over]
+        self._count_ended(each for each in self._open if each in lost)
         for each in lost:
             each.close()
         self._open = tuple(each for each in self._open if each not in lost)
@@ -174,9 +189,15 @@ class LinkSockets:
         """Close all duplicates, and count no message as arrived any more."""
         self._is_over = True
         self._are_all = self._are_few = False
+        self._count_ended(self._open)
         for each in self._all():
             each.close()
         self._open, self._closed = (), []
+
+    def _count_ended(self, ended: Iterable[LinkSocket]) -> None:
+        """Count what these links have carried, before they leave `_open`."""
+        for each in ended:
+            self._carried = self._carried.plus(each.carried())
 
     def _all(self) -> list[LinkSocket]:
         return [*self._open, *(closed for _, closed in self._closed)]
@@ -211,6 +232,7 @@ class LinkSockets:
                 found.close()
             return
         known = {each.inode: each for each in self._open}
+        self._count_ended(each for inode, each in known.items() if inode not in found.by_inode)
         for inode, each in known.items():
             if inode not in found.by_inode:
                 each.look(now_s)
@@ -233,15 +255,15 @@ def _find(session: zenoh.Session) -> _Found:
     links = session.info.links()
     are_direct = not any(str(transport.whatami) == "router" for transport in session.info.transports())
     wanted: dict[Ends, str] = {}
-    for link in links:
+    are_all = len(links) <= _MAX_LINKS
+    for link in links[:_MAX_LINKS]:
         (our_protocol, ours), (protocol, others) = _place(link.src), _place(link.dst)
-        if our_protocol not in _STREAMS or protocol not in _STREAMS:
-            return _Found(False, are_direct, {})
-        wanted[ours, others] = str(link.zid)
-    if len(wanted) > _MAX_LINKS:
-        return _Found(False, are_direct, {})
+        if our_protocol in _STREAMS and protocol in _STREAMS:
+            wanted[ours, others] = str(link.zid)
+        else:
+            are_all = False
     by_inode = {inode: (connection, wanted[ends]) for ends, inode, connection in _connections(wanted)}
-    return _Found(len(by_inode) == len(wanted), are_direct, by_inode)
+    return _Found(are_all and len(by_inode) == len(wanted), are_direct, by_inode)
 
 
 def _place(locator: str) -> tuple[str, str]:

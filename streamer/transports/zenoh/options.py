@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import zenoh
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import LONGEST_S, ListenerOptions, WireOptions
+from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
@@ -23,6 +24,7 @@ _OPEN = re.compile(r"(?:tcp|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):?[^?#]*")
 """A Zenoh endpoint without encryption, up to its settings."""
 _LISTEN = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d+)(?P<settings>.*)")
 """A Zenoh endpoint on a TCP port."""
+_ANY_HOST = re.compile(r"/(0\.0\.0\.0|\[::\]):")
 _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
 _SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
 _IN_ZENOHS_SOURCE = re.compile(r"\s+at /\S+\.rs:\d+\.?")
@@ -47,10 +49,18 @@ _WITH_PORT = ("tcp", "tls", "ws")
 _OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
 _MULTICAST = "scouting/multicast/enabled"
 _GOSSIP = "scouting/gossip/enabled"
-_WITH_FILES = "transport/link/tls", "transport/auth"
+TLS = "transport/link/tls"
+_TLS_FILES = (
+    "root_ca_certificate",
+    "listen_certificate",
+    "listen_private_key",
+    "connect_certificate",
+    "connect_private_key",
+)
+_WITH_FILES = TLS, "transport/auth"
 _WITH_ENDPOINTS = "listen/endpoints", "connect/endpoints"
-_SETTING = re.compile(r"[#;][^=;#]*=([^;#\0]+)")
-"""The value of a setting of a Zenoh endpoint."""
+_SETTING = re.compile(r"[#;]([^=;#]*)=([^;#\0]+)")
+"""Name and value of a setting of a Zenoh endpoint."""
 _MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -215,12 +225,29 @@ class ZenohOptions(WireOptions):
                 found += tcp(("listen", index), match["host"], int(match["port"]))
         return found
 
+    def beside(self, name: str) -> Self:
+        """Return the options of a node that connects to where these listen and connect, and listens nowhere."""
+        config = session_config(self)
+        mode = self.effective_mode(config)
+        own = {
+            "mode": "client" if mode == "client" else "peer",
+            "listen": [],
+            "connect": [*map(_reachable, endpoints_of(config, "listen", mode)), *endpoints_of(config, "connect", mode)],
+            "receipts": None,
+        }
+        return self.model_copy(update=own)
+
     def effective_mode(self, config: zenoh.Config) -> str:
         """Return the mode that is in effect, also from ``config_file``."""
         try:
             return str(json.loads(config.get_json("mode")) or self.mode)
         except (zenoh.ZError, ValueError):
             return self.mode
+
+
+def _reachable(endpoint: str) -> str:
+    """Return a Zenoh endpoint of this machine with a loopback address in place of that for all addresses."""
+    return _ANY_HOST.sub(lambda match: f"/{'[::1]' if match[1] == '[::]' else '127.0.0.1'}:", endpoint, count=1)
 
 
 def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:
@@ -233,6 +260,33 @@ def endpoints_of(config: zenoh.Config, section: str, mode: str) -> list[str]:
         found = found.get(mode)
     each = [item.get("endpoint") if isinstance(item, dict) else item for item in found or ()]
     return [item for item in each if isinstance(item, str)]
+
+
+def shown_endpoint(endpoint: str) -> str:
+    """Return an endpoint without its settings, which may hold a password or key."""
+    return _SETTINGS.sub("", endpoint)
+
+
+def tls_files(config: zenoh.Config, endpoint: str) -> dict[str, Path]:
+    """Return the TLS files of a Zenoh endpoint by option: those in its settings, else those of the whole session."""
+    found = {name: file for name, file in json.loads(config.get_json(TLS)).items() if name in _TLS_FILES and file}
+    found |= {name: value for key, value in _SETTING.findall(endpoint) if (name := key.removesuffix("_file")) in _TLS_FILES}
+    return {name: Path(file) for name, file in found.items()}
+
+
+def certificates(config: zenoh.Config, mode: str) -> Sequence[CertificateFile]:
+    """Return the files with certificates that a session uses: for its listeners, and where it connects."""
+    found: dict[CertificateFile, None] = {}
+    for section, role, option in (
+        ("listen", CertificateRole.SERVER, "listen_certificate"),
+        ("connect", CertificateRole.CLIENT, "connect_certificate"),
+    ):
+        for endpoint in endpoints_of(config, section, mode):
+            if endpoint.startswith("tls/"):
+                files = tls_files(config, endpoint)
+                roles = (role, option), (CertificateRole.AUTHORITIES, "root_ca_certificate")
+                found |= {CertificateFile(each, files[name]): None for each, name in roles if name in files}
+    return tuple(found)
 
 
 def session_config(options: ZenohOptions) -> zenoh.Config:
@@ -291,7 +345,7 @@ def _named_to_zenoh(options: ZenohOptions) -> Iterator[Path]:
         yield from map(Path, _texts([json.loads(config.get_json(key)) for key in _WITH_FILES]))
         endpoints += _texts([json.loads(config.get_json(key)) for key in _WITH_ENDPOINTS])
     for endpoint in endpoints:
-        yield from map(Path, _SETTING.findall(endpoint))
+        yield from (Path(value) for _, value in _SETTING.findall(endpoint))
 
 
 def _texts(part: Any) -> Iterator[str]:

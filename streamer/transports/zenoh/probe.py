@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from streamer.transports.certificates import expiry_probe
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.probe import (
     CONNECT_S,
@@ -18,11 +19,10 @@ from streamer.transports.probe import (
     problem,
     reason,
 )
-from streamer.transports.zenoh.options import ZenohOptions, endpoints_of, session_config
+from streamer.transports.zenoh.options import ZenohOptions, certificates, endpoints_of, session_config, shown_endpoint
 
 _TCP = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d{1,5})")
 _UNIX = re.compile(r"unixsock-stream/(?P<path>[^?#]+)")
-_SETTINGS = re.compile(r"[?#].*", re.DOTALL)
 _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
 
 
@@ -38,7 +38,9 @@ def probes(options: ZenohOptions, held: Collection[str]) -> Iterator[Probe]:
     if options.config_file is not None:
         yield blocking("config_file", partial(ok, "Zenoh accepts it"))
     mode = options.effective_mode(config)
-    taken = {_SETTINGS.sub("", text) for text in held}
+    key = "listen, connect" if options.config_file is None else "config_file"
+    yield from (expiry_probe(f"{key}: {file.role}", file) for file in certificates(config, mode))
+    taken = {shown_endpoint(text) for text in held}
     listen = [] if mode == "client" else endpoints_of(config, "listen", mode)
     yield from _each("listen", listen, options.listen, lambda address: _listen(address, taken))
     yield from _each("connect", endpoints_of(config, "connect", mode), options.connect, _connect)
@@ -57,7 +59,7 @@ def _key(options: ZenohOptions) -> Answer:
 
 
 def _listen(address: str, taken: Collection[str]) -> Answer:
-    shown = _SETTINGS.sub("", address)
+    shown = shown_endpoint(address)
     if shown in taken:
         return ok(f"{shown}: the running streamer listens there")
     match = _TCP.match(address)
@@ -71,7 +73,7 @@ def _connect(address: str) -> Answer:
         return can_connect(match["host"].strip("[]"), int(match["port"]))
     if match := _UNIX.match(address):
         return _connect_unix(match["path"])
-    return cannot_tell(f"{_SETTINGS.sub('', address)}: only TCP ports and Unix sockets are tried")
+    return cannot_tell(f"{shown_endpoint(address)}: only TCP ports and Unix sockets are tried")
 
 
 def _connect_unix(path: str) -> Answer:

@@ -45,8 +45,8 @@ class Receipted(Received):
 
     __slots__ = ("_receipts",)
 
-    def __init__(self, message: UMessage, receipts: "Receipts") -> None:
-        super().__init__(message)
+    def __init__(self, message: UMessage, receipts: "Receipts", wire_bytes: int = 0) -> None:
+        super().__init__(message, wire_bytes=wire_bytes)
         self._receipts = receipts
 
     def acknowledge(self) -> None:

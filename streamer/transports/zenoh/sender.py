@@ -24,7 +24,7 @@ from streamer.transports.base import Done, Parcel, Unconfirmed
 from streamer.transports.errors import LinkLostError, MayHaveArrivedError, PermanentError, RefusedError, SendError
 from streamer.transports.results import ResultRuns
 from streamer.transports.zenoh.control import tell_loop
-from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for
+from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for, sample_bytes
 from streamer.uprotocol.message import OVERHEAD_BYTES, Attributes, UMessage
 from streamer.uprotocol.status import UCode
 
@@ -363,6 +363,8 @@ class Sender:
                 error = LinkLostError()
             else:
                 error = put(message)
+                if error is None:
+                    parcels[at].wire_bytes += sample_bytes(message)
                 if batch.link is not self._link:
                     error = LinkLostError() if error else MayHaveArrivedError()
             if error is not None:

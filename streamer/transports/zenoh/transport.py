@@ -12,6 +12,7 @@ receipt of another streamer (`receipts`, `ledger`).
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -24,11 +25,14 @@ from typing import NamedTuple
 import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
-from streamer.files import Files
-from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
+from streamer.files import Files, in_thread
+from streamer.transports.base import UNCONFIRMED, ByteCounts, Done, LinkState, Parcel, Presence, TransportContext
+from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.probe import Probe
+from streamer.transports.zenoh.absence import LOOK_S, why_absent
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import NO_SUBSCRIPTIONS, Intake
 from streamer.transports.zenoh.ledger import ReceiptLedger
@@ -37,7 +41,9 @@ from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import (
     DEFAULT_UNCERTAIN_S,
     ZenohOptions,
+    certificates,
     session_config,
+    shown_endpoint,
     wait_before_close_s,
     without_settings,
 )
@@ -56,6 +62,7 @@ logger = logging.getLogger("ustreamer.zenoh")
 _UP = LinkState.UP  # looking up a member of an enumeration is slow
 
 _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s if a receiver does not read
+_LOOK_TIMEOUT_S = 5.0
 _PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
 _SLOW = 0.9  # of `wait_before_close`, because clocks differ
 _SLOW_MIN_S = 0.02  # any put may take this long
@@ -98,11 +105,20 @@ class ZenohTransport(ListeningTransport):
         self._was_up = False
         self._is_leaving = False
         self._stopped = False
+        self._certificates: Sequence[CertificateFile] = ()
+        self._wait_before_close_s = 0.0
         self._problem = "Zenoh is opening the session"
+        self._looking: asyncio.Task[None] | None = None  # why no other node is there
 
     @property
     def unconfirmed_s(self) -> float:
         return self.options.uncertain_s
+
+    @property
+    def stall_s(self) -> float:
+        """Longer than everything that a put or a receipt may wait for: a receiver that does not read, or is lost."""
+        patience_s = _PATIENCE * (self.options.uncertain_s or DEFAULT_UNCERTAIN_S)
+        return 2 * max(patience_s, self._wait_before_close_s)
 
     def arrived_until_s(self, now_s: float) -> float:
         if self._opened is None or not self.options.link_evidence:
@@ -121,9 +137,20 @@ class ZenohTransport(ListeningTransport):
         """Return why there is no session; empty if there is one."""
         return [self._problem] if self._problem else []
 
+    @property
+    def addresses(self) -> Sequence[str]:
+        return tuple(map(shown_endpoint, self.options.connect))
+
+    def certificates(self) -> Sequence[CertificateFile]:
+        return self._certificates
+
     def figures(self) -> Mapping[str, float]:
         """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
         return NO_SUBSCRIPTIONS if self._opened is None else self._opened.intake.figures()
+
+    def wire_bytes(self) -> ByteCounts | None:
+        """Return what the session's TCP links have carried so far, with TLS; None without any."""
+        return None if self._opened is None else self._opened.sockets.wire_bytes()
 
     @property
     def is_stalled(self) -> bool:
@@ -138,6 +165,8 @@ class ZenohTransport(ListeningTransport):
         if self.options.receipts is not None:
             self._receipt_key = self.options.receipts.key()
         self._mode = self.options.effective_mode(self._session_config)
+        self._certificates = certificates(self._session_config, self._mode)
+        self._wait_before_close_s = wait_before_close_s(self._session_config)
 
     def set_served(self, authorities: Sequence[str]) -> None:
         super().set_served(authorities)
@@ -159,6 +188,7 @@ class ZenohTransport(ListeningTransport):
             await self._use(await self._open_session(config), config)
         except Exception as exc:
             self._problem = f"the session cannot be used: {type(exc).__name__}; the log says more"
+            self.link_failed(LinkFailure.OTHER, self._problem)
             state = (f"session {self.context.name}", "unusable")
             logger.exception("zenoh_session_failed endpoint=%s", self.context.name, extra={"state": state})
 
@@ -174,7 +204,9 @@ class ZenohTransport(ListeningTransport):
                 failures += 1
                 reason = without_settings(exc)
                 self._problem = f"Zenoh opens no session: {reason}"
+                await self._look(config, reason)
                 retry_s = wait_s(Backoff(), failures, random.random(), RECONNECT_STEPS)
+                self.retry_in(retry_s)
                 logger.warning(
                     "zenoh_open_failed endpoint=%s attempt=%d retry_s=%.1f error=%s",
                     self.context.name,
@@ -186,6 +218,30 @@ class ZenohTransport(ListeningTransport):
                 await asyncio.sleep(retry_s)
         self._problem = ""
         return session
+
+    async def _look(self, config: zenoh.Config, text: str) -> None:
+        """Record why no session can be opened; ``text`` is what Zenoh says, if the addresses tell nothing."""
+        found = None
+        with contextlib.suppress(TimeoutError):  # a name is being looked up
+            async with asyncio.timeout(_LOOK_TIMEOUT_S):
+                found = await in_thread(partial(why_absent, config, self._mode))
+        self.link_failed(*(found[:3] if found is not None else (LinkFailure.OTHER, text)))
+
+    async def _look_for_nodes(self) -> None:
+        """Record why no other node is there, every `LOOK_S` until cancelled. The top of a task."""
+        accepted = ""
+        while True:
+            try:
+                found = await in_thread(partial(why_absent, self._session_config, self._mode))
+            except Exception:
+                logger.exception("zenoh_look_failed endpoint=%s", self.context.name)
+                return
+            if found is None:
+                return
+            if not found.is_accepted or accepted == found.address:  # at the first look, the session may be about to begin
+                self.link_failed(*found[:3])
+            accepted = found.address if found.is_accepted else ""
+            await asyncio.sleep(LOOK_S)
 
     async def _use(self, session: zenoh.Session, config: zenoh.Config) -> None:
         """Begin to send and receive through the session, and to track other nodes."""
@@ -254,6 +310,7 @@ class ZenohTransport(ListeningTransport):
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
+        self._stop_looking()
         opened = self._opened
         if opened is not None:
             opened.nodes.close()
@@ -352,13 +409,23 @@ class ZenohTransport(ListeningTransport):
         came_up = state is LinkState.UP and self.state is not LinkState.UP
         if state is LinkState.UP:
             opened.sender.resume()
+            self._stop_looking()
         else:
             opened.sender.break_off()
+            if self.state is LinkState.UP:
+                self.link_failed(LinkFailure.RESET, "the link to the last other node has ended")
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look_for_nodes(), name=f"{self.context.name}-look")
         self.set_state(state, "" if state is LinkState.UP else "no other node")
         if came_up:
             if self._was_up:
                 self.context.events.reconnected()
             self._was_up = True
+
+    def _stop_looking(self) -> None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
 
     # -- presence
 

@@ -108,8 +108,20 @@ def _encode(shared: Attributes) -> bytes:
     return shared.attachment
 
 
+def sample_bytes(message: UMessage) -> int:
+    """Return the size of a message that was encoded: its payload and its attachment."""
+    attributes = message.attributes
+    size = _REST + len(attributes.shared.attachment) + message.payload_bytes
+    if attributes.extra_bytes or attributes.reqid is not None:
+        size += carried_to_proto(attributes).ByteSize()
+    return size
+
+
 class SampleDecoder:
-    """Decodes the samples of one endpoint, which has ``flows``; ``own_authority`` is the endpoint's own."""
+    """Decodes the samples of one endpoint, which has ``flows``; ``own_authority`` is the endpoint's own.
+
+    ``last_bytes``: the size of the last sample, with its attachment.
+    """
 
     def __init__(self, own_authority: str, max_header_bytes: int, max_token_bytes: int, flows: Flows) -> None:
         self._own_authority = own_authority
@@ -117,17 +129,20 @@ class SampleDecoder:
         self._max_token_bytes = max_token_bytes
         self._known: Cache[Arrived, Attributes] = Cache(_bytes_of)
         self._flows = flows
+        self.last_bytes = 0
 
     def message_of(self, sample: zenoh.Sample) -> UMessage:
         """Return the message in a sample. Raises `MalformedPacketError`."""
         attachment, payload = sample.attachment, sample.payload.to_bytes()
         if not payload and sample.kind != _PUT:  # a DELETE has no payload
             raise MalformedPacketError(Malformed.KIND, f"on {str(sample.key_expr)[:300]!r}: a DELETE; expected a PUT")
+        attached = None if attachment is None else attachment.to_bytes()
+        self.last_bytes = len(payload) + (0 if attached is None else len(attached))
         return self.decode(
             str(sample.key_expr),
             _LOWEST_PRIORITY - int(sample.priority),  # type: ignore[call-overload]  # it has int(), not in the stubs
             payload,
-            None if attachment is None else attachment.to_bytes(),
+            attached,
         )
 
     def part_of(self, sample: zenoh.Sample) -> tuple[UMessage, int]:

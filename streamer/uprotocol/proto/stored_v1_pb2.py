@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(streamer/uprotocol/proto/stored_v1.proto\x12\x13ustreamer.stored.v1\"T\n\nProvenance\x12\x16\n\x08identity\x18\xe8\x07 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x07\x63\x65iling\x18\xe9\x07 \x01(\rH\x01\x88\x01\x01\x42\x0b\n\t_identityB\n\n\x08_ceilingb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(streamer/uprotocol/proto/stored_v1.proto\x12\x13ustreamer.stored.v1\"o\n\nProvenance\x12\x16\n\x08identity\x18\xe8\x07 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x07\x63\x65iling\x18\xe9\x07 \x01(\rH\x01\x88\x01\x01\x12\x11\n\x03ttl\x18\xea\x07 \x01(\x12H\x02\x88\x01\x01\x42\x0b\n\t_identityB\n\n\x08_ceilingB\x06\n\x04_ttlb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'streamer.uprotocol.proto.st
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROVENANCE']._serialized_start=65
-  _globals['_PROVENANCE']._serialized_end=149
+  _globals['_PROVENANCE']._serialized_end=176
 # @@protoc_insertion_point(module_scope)

@@ -5,9 +5,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Provenance(_message.Message):
-    __slots__ = ("identity", "ceiling")
+    __slots__ = ("identity", "ceiling", "ttl")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     CEILING_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
     identity: str
     ceiling: int
-    def __init__(self, identity: _Optional[str] = ..., ceiling: _Optional[int] = ...) -> None: ...
+    ttl: int
+    def __init__(self, identity: _Optional[str] = ..., ceiling: _Optional[int] = ..., ttl: _Optional[int] = ...) -> None: ...

@@ -26,51 +26,57 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as streamer_dot_uprotocol_dot_proto_dot_uprotocol__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+streamer/uprotocol/proto/ustreamer_v1.proto\x12\x1buprotocol.core.ustreamer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a+streamer/uprotocol/proto/uprotocol_v1.proto\"\xae\x02\n\nDeadLetter\x12\'\n\x07message\x18\x01 \x01(\x0b\x32\x16.uprotocol.v1.UMessage\x12%\n\x06status\x18\x02 \x01(\x0b\x32\x15.uprotocol.v1.UStatus\x12\r\n\x05route\x18\x03 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12.\n\nfirst_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08streamer\x18\x08 \x01(\t\x12\x1a\n\rpayload_bytes\x18\t \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_payload_bytes\"\x9f\x03\n\x06Status\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x0f\n\x07reasons\x18\x02 \x03(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08uptime_s\x18\x05 \x01(\x04\x12\x13\n\x0binterval_ms\x18\x06 \x01(\r\x12\x0e\n\x06queued\x18\x07 \x01(\x04\x12\x38\n\x06routes\x18\x08 \x03(\x0b\x32(.uprotocol.core.ustreamer.v1.RouteStatus\x12\x17\n\x0froutes_left_out\x18\t \x01(\r\x12>\n\tendpoints\x18\n \x03(\x0b\x32+.uprotocol.core.ustreamer.v1.EndpointStatus\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x0b \x01(\x04\x12;\n\x07journal\x18\x0c \x01(\x0b\x32*.uprotocol.core.ustreamer.v1.JournalStatus\x12\x1a\n\x12\x63onfig_fingerprint\x18\r \x01(\t\"Q\n\x0bRouteStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queued\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x15\n\roldest_age_ms\x18\x04 \x01(\x04\"@\n\x0e\x45ndpointStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttransport\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\"Q\n\rJournalStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\"S\n\x0c\x44ispatchRule\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12 \n\x04sink\x18\x02 \x01(\x0b\x32\x12.uprotocol.v1.UUri\"N\n\x13StopDispatchRequest\x12\x37\n\x04rule\x18\x01 \x01(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchRule\"\'\n\x14StopDispatchResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"O\n\x14StartDispatchRequest\x12\x37\n\x04rule\x18\x01 \x01(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchRule\"\x17\n\x15StartDispatchResponse\"3\n\x11\x46\x65tchStopsRequest\x12\x13\n\x06offset\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_offset\"\x82\x01\n\x12\x46\x65tchStopsResponse\x12\x38\n\x05stops\x18\x01 \x03(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchStop\x12\x1d\n\x10has_more_records\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x13\n\x11_has_more_records\"h\n\x0c\x44ispatchStop\x12\x37\n\x04rule\x18\x01 \x01(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchRule\x12\r\n\x05lanes\x18\x02 \x01(\r\x12\x10\n\x08messages\x18\x03 \x01(\x04\"X\n RegisterMulticastReceiverRequest\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\x12\x13\n\x06offset\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_offset\"\x94\x01\n!RegisterMulticastReceiverResponse\x12;\n\x06topics\x18\x01 \x03(\x0b\x32+.uprotocol.core.ustreamer.v1.MulticastTopic\x12\x1d\n\x10has_more_records\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x13\n\x11_has_more_records\"\x8b\x01\n\x0eMulticastTopic\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\x12!\n\x05topic\x18\x02 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12\x17\n\x0fmqtt_in_vehicle\x18\x03 \x01(\t\x12\x18\n\x10mqtt_off_vehicle\x18\x04 \x01(\t\x12\r\n\x05zenoh\x18\x05 \x01(\t\":\n\"UnregisterMulticastReceiverRequest\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\"%\n#UnregisterMulticastReceiverResponse\"/\n\x17ResolveMulticastRequest\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\"e\n\x18ResolveMulticastResponse\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12\x17\n\x0fmqtt_in_vehicle\x18\x02 \x01(\t\x12\r\n\x05zenoh\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+streamer/uprotocol/proto/ustreamer_v1.proto\x12\x1buprotocol.core.ustreamer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a+streamer/uprotocol/proto/uprotocol_v1.proto\"\xae\x02\n\nDeadLetter\x12\'\n\x07message\x18\x01 \x01(\x0b\x32\x16.uprotocol.v1.UMessage\x12%\n\x06status\x18\x02 \x01(\x0b\x32\x15.uprotocol.v1.UStatus\x12\r\n\x05route\x18\x03 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12.\n\nfirst_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08streamer\x18\x08 \x01(\t\x12\x1a\n\rpayload_bytes\x18\t \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_payload_bytes\"\xff\x03\n\x06Status\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x0f\n\x07reasons\x18\x02 \x03(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08uptime_s\x18\x05 \x01(\x04\x12\x13\n\x0binterval_ms\x18\x06 \x01(\r\x12\x0e\n\x06queued\x18\x07 \x01(\x04\x12\x38\n\x06routes\x18\x08 \x03(\x0b\x32(.uprotocol.core.ustreamer.v1.RouteStatus\x12\x17\n\x0froutes_left_out\x18\t \x01(\r\x12>\n\tendpoints\x18\n \x03(\x0b\x32+.uprotocol.core.ustreamer.v1.EndpointStatus\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x0b \x01(\x04\x12;\n\x07journal\x18\x0c \x01(\x0b\x32*.uprotocol.core.ustreamer.v1.JournalStatus\x12\x1a\n\x12\x63onfig_fingerprint\x18\r \x01(\t\x12/\n\x04link\x18\x0e \x01(\x0e\x32!.uprotocol.core.ustreamer.v1.Link\x12-\n\tconnected\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Q\n\x0bRouteStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queued\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x15\n\roldest_age_ms\x18\x04 \x01(\x04\"@\n\x0e\x45ndpointStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttransport\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\"Q\n\rJournalStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\"S\n\x0c\x44ispatchRule\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12 \n\x04sink\x18\x02 \x01(\x0b\x32\x12.uprotocol.v1.UUri\"N\n\x13StopDispatchRequest\x12\x37\n\x04rule\x18\x01 \x01(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchRule\"\'\n\x14StopDispatchResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"O\n\x14StartDispatchRequest\x12\x37\n\x04rule\x18\x01 \x01(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchRule\"\x17\n\x15StartDispatchResponse\"3\n\x11\x46\x65tchStopsRequest\x12\x13\n\x06offset\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_offset\"\x82\x01\n\x12\x46\x65tchStopsResponse\x12\x38\n\x05stops\x18\x01 \x03(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchStop\x12\x1d\n\x10has_more_records\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x13\n\x11_has_more_records\"h\n\x0c\x44ispatchStop\x12\x37\n\x04rule\x18\x01 \x01(\x0b\x32).uprotocol.core.ustreamer.v1.DispatchRule\x12\r\n\x05lanes\x18\x02 \x01(\r\x12\x10\n\x08messages\x18\x03 \x01(\x04\"\r\n\x0bPingRequest\"\x0e\n\x0cPingResponse\"X\n RegisterMulticastReceiverRequest\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\x12\x13\n\x06offset\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_offset\"\x94\x01\n!RegisterMulticastReceiverResponse\x12;\n\x06topics\x18\x01 \x03(\x0b\x32+.uprotocol.core.ustreamer.v1.MulticastTopic\x12\x1d\n\x10has_more_records\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x13\n\x11_has_more_records\"\x8b\x01\n\x0eMulticastTopic\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\x12!\n\x05topic\x18\x02 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12\x17\n\x0fmqtt_in_vehicle\x18\x03 \x01(\t\x12\x18\n\x10mqtt_off_vehicle\x18\x04 \x01(\t\x12\r\n\x05zenoh\x18\x05 \x01(\t\":\n\"UnregisterMulticastReceiverRequest\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\"%\n#UnregisterMulticastReceiverResponse\"/\n\x17ResolveMulticastRequest\x12\x14\n\x0cmulticast_id\x18\x01 \x01(\t\"e\n\x18ResolveMulticastResponse\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12\x17\n\x0fmqtt_in_vehicle\x18\x02 \x01(\t\x12\r\n\x05zenoh\x18\x03 \x01(\t*?\n\x04Link\x12\x14\n\x10LINK_UNSPECIFIED\x10\x00\x12\x0f\n\x0bLINK_ONLINE\x10\x01\x12\x10\n\x0cLINK_OFFLINE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'streamer.uprotocol.proto.ustreamer_v1_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_LINK']._serialized_start=2474
+  _globals['_LINK']._serialized_end=2537
   _globals['_DEADLETTER']._serialized_start=155
   _globals['_DEADLETTER']._serialized_end=457
   _globals['_STATUS']._serialized_start=460
-  _globals['_STATUS']._serialized_end=875
-  _globals['_ROUTESTATUS']._serialized_start=877
-  _globals['_ROUTESTATUS']._serialized_end=958
-  _globals['_ENDPOINTSTATUS']._serialized_start=960
-  _globals['_ENDPOINTSTATUS']._serialized_end=1024
-  _globals['_JOURNALSTATUS']._serialized_start=1026
-  _globals['_JOURNALSTATUS']._serialized_end=1107
-  _globals['_DISPATCHRULE']._serialized_start=1109
-  _globals['_DISPATCHRULE']._serialized_end=1192
-  _globals['_STOPDISPATCHREQUEST']._serialized_start=1194
-  _globals['_STOPDISPATCHREQUEST']._serialized_end=1272
-  _globals['_STOPDISPATCHRESPONSE']._serialized_start=1274
-  _globals['_STOPDISPATCHRESPONSE']._serialized_end=1313
-  _globals['_STARTDISPATCHREQUEST']._serialized_start=1315
-  _globals['_STARTDISPATCHREQUEST']._serialized_end=1394
-  _globals['_STARTDISPATCHRESPONSE']._serialized_start=1396
-  _globals['_STARTDISPATCHRESPONSE']._serialized_end=1419
-  _globals['_FETCHSTOPSREQUEST']._serialized_start=1421
-  _globals['_FETCHSTOPSREQUEST']._serialized_end=1472
-  _globals['_FETCHSTOPSRESPONSE']._serialized_start=1475
-  _globals['_FETCHSTOPSRESPONSE']._serialized_end=1605
-  _globals['_DISPATCHSTOP']._serialized_start=1607
-  _globals['_DISPATCHSTOP']._serialized_end=1711
-  _globals['_REGISTERMULTICASTRECEIVERREQUEST']._serialized_start=1713
-  _globals['_REGISTERMULTICASTRECEIVERREQUEST']._serialized_end=1801
-  _globals['_REGISTERMULTICASTRECEIVERRESPONSE']._serialized_start=1804
-  _globals['_REGISTERMULTICASTRECEIVERRESPONSE']._serialized_end=1952
-  _globals['_MULTICASTTOPIC']._serialized_start=1955
-  _globals['_MULTICASTTOPIC']._serialized_end=2094
-  _globals['_UNREGISTERMULTICASTRECEIVERREQUEST']._serialized_start=2096
-  _globals['_UNREGISTERMULTICASTRECEIVERREQUEST']._serialized_end=2154
-  _globals['_UNREGISTERMULTICASTRECEIVERRESPONSE']._serialized_start=2156
-  _globals['_UNREGISTERMULTICASTRECEIVERRESPONSE']._serialized_end=2193
-  _globals['_RESOLVEMULTICASTREQUEST']._serialized_start=2195
-  _globals['_RESOLVEMULTICASTREQUEST']._serialized_end=2242
-  _globals['_RESOLVEMULTICASTRESPONSE']._serialized_start=2244
-  _globals['_RESOLVEMULTICASTRESPONSE']._serialized_end=2345
+  _globals['_STATUS']._serialized_end=971
+  _globals['_ROUTESTATUS']._serialized_start=973
+  _globals['_ROUTESTATUS']._serialized_end=1054
+  _globals['_ENDPOINTSTATUS']._serialized_start=1056
+  _globals['_ENDPOINTSTATUS']._serialized_end=1120
+  _globals['_JOURNALSTATUS']._serialized_start=1122
+  _globals['_JOURNALSTATUS']._serialized_end=1203
+  _globals['_DISPATCHRULE']._serialized_start=1205
+  _globals['_DISPATCHRULE']._serialized_end=1288
+  _globals['_STOPDISPATCHREQUEST']._serialized_start=1290
+  _globals['_STOPDISPATCHREQUEST']._serialized_end=1368
+  _globals['_STOPDISPATCHRESPONSE']._serialized_start=1370
+  _globals['_STOPDISPATCHRESPONSE']._serialized_end=1409
+  _globals['_STARTDISPATCHREQUEST']._serialized_start=1411
+  _globals['_STARTDISPATCHREQUEST']._serialized_end=1490
+  _globals['_STARTDISPATCHRESPONSE']._serialized_start=1492
+  _globals['_STARTDISPATCHRESPONSE']._serialized_end=1515
+  _globals['_FETCHSTOPSREQUEST']._serialized_start=1517
+  _globals['_FETCHSTOPSREQUEST']._serialized_end=1568
+  _globals['_FETCHSTOPSRESPONSE']._serialized_start=1571
+  _globals['_FETCHSTOPSRESPONSE']._serialized_end=1701
+  _globals['_DISPATCHSTOP']._serialized_start=1703
+  _globals['_DISPATCHSTOP']._serialized_end=1807
+  _globals['_PINGREQUEST']._serialized_start=1809
+  _globals['_PINGREQUEST']._serialized_end=1822
+  _globals['_PINGRESPONSE']._serialized_start=1824
+  _globals['_PINGRESPONSE']._serialized_end=1838
+  _globals['_REGISTERMULTICASTRECEIVERREQUEST']._serialized_start=1840
+  _globals['_REGISTERMULTICASTRECEIVERREQUEST']._serialized_end=1928
+  _globals['_REGISTERMULTICASTRECEIVERRESPONSE']._serialized_start=1931
+  _globals['_REGISTERMULTICASTRECEIVERRESPONSE']._serialized_end=2079
+  _globals['_MULTICASTTOPIC']._serialized_start=2082
+  _globals['_MULTICASTTOPIC']._serialized_end=2221
+  _globals['_UNREGISTERMULTICASTRECEIVERREQUEST']._serialized_start=2223
+  _globals['_UNREGISTERMULTICASTRECEIVERREQUEST']._serialized_end=2281
+  _globals['_UNREGISTERMULTICASTRECEIVERRESPONSE']._serialized_start=2283
+  _globals['_UNREGISTERMULTICASTRECEIVERRESPONSE']._serialized_end=2320
+  _globals['_RESOLVEMULTICASTREQUEST']._serialized_start=2322
+  _globals['_RESOLVEMULTICASTREQUEST']._serialized_end=2369
+  _globals['_RESOLVEMULTICASTRESPONSE']._serialized_start=2371
+  _globals['_RESOLVEMULTICASTRESPONSE']._serialized_end=2472
 # @@protoc_insertion_point(module_scope)

@@ -3,12 +3,22 @@ import datetime
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as _uprotocol_v1_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Link(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LINK_UNSPECIFIED: _ClassVar[Link]
+    LINK_ONLINE: _ClassVar[Link]
+    LINK_OFFLINE: _ClassVar[Link]
+LINK_UNSPECIFIED: Link
+LINK_ONLINE: Link
+LINK_OFFLINE: Link
 
 class DeadLetter(_message.Message):
     __slots__ = ("message", "status", "route", "endpoint", "attempts", "first_time", "last_time", "streamer", "payload_bytes")
@@ -33,7 +43,7 @@ class DeadLetter(_message.Message):
     def __init__(self, message: _Optional[_Union[_uprotocol_v1_pb2.UMessage, _Mapping]] = ..., status: _Optional[_Union[_uprotocol_v1_pb2.UStatus, _Mapping]] = ..., route: _Optional[str] = ..., endpoint: _Optional[str] = ..., attempts: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., streamer: _Optional[str] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("ready", "reasons", "version", "started", "uptime_s", "interval_ms", "queued", "routes", "routes_left_out", "endpoints", "dead_letters", "journal", "config_fingerprint")
+    __slots__ = ("ready", "reasons", "version", "started", "uptime_s", "interval_ms", "queued", "routes", "routes_left_out", "endpoints", "dead_letters", "journal", "config_fingerprint", "link", "connected")
     READY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +57,8 @@ class Status(_message.Message):
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
     ready: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
     version: str
@@ -60,7 +72,9 @@ class Status(_message.Message):
     dead_letters: int
     journal: JournalStatus
     config_fingerprint: str
-    def __init__(self, ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime_s: _Optional[int] = ..., interval_ms: _Optional[int] = ..., queued: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[RouteStatus, _Mapping]]] = ..., routes_left_out: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointStatus, _Mapping]]] = ..., dead_letters: _Optional[int] = ..., journal: _Optional[_Union[JournalStatus, _Mapping]] = ..., config_fingerprint: _Optional[str] = ...) -> None: ...
+    link: Link
+    connected: _timestamp_pb2.Timestamp
+    def __init__(self, ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime_s: _Optional[int] = ..., interval_ms: _Optional[int] = ..., queued: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[RouteStatus, _Mapping]]] = ..., routes_left_out: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointStatus, _Mapping]]] = ..., dead_letters: _Optional[int] = ..., journal: _Optional[_Union[JournalStatus, _Mapping]] = ..., config_fingerprint: _Optional[str] = ..., link: _Optional[_Union[Link, str]] = ..., connected: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class RouteStatus(_message.Message):
     __slots__ = ("name", "queued", "bytes", "oldest_age_ms")
@@ -149,6 +163,14 @@ class DispatchStop(_message.Message):
     lanes: int
     messages: int
     def __init__(self, rule: _Optional[_Union[DispatchRule, _Mapping]] = ..., lanes: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+
+class PingRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PingResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class RegisterMulticastReceiverRequest(_message.Message):
     __slots__ = ("multicast_id", "offset")

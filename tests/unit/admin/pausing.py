@@ -37,7 +37,7 @@ class AdminHarness:
         self.harness = RouterHarness()
         self.state = FailingState(None, PauseService.TABLES)
         router = self.harness.router
-        self.control = PauseService(self.state, router, options, Access(GATEWAY, frozenset({GATEWAY})))
+        self.control = PauseService(self.state, router, options, Access(GATEWAY, frozenset({GATEWAY})), router.clock)
         self.port = free_port()
         listening = MetricsConfig(listen=f"127.0.0.1:{self.port}", hosts=["streamer"])
         self.server = AdminServer(router, Exposition(router), listening, options, PausePages(self.control).routes())

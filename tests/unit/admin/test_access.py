@@ -38,7 +38,7 @@ class Port:
         self.harness = RouterHarness()
         self.state = StateFile(None, PauseService.TABLES)
         router = self.harness.router
-        service = PauseService(self.state, router, control, Access(GATEWAY, frozenset({GATEWAY})))
+        service = PauseService(self.state, router, control, Access(GATEWAY, frozenset({GATEWAY})), router.clock)
         self.state.open()
         service.restore()
         self.server = AdminServer(router, Exposition(router), options, control, PausePages(service).routes())

@@ -16,6 +16,7 @@ from tests.flow.harness import SPEED
 from tests.ports import free_port
 from tests.unit.admin.daemon import DaemonHarness, running
 from tests.unit.admin.played import SECRET, TRACE, play
+from tests.unit.cli.commands import status_of
 
 
 @pytest.fixture
@@ -93,9 +94,9 @@ async def test_a_daemon_elsewhere_is_asked_by_url_with_a_token(
     assert await asyncio.to_thread(main, ["reload", *url, *token]) == 0
     assert await asyncio.to_thread(main, ["explain", *url, "--type", "publish", "--source", str(SPEED)]) == 0
     assert "it is paused (streamer pause) by //veh1/A8000/2/8A50" in capsys.readouterr().out
-    assert await asyncio.to_thread(main, ["pause"]) == 2
+    assert await asyncio.to_thread(status_of, "pause") == 2
     assert await asyncio.to_thread(main, ["pause", "--url", "ftp://x"]) == 2
-    assert "expected --config, or --url" in capsys.readouterr().err
+    assert "a daemon elsewhere is reached with --url" in capsys.readouterr().err
 
 
 async def test_a_token_that_was_deleted_is_told_with_its_file_and_made_anew_at_a_reload(

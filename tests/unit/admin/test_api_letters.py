@@ -58,6 +58,18 @@ async def test_filters_select_as_the_command_line_does(served: DaemonHarness) ->
         assert page["total"] == len(expected)
 
 
+async def test_reasons_are_counted_within_a_filter(served: DaemonHarness) -> None:
+    await play(served)
+    first = (await served.ask("/api/v1/dead-letters", limit=1)).json["dead_letters"][0]["when"]
+    last = (await served.ask("/api/v1/dead-letters", limit=1, order="newest")).json["dead_letters"][0]["when"]
+    reason = {"reason": "DEADLINE_EXCEEDED", "number": 3, "oldest": first, "newest": last}
+    assert (await served.ask("/api/v1/dead-letters/reasons")).json == {"reasons": [reason]}
+    (found,) = (await served.ask("/api/v1/dead-letters/reasons", sink=str(METHOD))).json["reasons"]
+    assert found["number"] == 1
+    assert (await served.ask("/api/v1/dead-letters/reasons", reason="UNAVAILABLE")).json == {"reasons": []}
+    assert (await served.ask("/api/v1/dead-letters/reasons", limit=1)).status == 400
+
+
 async def test_the_newest_dead_letters_come_first_by_pages(served: DaemonHarness) -> None:
     ids = await play(served)
     first = (await served.ask("/api/v1/dead-letters", order="newest", limit=2)).json

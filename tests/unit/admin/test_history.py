@@ -42,9 +42,22 @@ async def test_every_ten_seconds_a_sample_of_what_moves_and_waits(tmp_path: Path
                 "name": "vehicle-cloud",
                 "accepted_per_s": [0.0, 2.0, 0.7],
                 "delivered_per_s": [0.0, 2.0, 0.0],
+                "failed_per_s": [0.0, 0.0, 0.0],
                 "queued": [0, 0, 7],
             }
         ]
+
+
+async def test_failures_are_a_series_of_their_own(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (live, http):
+        live.tick(10_000)
+        live.flow.transports["cloud"].lose_link()
+        live.flow.arrive("vehicle", *(live.flow.speed(ttl=1000) for _ in range(5)))
+        live.flow.pass_time(10_000)
+        live.tick()
+        routes = {each["name"]: each for each in (await history(http))["routes"]}
+        route = routes["vehicle-cloud"]
+        assert (sum(route["delivered_per_s"]), round(sum(route["failed_per_s"]) * 10)) == (0, 5)
 
 
 async def test_it_has_the_last_hour_and_no_more(tmp_path: Path) -> None:
@@ -53,7 +66,7 @@ async def test_it_has_the_last_hour_and_no_more(tmp_path: Path) -> None:
             deliver(live, number % 2)
             live.tick(10_000)
         (route,) = (await history(http))["routes"]
-        assert {len(route[name]) for name in ("accepted_per_s", "delivered_per_s", "queued")} == {SAMPLES}
+        assert {len(route[name]) for name in ("accepted_per_s", "delivered_per_s", "failed_per_s", "queued")} == {SAMPLES}
         assert route["accepted_per_s"] == [0.0, 0.1] * (SAMPLES // 2)
 
 

@@ -66,7 +66,7 @@ def test_a_page_may_take_longer_if_it_says_so(
     new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With each loop that the daemon may have: their transports have nothing in common."""
-    monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.5)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(answers_of_slow_pages()) == [b"HTTP/1.1 200 OK", b""]
 
@@ -78,7 +78,7 @@ async def answers_of_slow_pages() -> list[bytes]:
     async def slow(request: web.Request) -> web.Response:
         if request.method == "GET":
             request.app[PROLONG](request, 60)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.8)
         return web.Response()
 
     pages = [web.get("/slow", slow, allow_head=False), web.head("/slow", slow)]

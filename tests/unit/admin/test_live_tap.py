@@ -11,10 +11,11 @@ import pytest
 
 from streamer.admin import streams
 from streamer.admin.streams import MAX_ANONYMOUS, event
-from streamer.admin.tap import MAX_TAPS, payload_as
+from streamer.admin.tap import MAX_TAPS, _some
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.logs import audit
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
+from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.uuid import format_id
 from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED, configuration
 from tests.sse import next_event, until_event
@@ -35,6 +36,35 @@ async def tap(http: aiohttp.ClientSession, **query: str) -> aiohttp.ClientRespon
     answer = await http.get("/api/v1/tap", params=query, headers=BEARER)
     assert answer.status == 200, await answer.text()
     return answer
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"route": "vehicle-clout"}, "route: 'vehicle-clout': expected one of "),
+        ({"endpoint": "vehicel"}, "endpoint: 'vehicel': expected one of "),
+    ],
+)
+async def test_a_route_or_an_endpoint_that_does_not_exist_is_refused_with_the_known_ones(
+    pages: Pages, query: dict[str, str], expected: str
+) -> None:
+    _, http = pages
+    answer = await http.get("/api/v1/tap", params=query, headers=BEARER)
+    error = (await answer.json())["error"]
+    assert answer.status == 400
+    assert error.startswith(expected)
+    assert "cloud" in error
+    assert error.endswith("; did you mean 'vehicle-cloud'?" if "route" in query else "; did you mean 'vehicle'?")
+
+
+async def test_what_no_route_takes_has_a_name_too(pages: Pages) -> None:
+    answer = await tap(pages[1], route="none")
+    answer.close()
+
+
+def test_many_names_are_not_all_listed() -> None:
+    assert _some([f"r{number:03}" for number in range(60)]).endswith("r048, r049 and 10 more")
+    assert _some({"b", "a"}) == "a, b"
 
 
 async def test_a_message_is_shown_with_what_became_of_it(pages: Pages) -> None:
@@ -218,37 +248,6 @@ async def test_what_cannot_be_understood_is_refused(pages: Pages, query: dict[st
     async with pages[1].get("/api/v1/tap", params=query, headers=BEARER) as answer:
         assert answer.status == 400
         assert complaint in (await answer.json())["error"]
-
-
-@pytest.mark.parametrize(
-    ("payload", "form", "shown"),
-    [
-        (b'{"speed": 12.5}', "json", {"json": {"speed": 12.5}}),
-        (b"[" * 100_000, "json", {"text": "[" * 100_000}),
-        (b'{"speed": NaN}', "json", {"text": '{"speed": NaN}'}),
-        (b'"\\ud800"', "json", {"json": "\ud800"}),
-        (b"9" * 5000, "json", {"text": "9" * 5000}),
-        (b"plain", "json", {"text": "plain"}),
-        (b"\xff\x00", "json", {"hex": "ff00"}),
-        (b"\xff\x1b[2J", "text", {"text": "\N{REPLACEMENT CHARACTER}\x1b[2J"}),
-        (b"\x00\xff", "hex", {"hex": "00ff"}),
-        (b"", "hex", {"hex": ""}),
-    ],
-)
-def test_a_payload_is_shown_in_the_form_that_was_asked_for_or_one_that_fits(
-    payload: bytes, form: str, shown: dict[str, Any]
-) -> None:
-    assert payload_as(payload, form) == shown
-    assert json.dumps(shown).isascii()
-
-
-def test_json_that_was_cut_is_text() -> None:
-    assert payload_as(b"[1, 2]", "json", is_cut=True) == {"text": "[1, 2]"}
-
-
-@pytest.mark.parametrize("payload", [b"1e999", b'{"a": [-1e999]}', b"1" * 400 + b".0"])
-def test_a_number_that_json_cannot_say_again_is_text(payload: bytes) -> None:
-    assert payload_as(payload, "json") == {"text": payload.decode()}
 
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"":', "}")])

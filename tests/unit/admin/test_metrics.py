@@ -11,7 +11,7 @@ from streamer.admin.server import unready
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
-from streamer.transports.base import LinkState
+from streamer.transports.base import ByteCounts, LinkFailure, LinkState
 from tests.flow.harness import RouterHarness, configuration
 from tests.unit.admin.scrape import Scrape, played
 from tests.unit.journal.harness import BOUNDS
@@ -27,6 +27,10 @@ NAMES = {
     "ustreamer_unconfirmed_messages": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_queue_bytes": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_queue_oldest_age_seconds": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_route_wire_bytes_total": ("counter", {"route", "ingress", "egress", "direction"}),
+    "ustreamer_route_payload_bytes_total": ("counter", {"route", "ingress", "egress", "direction"}),
+    "ustreamer_endpoint_wire_bytes_total": ("counter", {"endpoint", "transport", "direction"}),
+    "ustreamer_endpoint_payload_bytes_total": ("counter", {"endpoint", "transport", "direction"}),
     "ustreamer_retries_total": ("counter", {"route", "ingress", "egress"}),
     "ustreamer_rate_limited_total": ("counter", {"route", "ingress", "egress"}),
     "ustreamer_dead_letters_total": ("counter", {"route", "code"}),
@@ -42,9 +46,12 @@ NAMES = {
     "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
     "ustreamer_transport_figure": ("gauge", {"endpoint", "transport", "figure"}),
+    "ustreamer_link_errors_total": ("counter", {"endpoint", "transport", "reason"}),
+    "ustreamer_last_link_error_timestamp_seconds": ("gauge", {"endpoint", "transport", "reason"}),
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_unconfirmed_bytes": ("gauge", set()),
     "ustreamer_unconfirmed_max_bytes": ("gauge", set()),
+    "ustreamer_source_clock_behind_seconds": ("gauge", {"endpoint", "authority"}),
     "ustreamer_pause_rules": ("gauge", set()),
     "ustreamer_interest_topics": ("gauge", set()),
     "ustreamer_refused_topics": ("gauge", set()),
@@ -62,7 +69,10 @@ async def test_every_family_has_its_name_type_help_and_labels(monkeypatch: pytes
     harness = await played()
     monkeypatch.setattr(harness.router.transports["vehicle"], "figures", lambda: {"keys": 3})
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
-    next(account for account in harness.router.accounts() if account.has_moved).stats.limited = 1
+    harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
+    monkeypatch.setattr(harness.router.transports["vehicle"], "wire_bytes", lambda: ByteCounts(7, 8))
+    stats = next(account for account in harness.router.accounts() if account.has_moved).stats
+    stats.limited = stats.sent_wire_bytes = 1
     ours = {}
     for family in Scrape(harness).families:
         if not family.name.startswith(("process_", "python_")):

@@ -38,8 +38,8 @@ async def test_pause_list_and_resume_over_http(admin: AdminHarness, http: aiohtt
     async with http.get("/api/v1/paused") as answer:
         assert await answer.json() == {
             "paused": [
-                {"topic": TOPIC, "sink": None, "flows": 2, "messages": 3},
-                {"topic": TOPIC, "sink": SINK, "flows": 1, "messages": 1},
+                {"topic": TOPIC, "sink": None, "flows": 2, "messages": 3, "until": None, "left_s": None},
+                {"topic": TOPIC, "sink": SINK, "flows": 1, "messages": 1, "until": None, "left_s": None},
             ]
         }
     async with http.post("/api/v1/pause", json={"topic": TOPIC, "sink": None}) as answer:
@@ -48,6 +48,23 @@ async def test_pause_list_and_resume_over_http(admin: AdminHarness, http: aiohtt
         assert (answer.status, await answer.json()) == (200, {"changed": True})
     assert len(admin.harness.sent("cloud")) == 2
     assert admin.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
+
+
+async def test_a_rule_with_an_end_shows_when_that_is(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC, "for_s": 7200}) as answer:
+        assert (answer.status, await answer.json()) == (200, {"changed": True})
+    admin.harness.clock.advance(1000)
+    async with http.get("/api/v1/paused") as answer:
+        (rule,) = (await answer.json())["paused"]
+    assert (rule["until"], rule["left_s"]) == ("2023-11-15T00:13:20.000Z", 7199.0)
+
+
+@pytest.mark.parametrize("for_s", [0, -1, "2h", True, [], 31_622_401, 1e308])
+async def test_an_end_that_is_no_time_is_refused(admin: AdminHarness, http: aiohttp.ClientSession, for_s: object) -> None:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC, "for_s": for_s}) as answer:
+        assert answer.status == 400
+        assert "body: for_s: expected a number of seconds" in (await answer.json())["error"]
+    assert admin.harness.router.pause_rules.rules == ()
 
 
 async def test_resume_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:

@@ -1,6 +1,7 @@
 """The commands `pause` and `resume`."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from streamer.config.metrics import MetricsConfig
 from streamer.routing.pause_rules import PauseRule
 from tests.ports import free_port
 from tests.unit.admin.pausing import SINK, TOPIC, AdminHarness
+from tests.unit.cli.commands import status_of
 
 
 def written(path: Path, metrics: object) -> str:
@@ -52,7 +54,11 @@ async def test_pause_list_and_resume(
     admin.harness.arrive("vehicle", admin.harness.speed(), admin.harness.speed())
     assert await run("pause", "--config", config) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines == [["TOPIC", "SINK", "FLOWS", "WAITING"], [TOPIC, "any", "1", "2"], [TOPIC, SINK, "0", "0"]]
+    assert lines == [
+        ["TOPIC", "SINK", "FLOWS", "WAITING", "ENDS"],
+        [TOPIC, "any", "1", "2", "-"],
+        [TOPIC, SINK, "0", "0", "-"],
+    ]
     assert await run("resume", "--config", config, "--topic", TOPIC) == 0
     assert capsys.readouterr().out == f"resumed {TOPIC}\n"
     assert len(admin.harness.sent("cloud")) == 2
@@ -144,6 +150,32 @@ def test_bad_arguments_are_refused_before_the_daemon_is_called(
 ) -> None:
     config = written(tmp_path / "s.yaml", {"listen": "127.0.0.1:1"})
     assert main([argv[0], "--config", config, *argv[1:]]) == 2
+    assert expected in capsys.readouterr().err
+
+
+async def test_a_pause_for_a_time_says_when_it_ends(
+    admin: AdminHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{admin.port}"})
+    assert await run("pause", "--config", config, "--topic", TOPIC, "--for", "2h") == 0
+    assert capsys.readouterr().out == f"paused {TOPIC} for 2h\n"
+    admin.harness.clock.advance(60_000)
+    assert await run("pause", "--config", config) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [TOPIC, "any", "0", "0", "in", "119m"]
+    assert await run("pause", "--config", config, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["paused"][0]["left_s"] == 7140.0
+    assert await run("pause", "--config", config, "--topic", TOPIC) == 0  # from now on without an end
+    assert await run("pause", "--config", config) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" -")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [(("--for", "0s", "--topic", TOPIC), "366d"), (("--for", "2h"), "needs --topic")]
+)
+def test_a_time_that_is_no_pause_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    assert status_of("pause", "--config", written(tmp_path / "s.yaml", None), *words) == 2
     assert expected in capsys.readouterr().err
 
 

@@ -5,12 +5,22 @@ from pathlib import Path
 import pytest
 
 from streamer.cli import dead_letters as dead_letters_command
+from streamer.cli import main as main_module
 from streamer.cli import traces as traces_command
 from streamer.journal.entries import Batch
 from tests.unit.cli.commands import GOOD, Run, status_of
 from tests.unit.cli.folders import NOW_US
 from tests.unit.cli.letters import LETTERS, NOW_MS, config_with
 from tests.unit.journal.harness import JournalHarness
+
+
+@pytest.fixture(autouse=True)
+def default_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configuration file of this machine, which does not exist unless a test writes it."""
+    path = tmp_path / "etc" / "streamer.yaml"
+    monkeypatch.setattr(main_module, "DEFAULT_CONFIG", path)
+    monkeypatch.delenv("USTREAMER_CONFIG", raising=False)
+    return path
 
 
 @pytest.fixture

@@ -1,6 +1,10 @@
 """``streamer dead-letters redrive`` and ``purge``, over a real journal, with the daemon's side of it running or not."""
 
 import json
+import os
+import pty
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +38,47 @@ def test_purge_of_everything_needs_all(dead_letters: Run, journal: Path) -> None
     assert len(letters_in(journal)) == 3
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes standard input a terminal; types a line there."""
+    master, slave = pty.openpty()
+    with os.fdopen(master, "w") as typed, os.fdopen(slave) as read:
+        monkeypatch.setattr(sys, "stdin", read)
+        yield lambda line: print(line, end="", file=typed, flush=True)
+
+
+@pytest.mark.parametrize(("action", "verb", "past"), [("redrive", "redrive", "redriven"), ("purge", "delete", "deleted")])
+def test_an_act_on_everything_is_asked_for_on_a_terminal(
+    dead_letters: Run, journal: Path, terminal: Callable[[str], None], action: str, verb: str, past: str
+) -> None:
+    for answer in ("\n", "no\n", "\x04"):  # the last one: the end of the input
+        terminal(answer)
+        assert dead_letters(action, "--all") == (1, "", f"{verb} all 3 dead letters? [y/N] nothing {past}\n")
+    assert len(letters_in(journal)) == 3
+    assert "to be redriven" not in dead_letters("list")[1]
+    terminal("y\n")
+    status, _, err = dead_letters(action, "--all")
+    assert (status, err) == (0, f"{verb} all 3 dead letters? [y/N] ")
+
+
+@pytest.mark.parametrize("words", [("redrive", "--yes"), ("redrive", "--all", "--yes"), ("redrive", "--id", IDS[0])])
+def test_yes_and_a_filter_need_no_answer(dead_letters: Run, terminal: Callable[[str], None], words: tuple[str, ...]) -> None:
+    status, _, err = dead_letters(*words)
+    assert (status, err) == (0, "")
+
+
+def test_without_letters_nothing_is_asked(dead_letters: Run, terminal: Callable[[str], None]) -> None:
+    assert dead_letters("purge", "--all", "--yes")[0] == 0
+    assert dead_letters("redrive") == (1, "", "found no dead letter\n")
+
+
 # redrive
+
+
+def test_redrive_of_everything_needs_all_or_yes_where_nobody_can_answer(dead_letters: Run) -> None:
+    assert dead_letters("redrive") == (2, "", "redrive: expected a filter, or --all for all of them\n")
+    assert "to be redriven" not in dead_letters("list")[1]
+    assert dead_letters("redrive", "--yes")[0] == 0
 
 
 def test_redrive_goes_out_at_the_next_start(dead_letters: Run, journal: Path) -> None:
@@ -67,7 +111,7 @@ def test_marking_twice_sends_once_with_the_last_ttl(dead_letters: Run, journal: 
 
 
 def test_what_has_expired_needs_a_ttl(dead_letters: Run, journal: Path) -> None:
-    status, out, _ = dead_letters("redrive")
+    status, out, _ = dead_letters("redrive", "--all")
     assert status == 0
     assert out.splitlines() == [
         f"not redriven: {IDS[1]} {DOORS}: expired 59m ago, needs another TTL",

@@ -7,7 +7,7 @@ import pytest
 
 from streamer import __version__
 from streamer.cli.main import FORM, main
-from tests.unit.cli.commands import GOOD, SPEED
+from tests.unit.cli.commands import GOOD, SPEED, status_of
 
 # check
 
@@ -51,6 +51,63 @@ def test_file_that_is_not_there_is_a_configuration_error(
     assert str(path) in capsys.readouterr().err
 
 
+# the file without --config
+
+
+def test_the_file_is_that_of_the_option_then_of_the_variable_then_of_the_machine(
+    default_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default_config.parent.mkdir()
+    files = {"machine": default_config, "variable": tmp_path / "variable.yaml", "option": tmp_path / "option.yaml"}
+    for name, path in files.items():
+        path.write_text(GOOD.replace("gateway.veh1", name))
+
+    def authority(*words: str) -> str:
+        assert main(["config", *words, "--json"]) == 0
+        return str(json.loads(capsys.readouterr().out)["config"]["authority"])
+
+    assert authority() == "machine"
+    monkeypatch.setenv("USTREAMER_CONFIG", str(files["variable"]))
+    assert authority() == "variable"
+    assert authority("--config", str(files["option"])) == "option"
+    monkeypatch.setenv("USTREAMER_CONFIG", "")
+    assert authority() == "machine"
+
+
+@pytest.mark.parametrize("words", [("run",), ("check",), ("dead-letters", "list"), ("traces", "tail"), ("tap",), ("top",)])
+def test_without_any_file_the_error_says_what_was_looked_for(
+    words: tuple[str, ...], default_config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(*words) == 2
+    looked = f"--config is not given, USTREAMER_CONFIG is not set, and {default_config} does not exist"
+    assert f"streamer: error: no configuration file: {looked}" in capsys.readouterr().err
+
+
+def test_a_variable_that_names_no_file_is_named_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USTREAMER_CONFIG", str(tmp_path / "none.yaml"))
+    assert status_of("check") == 78
+    assert capsys.readouterr().err.endswith(f"{tmp_path}/none.yaml (USTREAMER_CONFIG): 1 problem\n")
+
+
+def test_a_file_that_may_not_be_read_is_no_missing_one(default_config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    default_config.parent.mkdir()
+    default_config.symlink_to(default_config)
+    assert status_of("check") == 78
+    assert f"{default_config}: cannot be read: Too many levels of symbolic links" in capsys.readouterr().err
+
+
+def test_with_an_address_or_a_folder_the_file_of_the_machine_does_not_count(
+    default_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    default_config.parent.mkdir()
+    default_config.write_text("not: a configuration")
+    assert status_of("pause", "--url", "http://127.0.0.1:1") == 1
+    assert status_of("traces", "tail", "--path", str(tmp_path)) == 1
+    assert "streamer.yaml" not in capsys.readouterr().err
+
+
 # the rest
 
 
@@ -68,7 +125,6 @@ def test_schema_is_json_that_knows_the_keys(capsys: pytest.CaptureFixture[str]) 
     [
         [],
         ["fly"],
-        ["check"],
         ["check", "--config"],
         ["check", "--config", "x", "--force"],
         ["explain", "--config", "x"],

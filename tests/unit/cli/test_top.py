@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import os
 import pty
 import socket
@@ -14,9 +15,9 @@ import pytest
 from rich.console import Console
 
 from streamer.cli.running import NotAskedError
-from streamer.cli.top import Gateway, _keys, _span
+from streamer.cli.top import Gateway, _finite, _keys, _span
 from streamer.cli.top_view import draw
-from tests.unit.cli.commands import status_of
+from tests.unit.cli.commands import answering, response, status_of
 
 METRICS = """\
 # TYPE ustreamer_build_info gauge
@@ -162,11 +163,39 @@ def test_what_is_kept_is_bounded(pages: Pages, monkeypatch: pytest.MonkeyPatch) 
     assert len(gateway.samples) < 20
 
 
+def test_a_document_has_no_number_that_json_lacks() -> None:
+    assert _finite({"a": [1.5, math.inf], "b": (math.nan, "x", None), "c": 2}) == {
+        "a": [1.5, None],
+        "b": [None, "x", None],
+        "c": 2,
+    }
+
+
+def test_as_a_document_it_has_all_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    endpoints = json.dumps({"endpoints": [{"name": "cloud", "state": "down"}]})
+    flows = json.dumps({"flows": [FLOW], "total": 1})
+    bodies = [METRICS.format(accepted=7, started=1000), endpoints, flows] * 2
+    with answering(*(response("200 OK", body) for body in bodies)) as (port, _):
+        assert status_of("top", "--once", "--json", "--interval", "0.1", "--url", f"http://127.0.0.1:{port}") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["gateway"], found["version"], found["flows_total"]) == (f"127.0.0.1:{port}", "0.1.0", 1)
+    assert [(each["name"], each["state"]) for each in found["endpoints"]] == [("cloud", "down")]
+    assert [(each["name"], each["in_daemon_s"]) for each in found["routes"]] == [("up", [None, None])]
+    assert found["flows"][0] == {
+        "route": "up",
+        "source": "//veh1/A/1/8000",
+        "sink": "",
+        "waiting": 7,
+        "oldest_s": 1.5,
+        "held": ["cloud is down", "absent"],
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "status", "complaint"),
     [
         (("--url", "127.0.0.1:9464"), 2, "expected http://host:port"),
-        (("--once",), 2, "expected --config, or --url"),
+        (("--once",), 2, "no configuration file: --config is not given"),
         (("--url", "http://me:hunter2@127.0.0.1:1"), 2, "expected http://host:port"),
         (("--url", "http://127.0.0.1:1?token=hunter2"), 2, "expected http://host:port"),
         (("--url", "http://127.0.0.1:hunter2"), 2, "expected http://host:port"),
@@ -242,3 +271,34 @@ def test_a_port_that_is_not_known_is_a_matter_of_the_configuration(good: str, ca
 )
 def test_how_long_it_has_run_is_told_in_two_units(span_s: float, text: str) -> None:
     assert _span(span_s) == text
+
+
+def test_why_an_endpoint_is_not_up_is_said_at_the_top(pages: Pages) -> None:
+    pages.metrics(1)
+    error = {"reason": "refused", "text": "connection refused", "address": "b:1883", "when": "2026-01-01T00:00:00.000Z"}
+    cloud = {"name": "cloud", "state": "down", "last_error": error, "next_attempt": "2026-01-01T00:00:04.000Z"}
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [cloud]})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.picture(0).problems == [
+        "cloud is down: b:1883: connection refused "
+        "(refused, at 2026-01-01T00:00:00.000Z, next attempt 2026-01-01T00:00:04.000Z)"
+    ]
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [cloud | {"state": "up"}]})
+    gateway.look()
+    assert gateway.picture(0).problems == []
+
+
+def test_of_many_endpoints_that_are_not_up_the_first_are_named(pages: Pages) -> None:
+    pages.metrics(1)
+    line = 'ustreamer_endpoint_up{endpoint="e%d",transport="mqtt5"} 0\n'
+    pages.there["/metrics"] += "# TYPE ustreamer_endpoint_up gauge\n" + "".join(line % number for number in range(8))
+    error = {"reason": "other", "text": "x", "address": "", "when": "then"}
+    all_down = [{"name": f"e{number}", "state": "down", "last_error": error} for number in range(8)]
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": all_down})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.picture(0).problems == [
+        *(f"e{number} is down: x (other, at then)" for number in range(5)),
+        "and 3 more endpoints",
+    ]

@@ -38,6 +38,18 @@ async def test_rates_are_those_between_the_last_two_looks() -> None:
         assert samples[1].dead_letters == 1
 
 
+def test_bytes_are_shown_as_rates_of_each_direction() -> None:
+    route = 'ustreamer_route_wire_bytes_total{{route="up",ingress="a",egress="b",direction="{}"}} {}\n'
+    endpoint = 'ustreamer_endpoint_wire_bytes_total{{endpoint="a",transport="mqtt5",direction="{}"}} {}\n'
+    before = route.format("sent", 100) + endpoint.format("received", 50) + route.format("elsewhere", 9)
+    after = route.format("sent", 600) + route.format("received", 40) + endpoint.format("received", 150)
+    samples = [read(before, 1.0), read(after, 11.0)]
+    (up,) = route_figures(samples)
+    (a,) = endpoint_figures(samples)
+    assert (up.received_bytes_per_s, up.sent_bytes_per_s) == (4.0, 50.0)
+    assert (a.received_bytes_per_s, a.sent_bytes_per_s) == (10.0, 0.0)
+
+
 async def test_latencies_are_those_of_the_looks_that_are_kept() -> None:
     async with RouterHarness() as harness:
         fast, later = harness.speed(), harness.speed()

@@ -7,8 +7,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from streamer.cli.top_metrics import EndpointFigures, RouteFigures
-from streamer.cli.top_view import Picture, WaitingFlow, draw, number, seconds, sort
+from streamer.cli.top_metrics import EndpointFigures, RouteFigures, WaitingFlow
+from streamer.cli.top_view import Picture, draw, number, seconds, sort
 
 HOSTILE = "[bold]\x1b[2J\n\u202e" + "x" * 300
 ROUTE = RouteFigures("up", "vehicle", "cloud", 12.5, 12.0, 0.5, 3, 1.5, 0, (0.001, 0.02), (0.5, inf))
@@ -52,6 +52,15 @@ def test_a_phone_sees_rates_depth_and_latency() -> None:
     shown = lines(picture(), 40)
     assert any(line.split() == ["route-0", "100", "3", ">60", "s"] for line in shown), shown
     assert any(line.split() == ["vehicle", "alone", "12", "3"] for line in shown), shown
+
+
+def test_a_wide_terminal_sees_bytes_of_endpoints_and_routes() -> None:
+    shown = picture()
+    shown.endpoints = [replace(ENDPOINT, received_bytes_per_s=1500, sent_bytes_per_s=20)]
+    shown.routes = [replace(ROUTE, received_bytes_per_s=77, sent_bytes_per_s=88_000)]
+    drawn = lines(shown, 152)
+    assert any(line.split()[-2:] == ["1500", "20"] for line in drawn), drawn
+    assert any(line.split()[4:8] == ["12", "12", "77", "88.0k"] for line in drawn), drawn
 
 
 def test_what_does_not_fit_is_counted() -> None:

@@ -74,6 +74,9 @@ def test_a_spool_file_without_anything_in_it_is_no_error(run: Run, folder: Path)
         (["--route", "cloud-vehicle"], [2, 3]),
         (["--route", "cloud-vehicle", "--outcome", "expired"], [3]),
         (["--route", "vehicle"], []),
+        (["--route", ""], []),
+        (["--outcome", "expired,delivered", "--route", "cloud-vehicle"], [2, 3]),
+        (["--outcome", "rejected,expired"], [1, 3]),
         (["--outcome", "expired", "-n", "1"], [3]),
     ],
     ids=str,
@@ -148,6 +151,7 @@ def test_files_older_than_what_is_printed_are_not_opened(run: Run, folder: Path)
     ("words", "expected"),
     [
         (["tail", "--outcome", "expird"], "'expird': expected one of delivered, expired"),
+        (["tail", "--outcome", "delivered,expird"], "'expird': expected one of"),
         (["tail", "--outcome", "expird"], "did you mean 'expired'?"),
         (["tail", "-n", "-1"], "'-1': expected a number of records"),
         (["tail", "-n", "many"], "'many': expected a number of records"),
@@ -200,4 +204,4 @@ def test_an_empty_folder_has_no_records(run: Run) -> None:
 def test_either_a_configuration_or_a_folder_is_needed(run: Run) -> None:
     status, _, err = run("tail", where=())
     assert status == 2
-    assert "one of the arguments --config --path is required" in err
+    assert "no configuration file: --config is not given" in err

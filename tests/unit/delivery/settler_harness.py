@@ -1,7 +1,7 @@
 """A `Settler` with everything that it reports outcomes to, and queues of deliveries to settle."""
 
 from streamer.config.models import QueueBounds
-from streamer.delivery.lanes.lane import Delivery, Lane
+from streamer.delivery.lanes.lane import Delivery
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.outcomes.failure_notices import FailureNotices, NoticeOptions
@@ -13,17 +13,6 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.unit.delivery.custody_harness import CustodyHarness
 from tests.unit.delivery.fake_observer import FakeObserver
 from tests.unit.delivery.messages import FakeOwner, queue_policy
-
-
-class NoticeOwner(FakeOwner):
-    """``asked`` are the lanes with new deliveries."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[Lane] = []
-
-    def queued(self, lane: Lane) -> None:
-        self.asked.append(lane)
 
 
 class SettlerHarness:
@@ -39,7 +28,7 @@ class SettlerHarness:
         self.observer = FakeObserver()
         self.observers: list[OutcomeObserver] = [self.observer]
         self.notices = FailureNotices(options, self.custody, self.clock, self.observers)
-        self.owner = NoticeOwner()
+        self.owner = FakeOwner()
         for name, authorities in (("vehicle", ("veh1",)), ("cloud", ("*",))):
             self.notices.add_endpoint(name, self.owner, authorities, False)
         self.settler = Settler(self.clock, self.seen, self.custody, self.notices, self.observers)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
+from streamer.clock import Clock
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import PauseRule
 from streamer.services.access import Access, Caller
@@ -19,6 +20,7 @@ from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USTREAMER
+from tests.clock import FakeClock
 from tests.unit.services.failing_state import FailingState
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
@@ -46,11 +48,12 @@ class PauseHarness:
         path: Path | None = None,
         options: ControlConfig | None = None,
         access: Access = ACCESS,
+        clock: Clock | None = None,
     ) -> None:
         self.core = RecordingLocalTransport(GATEWAY, USTREAMER)
         self.state = FailingState(path, PauseService.TABLES)
         self.router = FakeRouter()
-        self.service = PauseService(self.state, self.router, options or ControlConfig(), access)
+        self.service = PauseService(self.state, self.router, options or ControlConfig(), access, clock or FakeClock())
         self.rpc = RpcService(self.core, USTREAMER, self.service.methods())
         self.state.open()
         self.service.restore()

@@ -14,9 +14,13 @@ from streamer.services.access import Caller
 from streamer.services.host import ServiceHost, entities, state_path
 from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.local import LocalTransport
+from streamer.uprotocol.message import request
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, PING, USTREAMER
 from tests.unit.services.fake_router import FakeRouter
+from tests.unit.services.local_transport import RecordingLocalTransport
 
 RAW = {
     "authority": "gw",
@@ -139,7 +143,28 @@ async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> Non
 async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
     world = World(usubscription=None)
     world.host.open()
-    await world.host.run()
     assert world.host.subscriptions is None
     assert world.host.gauges() == {}
     world.host.close()
+
+
+async def test_everybody_gets_an_answer_to_a_ping(caplog: pytest.LogCaptureFixture) -> None:
+    config = Config.model_validate(RAW | {"usubscription": None})
+    local = RecordingLocalTransport("gw", *entities(config))
+    services = ServiceHost(config, local, FakeRouter(), SystemClock())
+    services.open()
+    caller, method = UUri.parse("//stranger/1/1/0"), USTREAMER.at("gw", PING)
+    asked = request(SystemClock().wall_ms(), caller, method, 1000)
+    handled = asyncio.Event()
+    assert local.handler is not None
+    local.handler(asked, handled.set)
+    await asyncio.wait_for(handled.wait(), 10)
+    (answer,) = local.said
+    assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, None)
+    assert pb.PingResponse.FromString(answer.payload or b"") == pb.PingResponse()
+    assert "refused" not in caplog.text
+    services.close()
+
+
+def test_the_number_of_ping_is_what_callers_rely_on() -> None:
+    assert PING == 4

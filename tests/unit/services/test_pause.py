@@ -17,6 +17,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
+from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.pause_harness import (
     ACCESS,
@@ -120,7 +121,7 @@ async def test_a_failing_disk_changes_nothing_and_is_reported() -> None:
 
 async def test_changes_are_refused_before_the_rules_are_read_and_after_the_end() -> None:
     state, router = StateFile(None, PauseService.TABLES), FakeRouter()
-    service = PauseService(state, router, ControlConfig(), ACCESS)
+    service = PauseService(state, router, ControlConfig(), ACCESS, FakeClock())
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
         await service.pause(PauseRule(SPEED), BY)
     with pytest.raises(UStatusError, match="UNAVAILABLE"):

@@ -20,6 +20,7 @@ TOPIC = UUri("veh1", 0xA, 1, 0x8000)
 class MessageParcel:
     def __init__(self, message: UMessage) -> None:
         self.message = message
+        self.wire_bytes = 0
 
 
 class Results:

@@ -24,6 +24,7 @@ _buses = itertools.count()
 class Parcel:
     def __init__(self, message: UMessage) -> None:
         self.message = message
+        self.wire_bytes = 0
 
 
 class Ledger:

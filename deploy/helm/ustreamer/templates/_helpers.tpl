@@ -60,11 +60,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "ustreamer.port" -}}
-{{ (include "ustreamer.config" . | fromJson).metrics.listen | splitList ":" | last }}
+{{- /* Of `helm lint` without a configuration, which reports what is missing and goes on. */}}
+{{- include "ustreamer.key" (list (include "ustreamer.config" . | fromJson) "metrics" "listen") | default ":9464" | splitList ":" | last }}
 {{- end }}
 
 {{- define "ustreamer.scheme" -}}
-{{ if dig "metrics" "tls" nil (include "ustreamer.config" . | fromJson) }}https{{ else }}http{{ end }}
+{{ if include "ustreamer.key" (list (include "ustreamer.config" . | fromJson) "metrics" "tls") }}https{{ else }}http{{ end }}
 {{- end }}
 
 {{- define "ustreamer.grace" -}}

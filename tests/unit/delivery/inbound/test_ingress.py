@@ -149,7 +149,7 @@ def test_a_message_expires_when_its_time_to_live_has_passed_and_not_before() -> 
     assert harness.outcomes() == {}
     harness.receive(message(ttl=99, made_ms=START_MS))
     assert harness.outcomes() == {"expired DEADLINE_EXCEEDED": 1}
-    assert [letter.status.message for letter in harness.letters()] == ["its TTL had passed when it arrived"]
+    assert [letter.status.message for letter in harness.letters()] == ["its TTL had passed 0.001 s before it arrived"]
     assert harness.cloud.messages == 1
 
 

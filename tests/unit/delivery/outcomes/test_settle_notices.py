@@ -1,11 +1,10 @@
-"""Failure notices that are sent: in lanes like other messages, bounded, and without further notices."""
+"""Failure notices, where tests/flow does not show it: at their bound, about notices, and without a payload."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from streamer.delivery.custody.flush_times import FLUSH_S
 from streamer.delivery.lanes.lane import Delivery
 from streamer.delivery.seen import key_of
 from streamer.delivery.stats import RouteStats
@@ -15,7 +14,7 @@ from streamer.uprotocol.message import OVERHEAD_BYTES, Options, UMessage, UPrior
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import START_MS
-from tests.unit.delivery.custody_harness import CustodyHarness, journaled
+from tests.unit.delivery.custody_harness import journaled
 from tests.unit.delivery.messages import message
 from tests.unit.delivery.settler_harness import SettlerHarness
 from tests.unit.journal.harness import execute
@@ -38,39 +37,11 @@ def fail(harness: SettlerHarness, delivery: Delivery) -> None:
     harness.settler.fail(delivery, EXPIRED)
 
 
-def test_a_notice_waits_in_a_lane_of_its_queue_and_its_owner_is_to_send_it() -> None:
-    harness = SettlerHarness()
-    fail_unrouted(harness, question())
-    ((answer,), (letter,)) = (
-        list(harness.notice_queue(name).waiting()) for name in ("rpc-error/vehicle", "dead-letter/vehicle")
-    )
-    assert harness.owner.asked == [answer.lane, letter.lane]
-    assert (answer.entered_s, answer.entered_ms) == (harness.clock.s, harness.clock.ms)
-
-
-def test_a_notice_is_in_our_custody() -> None:
-    harness = SettlerHarness()
-    fail_unrouted(harness, message())
-    assert [after_s for after_s, _ in harness.held.due] == [FLUSH_S]
-    harness.held.flush()
-    (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
-    assert letter.received.is_acknowledged
-
-
 def test_the_echo_of_a_notice_is_known() -> None:
     harness = SettlerHarness()
     fail_unrouted(harness, message())
     (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
     assert key_of(letter.message) in harness.seen
-
-
-def test_at_the_bound_the_oldest_notice_goes_and_no_notice_tells_of_it() -> None:
-    harness = SettlerHarness(most_notices=2)
-    fail_unrouted(harness, *(message(flow, payload=b"%d" % flow) for flow in range(3)))
-    queue = harness.notice_queue("dead-letter/vehicle")
-    assert [letter.message.payload for letter in harness.letters()] == [b"1", b"2"]
-    assert queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED): 1}
-    assert queue.stats.accepted == 3
 
 
 def test_a_notice_that_has_to_go_itself_at_the_bound_is_counted_and_no_notice_tells_of_it() -> None:
@@ -92,15 +63,6 @@ def test_notices_about_what_was_never_accepted_push_out_only_each_other() -> Non
     fail_unrouted(harness, question(UPriority.CS6))
     assert [letter.route for letter in harness.letters()] == ["up", "up"]
     assert [answer.attributes.priority for answer in harness.answers()] == [UPriority.CS4, UPriority.CS4]
-
-
-def test_a_notice_that_fails_is_counted_and_no_notice_tells_of_it() -> None:
-    harness = SettlerHarness(endpoints=("cloud",))
-    fail_unrouted(harness, question())
-    (answer,) = harness.notice_queue("rpc-error/vehicle").waiting()
-    fail(harness, answer)
-    assert harness.notice_queue("rpc-error/vehicle").stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
-    assert len(harness.letters("cloud")) == 1
 
 
 SAID = [
@@ -143,14 +105,6 @@ def spilled(tmp_path: Path) -> Iterator[tuple[SettlerHarness, Delivery]]:
         yield harness, delivery
 
 
-def test_the_payload_of_a_message_that_fails_is_fetched_for_its_notices(spilled: tuple[SettlerHarness, Delivery]) -> None:
-    harness, delivery = spilled
-    fail(harness, delivery)
-    assert [letter.message.payload for letter in harness.letters()] == [b"precious"]
-    assert harness.queue.stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
-    assert harness.custody.payloads.spilled == harness.custody.payloads.in_memory == 0
-
-
 def test_the_payload_of_a_message_that_nobody_is_told_of_is_not_fetched(
     spilled: tuple[SettlerHarness, Delivery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,23 +136,3 @@ def test_if_the_journal_cannot_be_read_now_the_notice_goes_without_payload(
     fail(harness, delivery)
     assert [letter.message.payload for letter in harness.letters()] == [b""]
     assert harness.queue.stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
-
-
-@pytest.mark.parametrize("outcome", ["delivered", "unconfirmed", "failed"])
-def test_the_row_of_a_journaled_message_goes_with_its_outcome(
-    spilled: tuple[SettlerHarness, Delivery], outcome: str
-) -> None:
-    harness, delivery = spilled
-    held: CustodyHarness = harness.held
-    assert harness.custody.payloads.load(delivery)
-    if outcome == "failed":
-        fail(harness, delivery)
-    else:
-        delivery.lane.take(1, harness.clock.ms, [], [])
-        delivery.lane.succeeded()
-        if outcome == "delivered":
-            harness.settler.delivered([delivery])
-        else:
-            harness.settler.pack_unconfirmed([delivery], held.store)
-    held.write()
-    assert delivery.seq not in held.in_file("rows")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import uvloop
 
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.frames import PACKETS_PER_ITERATION
 from tests.ports import HOST
@@ -78,7 +79,7 @@ def test_the_loop_has_a_turn_after_each_large_read(source: Callable[[], int]) ->
 
 @pytest.mark.parametrize(
     "end",
-    [lambda connection: connection.set_reading(False), lambda connection: connection.close("")],
+    [lambda connection: connection.set_reading(False), lambda connection: connection.close("", LinkFailure.OTHER)],
     ids=["reading stopped", "closed"],
 )
 def test_what_its_user_has_stopped_does_not_go_on_after_the_turn(
@@ -184,7 +185,7 @@ def test_packets_that_wait_are_handed_over_before_the_end_is_told() -> None:
 
 
 def test_packets_that_wait_when_we_disconnect_are_not_handed_over() -> None:
-    handed = Handed(lambda connection: connection.close("enough"))
+    handed = Handed(lambda connection: connection.close("enough", LinkFailure.OTHER))
 
     async def run() -> None:
         async with handed.connected(SMALL * MANY) as (connection, _):

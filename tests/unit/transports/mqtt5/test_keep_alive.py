@@ -44,7 +44,7 @@ def keep_alive(connection: FakeConnection) -> KeepAlive:
     """One message is sent, at 0 s, and never confirmed."""
     session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
-    letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""))
+    letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""), wire_bytes=0)
     session.submit([cast(Any, letter)], lambda parcels, error: None)
     keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, lambda: False, 0.0)
     keep_alive.check(0.0)

@@ -291,3 +291,24 @@ def test_a_session_that_ends_with_the_link_is_told_only_with_a_share(key: str, v
     (*_, told) = options(share="fleet", **{key: value}).hints()
     assert told.startswith(f"{key}: ")
     assert options(**{key: value}).hints() == []
+
+
+def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
+    ours = options(client_id="gw", share="all", username="joe", password_file=Path("/p"), topics="in-vehicle", window=5)
+    theirs = ours.beside("client7")
+    assert (theirs.client_id, theirs.share, theirs.is_session_persistent) == ("client7", None, False)
+    own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
+    assert theirs.model_dump() == ours.model_dump() | own
+    assert theirs.claims("gw")[0] != ours.claims("gw")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, False), ({"username": "joe"}, True), ({"password_file": Path("/p")}, True)],
+    ids=["anonymous", "user", "password"],
+)
+def test_only_a_program_with_credentials_may_be_given_the_streamers_session(given: dict[str, Any], expected: bool) -> None:
+    assert options(**given).of_streamer is None
+    found = options(**given).beside("client7").of_streamer
+    assert (found is not None) is expected
+    assert found is None or (found.session_expiry_s, found.clean_start) == (30 * 86_400, False)

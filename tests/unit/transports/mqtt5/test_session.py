@@ -24,6 +24,7 @@ MESSAGE = publish(1_790_000_000_000, UUri.parse("//veh1/A8000/2/8A50"), b"", Opt
 class Parcel:
     message: UMessage
     name: str
+    wire_bytes: int = 0
 
 
 def make_parcel(name: str) -> Parcel:
@@ -88,6 +89,17 @@ class SessionHarness:
             assert data[start : start + 2] == b"\x40\x02"
             found.append(int.from_bytes(data[start + 2 : start + 4], "big"))
         return found
+
+
+def test_every_packet_of_a_message_counts_also_when_it_is_sent_again() -> None:
+    d = SessionHarness()
+    parcel = make_parcel("long")
+    d.session.submit([parcel], d.done)
+    (first,) = d.written()
+    assert parcel.wire_bytes == len(first)
+    d.reconnect(True)
+    (again,) = d.written()
+    assert parcel.wire_bytes == len(first) + len(again)
 
 
 # -- sending ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import mqtt5
 import pytest
 
 from streamer.transports.errors import LinkLostError
+from streamer.transports.link_error import LinkFailure
 from streamer.uprotocol.status import UCode
 from tests.unit.transports.mqtt5.traffic_harness import TrafficHarness
 
@@ -254,7 +255,7 @@ async def test_a_connection_that_has_ended_by_itself_was_not_ended_for_room(make
     harness = make(receive_maximum=4, receive_excess_bytes=1024)
     harness.submit(b"a")
     harness.read(*(harness.publish() for _ in range(9)))
-    harness.connection.close("something else")
+    harness.connection.close("something else", LinkFailure.OTHER)
     harness.acknowledge(8)
     harness.traffic.flush()
     assert (harness.traffic.is_ended_for_excess, harness.connection.reason) == (False, "something else")

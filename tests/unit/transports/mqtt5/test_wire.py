@@ -265,3 +265,40 @@ def test_payload_format_is_a_user_property_too_where_that_is_wanted(
     assert sorted(packet.user_properties) == sorted([*without.user_properties, *added])
     assert packet.content_type == without.content_type
     assert "12" not in dict(without.user_properties)
+
+
+# -- a TTL that counts from the arrival of the message ----------------------------------------------------------------
+
+NOW_MS = 1_790_000_000_000
+
+
+def sent_ending(message: UMessage, after_ms: int, sent_ms: int) -> mqtt5.PublishPacket:
+    encoder = wire.Encoder("in-vehicle", "veh1", now_ms=lambda: NOW_MS + sent_ms)
+    return through_codec(encoder.encode(message.ending(NOW_MS + after_ms, NOW_MS), 7, False))
+
+
+@pytest.mark.parametrize(
+    ("made_ms", "ttl", "expiry_s"),
+    [
+        (NOW_MS - 3_600_000, "3610000", 3610),  # it fits
+        (NOW_MS + 5_000, "5000", 5),
+        (40_000, "0", 8),  # 1970: the broker counts, receivers do not
+        (NOW_MS + 3_600_000, "1", 8),  # an hour ahead: as short as can be
+        (NOW_MS + 3 * 86_400_000, "10000", 10),
+    ],
+)
+def test_a_ttl_from_the_arrival_is_sent_as_far_as_it_fits(made_ms: int, ttl: str, expiry_s: int) -> None:
+    message = UMessage(new_id(made_ms), PUBLISH, b"x")
+    sent = sent_ending(message, after_ms=10_000, sent_ms=2_500)
+    assert (dict(sent.user_properties)["6"], sent.message_expiry_interval) == (ttl, expiry_s)
+    assert dict(sent.user_properties)["1"] == format_id(message.id)
+
+
+def test_a_request_from_1970_has_the_longest_ttl() -> None:
+    sent = sent_ending(UMessage(new_id(40_000), REQUEST), after_ms=10_000, sent_ms=0)
+    assert (dict(sent.user_properties)["6"], sent.message_expiry_interval) == ("4294967295", 10)
+
+
+def test_what_has_expired_meanwhile_still_has_a_valid_expiry() -> None:
+    message = UMessage(new_id(40_000), PUBLISH, b"x")
+    assert sent_ending(message, after_ms=10_000, sent_ms=60_000).message_expiry_interval == 1

@@ -11,6 +11,7 @@ from streamer.transports.errors import ConfigurationError
 from streamer.transports.zenoh.options import (
     ReceiptOptions,
     ZenohOptions,
+    endpoints_of,
     session_config,
     wait_before_close_s,
     without_settings,
@@ -270,3 +271,33 @@ def test_options_differ_once_a_file_that_zenoh_reads_itself_has_changed(tmp_path
     assert ZenohOptions.model_validate(named) == before
     pem.write_text("after")
     assert ZenohOptions.model_validate(named) != before
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "connect"),
+    [
+        ({"listen": ["tcp/127.0.0.1:7447"]}, "peer", ["tcp/127.0.0.1:7447"]),
+        ({"listen": ["tcp/0.0.0.0:7447", "tls/[::]:8#a=b"]}, "peer", ["tcp/127.0.0.1:7447", "tls/[::1]:8#a=b"]),
+        ({"listen": ["tcp/10.0.0.1:7447"], "connect": ["tcp/ecu:1"]}, "peer", ["tcp/10.0.0.1:7447", "tcp/ecu:1"]),
+        ({"mode": "router", "listen": ["tcp/[::]:7447"]}, "peer", ["tcp/[::1]:7447"]),
+        ({"mode": "client", "connect": ["tcp/router:7447"]}, "client", ["tcp/router:7447"]),
+        ({"config_file": "{mode: 'router', listen: {endpoints: ['tcp/0.0.0.0:9']}}"}, "peer", ["tcp/127.0.0.1:9"]),
+    ],
+    ids=["listens", "on all addresses", "listens and connects", "router", "client", "its own file"],
+)
+def test_a_program_beside_the_streamer_connects_to_it_and_listens_nowhere(
+    tmp_path: Path, given: dict[str, Any], mode: str, connect: list[str]
+) -> None:
+    if "config_file" in given:
+        (tmp_path / "zenoh.json5").write_text(given["config_file"])
+        given = {"config_file": str(tmp_path / "zenoh.json5")}
+    theirs = ZenohOptions.model_validate(given).beside("client7")
+    assert (theirs.mode, theirs.listen, theirs.connect) == (mode, [], connect)
+    config = session_config(theirs)
+    assert (theirs.effective_mode(config), endpoints_of(config, "listen", mode)) == (mode, [])
+    assert endpoints_of(config, "connect", mode) == connect
+
+
+def test_a_program_beside_the_streamer_writes_no_receipts(tmp_path: Path) -> None:
+    receipts = {"key_file": str(tmp_path / "key"), "streamers": ["far"]}
+    assert ZenohOptions.model_validate({"connect": ["tcp/h:1"], "receipts": receipts}).beside("client7").receipts is None

@@ -1,6 +1,7 @@
 """Zenoh keys and attachments, checked against plain protobuf."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from streamer.transports.zenoh.wire import (
     key_filter,
     key_for,
     narrowed,
+    sample_bytes,
 )
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
@@ -268,6 +270,21 @@ def test_damaged_attachments_raise_nothing_but_malformed(uuid: bytes, attributes
 REQUEST = Attributes(
     UMessageType.REQUEST, UUri.parse("//veh1/403BA/3/0"), UUri.parse("//cloud/CD/4/B"), UPriority.CS4, ttl=1000
 )
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [{}, {"reqid": new_id(1)}, {"token": "t" * 200}, {"token": "é", "traceparent": "00-1-2-01"}],
+)
+@pytest.mark.parametrize("payload", [None, b"", b"x" * 300])
+def test_the_size_of_a_sample_is_that_of_its_payload_and_its_attachment(
+    carried: dict[str, Any], payload: bytes | None
+) -> None:
+    message = UMessage(ID, replace(REQUEST, **carried), payload)
+    attachment = encode_attachment(message)
+    assert sample_bytes(message) == len(attachment) + len(payload or b"")
+
+
 LOCAL_SINK = replace(REQUEST, sink=UUri.parse("/CD/4/B"))
 LOCAL_SOURCE = replace(REQUEST, source=UUri.parse("/403BA/3/0"))
 
@@ -381,3 +398,20 @@ def test_attachments_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None
     for n in range(3000):
         decoder.decode(key_for(PUBLISH, OWN), 6, b"x", attachment + b"\xfa\x7f\xc0\x3e" + f"{n}".rjust(8000).encode())
     assert sum(len(rest) for _, _, rest in (*decoder._known, *decoder._known._old)) <= 2 * 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("made_ms", "kind", "ttl"),
+    [
+        (1_700_000_000_000 - 3_600_000, UMessageType.PUBLISH, 3_601_000),
+        (40_000, UMessageType.PUBLISH, 0),
+        (40_000, UMessageType.REQUEST, 0xFFFF_FFFF),
+        (1_700_000_000_000 + 3_600_000, UMessageType.PUBLISH, 1),
+    ],
+)
+def test_a_ttl_from_the_arrival_is_sent_as_far_as_it_fits(made_ms: int, kind: UMessageType, ttl: int) -> None:
+    now_ms = 1_700_000_000_000
+    message = UMessage(new_id(made_ms), Attributes(kind, TOPIC, ttl=1000)).ending(now_ms + 1000, now_ms)
+    assert message.deadline_ms == now_ms + 1000
+    attachment = encode_attachment(message)
+    assert pb.UAttributes.FromString(attachment[1:]).ttl == ttl

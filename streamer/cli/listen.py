@@ -1,0 +1,229 @@
+"""``streamer listen``: prints the messages that arrive on a network, until Ctrl-C.
+
+It is a receiver like any other uEntity: messages are acknowledged once they are printed. If whoever reads the output is too
+slow, the messages beyond `_MAX_WAITING` are left out: a listener must not hold up others on the network.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from streamer.cli.network import Client, Filter, Network, NetworkError, add_options, check_pace, joined, network_of, run
+from streamer.cli.tap import payload_text
+from streamer.cli.text import complain, lines_out, milliseconds, uri
+from streamer.clock import SystemClock
+from streamer.files import in_thread
+from streamer.journal.moments import as_moment
+from streamer.transports.base import Received, UListener
+from streamer.transports.errors import SendError
+from streamer.transports.listeners import check_filter
+from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response, sink_matches
+from streamer.uprotocol.payload import payload_as
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
+from streamer.uprotocol.uuid import format_id
+
+_MAX_WAITING = 10_000
+_OWN = "listener"
+"""The authority of a listener for others. No message has it as source."""
+
+FORMS = ("none", "length", "hex", "json", "text")
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    text = (
+        "Print the messages that arrive on a network, until Ctrl-C, as a receiver of its own: tap only watches the daemon."
+    )
+    listen = commands.add_parser("listen", help=text, description=text)
+    listen.set_defaults(command=_listen)
+    add_options(listen)
+    text = "only messages from this source: a UUri or a pattern; default: any"
+    listen.add_argument("--source", type=uri, default=everything_at(ANY_AUTHORITY), metavar="URI", help=text)
+    text = "only messages to this sink: a UUri or a pattern; default: any, and Publishes"
+    listen.add_argument("--sink", type=uri, metavar="URI", help=text)
+    text = "how to print the payload; json: as JSON, text or hexadecimal, whichever it is; default: json"
+    listen.add_argument("--payload", choices=FORMS, default="json", help=text)
+    listen.add_argument("--answer", metavar="TEXT", help="answer each Request with this text")
+    listen.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    text = "end after this time; exit code 1 if --count messages have not come by then"
+    listen.add_argument("--for", dest="for_ms", type=milliseconds, metavar="DURATION", help=text)
+    listen.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def _listen(arguments: argparse.Namespace) -> int:
+    try:
+        command = ListenCommand(arguments, network_of(arguments))
+    except NetworkError as exc:
+        return complain(str(exc), exc.status)
+    return run(command.run(), lambda: 0)
+
+
+def filters(source: UUri, sink: UUri | None, is_addressed: bool) -> list[Filter]:
+    """Return the filters of listeners (uP-L1, table of resource ids) that together cover what matches source and sink.
+
+    ``is_addressed``: a Publish has a sink on this network.
+    """
+    found: list[Filter] = []
+    if sink is None:
+        if not is_addressed and (source.is_topic or source.resource == ANY_RESOURCE):
+            found.append((source, None))
+        sink = everything_at(ANY_AUTHORITY)
+    exact = source._replace(resource=0) if sink.is_method else source, sink
+    try:
+        check_filter(*exact)
+    except UStatusError:
+        is_addressed = True
+    found.append((source._replace(resource=ANY_RESOURCE), everything_at(sink.authority)) if is_addressed else exact)
+    return found
+
+
+class ListenCommand(UListener):
+    """Receives messages and prints them."""
+
+    def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
+        """Raises `NetworkError`."""
+        check_pace(arguments)
+        self._arguments = arguments
+        self._network = network
+        self._source = network.at_home(arguments.source, "--source")
+        self._sink = None if arguments.sink is None else network.at_home(arguments.sink, "--sink")
+        self._answering: set[asyncio.Task[None]] = set()
+        self._waiting: asyncio.Queue[Received] = asyncio.Queue(_MAX_WAITING)
+        self._left_out = 0
+
+    def on_receive(self, received: Received) -> None:
+        attributes = received.message.attributes
+        is_wanted = self._source.matches(attributes.source) and (
+            self._sink is None or sink_matches(self._sink, attributes.sink)
+        )
+        if is_wanted and not self._waiting.full():
+            self._waiting.put_nowait(received)
+        else:
+            self._left_out += is_wanted
+            received.release()
+
+    async def run(self) -> int:
+        """Print messages until there are enough, or the time is over. Return the exit status."""
+        arguments, sink = self._arguments, self._sink
+        wanted = filters(self._source, sink, self._network.options.addresses_publishes)
+        authority = _OWN if sink is None or sink.authority == ANY_AUTHORITY else sink.authority
+        for_s = None if arguments.for_ms is None else arguments.for_ms / 1000
+        async with joined(self._network, authority, arguments.timeout / 1000, wanted, self) as client:
+            end = "Ctrl-C ends it" if arguments.count is None else f"ends after --count {arguments.count}, or at Ctrl-C"
+            complain(f"listening on {self._network.named}; {end}", 0)
+            reporting = asyncio.create_task(_report(client), name="report")
+            try:
+                async with asyncio.timeout(for_s):
+                    await self._print(client)
+            except TimeoutError:
+                return 0 if arguments.count is None else 1
+            finally:
+                reporting.cancel()
+            if self._answering:
+                await asyncio.wait(self._answering)
+        return 0
+
+    async def _print(self, client: Client) -> None:
+        number = 0
+        while number != self._arguments.count:
+            batch = [await self._waiting.get()]
+            while not self._waiting.empty() and number + len(batch) != self._arguments.count:
+                batch.append(self._waiting.get_nowait())
+            lines = [self._line(each.message) for each in batch]
+            if left_out := self._left_out:
+                self._left_out = 0
+                text = f"... {left_out} {'message' if left_out == 1 else 'messages'} left out: the output is too slow"
+                lines.append(json.dumps({"left_out": left_out}) if self._arguments.json else text)
+            await in_thread(lambda: _write(lines))  # noqa: B023  # awaited before the next turn
+            number += len(batch)
+            for received in batch:
+                received.release()
+                if self._arguments.answer is not None and received.message.attributes.type is UMessageType.REQUEST:
+                    task = asyncio.create_task(self._answer(client, received.message), name="answer")
+                    self._answering.add(task)
+                    task.add_done_callback(self._answering.discard)
+
+    def _line(self, message: UMessage) -> str:
+        shown = as_json(message, SystemClock().wall_ms(), self._arguments.payload)
+        return json.dumps(shown) if self._arguments.json else "  ".join(cells(shown))
+
+    async def _answer(self, client: Client, message: UMessage) -> None:
+        payload = self._arguments.answer.encode()
+        answer = response(SystemClock().wall_ms(), message, payload, payload_format=UPayloadFormat.TEXT)
+        try:
+            await client.send(answer)
+        except SendError as exc:
+            complain(f"not answered: {format_id(message.id)}: {exc}", 0)
+
+
+async def _report(client: Client) -> None:
+    """Print when the link is lost, and when it is back."""
+    while True:
+        await client.until_changed()
+        if not client.is_up:
+            complain(f"the link is down: {client.link_reason}; waiting until it is up", 0)
+            while not client.is_up:
+                await client.until_changed()
+            complain("the link is up again", 0)
+
+
+def _write(lines: list[str]) -> None:
+    lines_out(lines)
+    sys.stdout.flush()
+
+
+def as_json(message: UMessage, now_ms: int, payload: str) -> dict[str, Any]:
+    """Return a message as JSON, as ``streamer tap`` names it, with its payload in one of `FORMS`. Its token is left out."""
+    a = message.attributes
+    content = message.payload or b""
+    shown: dict[str, Any] = {
+        "t": as_moment(now_ms),
+        "type": a.type.name.lower(),
+        "source": str(a.source),
+        "sink": None if a.sink is None else str(a.sink),
+        "id": format_id(message.id),
+        "priority": f"CS{a.priority_class}",
+        "ttl_ms": a.ttl,
+        "permission_level": a.permission_level,
+        "traceparent": a.traceparent,
+        "reqid": None if a.reqid is None else format_id(a.reqid),
+        "code": UCode(a.commstatus or 0).name,
+        "text": _status_text(message),
+    }
+    if payload != "none":
+        shown |= {"bytes": len(content), "payload_format": a.payload_format.name.lower()}
+    if payload not in ("none", "length"):
+        is_text = payload == "json" and a.payload_format is UPayloadFormat.TEXT  # 1e3 is to stay as it is
+        shown["payload"] = payload_as(content, "text" if is_text else payload)
+    return shown
+
+
+def cells(shown: dict[str, Any]) -> Iterator[str]:
+    """Yield the cells of one message for people. Any text from its sender may be in them."""
+    yield shown["t"]
+    yield shown["type"]
+    yield shown["source"] if shown["sink"] is None else f"{shown['source']} → {shown['sink']}"
+    yield shown["id"]
+    if "bytes" in shown:
+        yield f"{shown['bytes']} B"
+    if shown["code"] != "OK":
+        yield f"{shown['code']}: {shown['text']}"
+    elif "payload" in shown:
+        yield payload_text(shown["payload"])
+
+
+def _status_text(message: UMessage) -> str:
+    """Return the text with which a Response refuses; empty if it does not, or not as a UStatus."""
+    if not message.attributes.commstatus:
+        return ""
+    try:
+        return pb.UStatus.FromString(message.payload or b"").message
+    except DecodeError:
+        return ""

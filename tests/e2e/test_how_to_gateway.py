@@ -1,0 +1,139 @@
+"""The how-to pages about the gateway itself, each followed literally."""
+
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, until_subscribed, up
+from tests.e2e.mqtt_sessions import is_kept
+from tests.independent.message import uuid7
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
+from tests.waiting import until
+
+pytestmark = pytest.mark.mosquitto
+
+BROKER = "mqtt://127.0.0.1:1883"
+
+
+async def test_replace_a_gateway(tmp_path: Path) -> None:
+    broker = Broker()
+    broker.lines = ["persistence true"]
+    with broker:
+        async with (
+            Gateway(tmp_path, "replace-a-gateway", {BROKER: broker.url}) as gateway,
+            ZenohSide(connect=[gateway.vehicle_at]) as vehicle,
+            MqttSide(broker.port, "off-vehicle", TO_CLOUD) as cloud,
+        ):
+            gateway.start()
+            await gateway.until_up()
+            await until_subscribed(vehicle, up(0))
+            pause = f"streamer pause --config {gateway.path} --topic //veh1/A8000/2/8A51"
+            assert (await gateway.shell(pause))[0] == 0
+            broker.stop()
+            await gateway.until_down("cloud")
+            await vehicle.send(up(number) for number in range(20))
+            await gateway.until_total(20, "ustreamer_journal_written_messages_total")
+            await gateway.do()
+            broker.start()
+            await cloud.reconnect()
+            await until(lambda: len(cloud.arrived) == 20, "what had waited")
+            before = [each.id for each in cloud.arrived]
+
+            gateway.signal(signal.SIGKILL)
+            await gateway.ended()
+            shutil.rmtree(gateway.place("/var/lib/streamer"))  # the machine is gone
+            gateway.place("/var/lib/streamer").mkdir()
+            await cloud.send(down(number) for number in range(20))
+            cloud.arrived.clear()
+            await gateway.do()
+            await gateway.until_up()
+            await until(lambda: copies(cloud.arrived).total() == 20, "the messages of the copy")
+            assert [each.id for each in cloud.arrived] == before
+            await until(lambda: len(numbers(vehicle.arrived)) == 20, "what the broker has kept")
+            assert numbers(vehicle.arrived) == [*range(20)]
+            said = await gateway.do()
+            assert '"waiting": 20' in said
+            assert '"session_present": true' in said
+            paused = await gateway.shell(f"streamer pause --config {gateway.path}")
+            assert "//veh1/A8000/2/8A51" in paused[1]
+            gateway.check_books()
+
+
+async def test_change_the_vin(tmp_path: Path) -> None:
+    broker = Broker()
+    acl, words = broker.directory / "acl", broker.directory / "words"
+    everything = "user cloud\ntopic readwrite #\n"
+    acl.write_text(f"topic readwrite #\n{everything}")
+    words.write_text("cloud:cloud\n")
+    subprocess.run(["mosquitto_passwd", "-U", str(words)], check=True)
+    broker.lines = [f"acl_file {acl}", f"password_file {words}", "allow_anonymous true"]
+    with broker:
+        async with (
+            Gateway(tmp_path, "change-the-vin", {BROKER: broker.url, "user gateway-veh2\n": ""}) as gateway,
+            ZenohSide(connect=[gateway.vehicle_at]) as vehicle,
+            MqttSide(broker.port, "off-vehicle", TO_CLOUD, user=("cloud", "cloud")) as cloud,
+        ):
+            gateway.start()
+            await gateway.until_up()
+            await until_subscribed(vehicle, up(0))
+            await cloud.send(down(number) for number in range(20))
+            await vehicle.send(up(number) for number in range(20))
+            await gateway.until_total(40, "ustreamer_outcomes_total", outcome="delivered")
+            gateway.configure()
+            await gateway.do()
+            assert numbers(vehicle.arrived) == numbers(cloud.arrived) == [*range(20)]
+            assert not await is_kept(broker, "gateway-veh1")
+
+            acl.write_text(gateway.text("acl") + everything)  # the test's gateway is anonymous: these are its rights
+            broker.stop()
+            broker.start()
+            await cloud.reconnect()
+            await gateway.do()
+            await gateway.until_up()
+            await until_subscribed(vehicle, replace(up(0), source=("veh2", 0xA8000, 2, 0x8A50)))
+            await cloud.send(down(number, "veh2") for number in range(20, 40))
+            await vehicle.send(replace(up(number), source=("veh2", 0xA8000, 2, 0x8A50)) for number in range(20, 40))
+            await until(
+                lambda: len(copies(cloud.arrived)) == len(copies(vehicle.arrived)) == 40, "everything under the new name"
+            )
+            assert {each.source[0] for each in cloud.arrived[20:]} == {"veh2"}
+            assert gateway.total("ustreamer_unwanted_packets_total", endpoint="cloud") == 0
+            assert gateway.total("ustreamer_dead_letters_total") == 0
+
+
+async def test_flash_wear(tmp_path: Path) -> None:
+    """That the figures are upper bounds: on a busy machine more messages share a transaction, and cost less."""
+
+    def written(said: str) -> int:
+        (line,) = re.findall(r"^write_bytes: (\d+)$", said, re.MULTILINE)
+        return int(line)
+
+    (alone,) = re.findall(r"\| at most (\d[\d ]+) if it comes alone", (PAGES / "flash-wear.md").read_text())
+    with Broker() as broker:
+        async with (
+            Gateway(tmp_path, "flash-wear", {BROKER: broker.url}) as gateway,
+            ZenohSide(connect=[gateway.vehicle_at]) as vehicle,
+        ):
+            gateway.start()
+            await gateway.until_up()
+            await until_subscribed(vehicle, up(0))
+            before = written(await gateway.do())
+            gateway.configure()
+            await gateway.do()
+            await gateway.until_up()
+            await until_subscribed(vehicle, up(0))
+            broker.stop()
+            await gateway.until_down("cloud")
+            for number in range(50):
+                await vehicle.send([replace(up(0), payload=b"1" * 256, id=uuid7())])
+                await gateway.until_total(number + 1, "ustreamer_journal_written_messages_total")
+            said = await gateway.do()
+            assert "ustreamer_journal_written_messages_total 50" in said
+            assert written(said) - before <= 50 * int(alone.replace(" ", ""))
+            assert gateway.total("ustreamer_journal_bytes") <= 50 * (256 + 250)  # as the page about outages says

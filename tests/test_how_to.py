@@ -1,0 +1,30 @@
+"""The how-to pages: short, listed, and followed by a test."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.how_to import LINES, PAGES
+from tests.pages import DOCS, README, ROOT, links
+
+EACH = pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+
+
+@EACH
+def test_a_page_is_one_screen(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= LINES
+
+
+@EACH
+def test_a_page_is_listed_in_the_readme_and_in_the_index(page: Path) -> None:
+    for index in (README, DOCS / "README.md"):
+        assert page in [target for _, target, _ in links(index)], index
+
+
+@EACH
+def test_a_test_follows_the_page(page: Path) -> None:
+    """If it does so with `tests.e2e.how_to.Gateway`, that sees to it that all of its blocks are done, in their order."""
+    name = re.compile(rf'["/]{page.stem}(\.md)?"')
+    tests = [path.name for path in (ROOT / "tests").rglob("test_*.py") if name.search(path.read_text())]
+    assert tests

@@ -1,0 +1,213 @@
+"""``streamer support-bundle``: what is in the archive, with a daemon and without one, and that no secret is."""
+
+import asyncio
+import json
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamer.cli import support_bundle
+from streamer.journal.entries import Batch, Letter
+from streamer.uprotocol.message import Options, publish
+from streamer.uprotocol.protobuf import message_to_proto
+from streamer.uprotocol.status import UCode
+from tests.flow.harness import SPEED
+from tests.ports import free_port
+from tests.unit.admin.daemon import running
+from tests.unit.cli.commands import GOOD, answering, response, status_of
+from tests.unit.cli.letters import LETTERS, NOW_MS, letter_of
+from tests.unit.journal.harness import JournalHarness
+
+CANARIES = {
+    name: f"canary-{name}-x7Qp"
+    for name in ("password", "user", "token", "made", "header", "environment", "payload", "letter", "logged", "bearer")
+}
+
+
+def unpacked(path: Path) -> dict[str, str]:
+    """The files of an archive, without its folder."""
+    with tarfile.open(path) as archive:
+        found = {}
+        for member in archive.getmembers():
+            assert member.isfile()
+            file = archive.extractfile(member)
+            assert file is not None
+            found[member.name.partition("/")[2]] = file.read().decode()
+        return found
+
+
+def assert_no_canary(files: dict[str, str]) -> None:
+    found = [(name, file) for file, text in files.items() for name, canary in CANARIES.items() if canary in text]
+    assert found == []
+
+
+def journal_with_canaries(path: Path) -> None:
+    options = Options(token=CANARIES["letter"])
+    message = publish(NOW_MS, SPEED, CANARIES["payload"].encode(), options)
+    assert CANARIES["payload"].encode() in message_to_proto(message).SerializeToString()
+    letters: list[Letter] = [letter_of(9, message, UCode.UNAVAILABLE, 1000, "vehicle-cloud"), *LETTERS]
+    desk = JournalHarness(path).open()
+    desk.write(Batch(letters=letters))
+    desk.close()
+
+
+@pytest.fixture
+def secretive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration with a secret wherever one can stand, and a log that has them all."""
+    for name, canary in CANARIES.items():
+        (tmp_path / name).write_text(f"{canary}\n")
+    (tmp_path / "header").write_text(f"Authorization: Basic {CANARIES['header']}\nX-Key: {CANARIES['header']}2\n")
+    (tmp_path / "journal-token").write_text(CANARIES["made"])
+    (tmp_path / "journal-token").chmod(0o600)
+    monkeypatch.setenv("USTREAMER_CANARY", CANARIES["environment"])
+    monkeypatch.setenv("USTREAMER_USER", CANARIES["user"])
+    journal_with_canaries(tmp_path / "journal.db")
+    path = tmp_path / "streamer.yaml"
+    path.write_text(f"""\
+authority: gateway.veh1
+endpoints:
+  cloud:
+    transport: mqtt5
+    authorities: ["*"]
+    options:
+      broker: mqtt://127.0.0.1:{free_port()}
+      username: ${{USTREAMER_USER}}
+      password_file: {tmp_path}/password
+      client_id: gw
+  vehicle: {{transport: memory, authorities: [veh1], options: {{bus: bundle}}}}
+routes: [{{from: vehicle, to: cloud}}]
+metrics: {{listen: "127.0.0.1:{free_port()}"}}
+otel: {{endpoint: "http://127.0.0.1:{free_port()}", headers_file: {tmp_path}/header}}
+journal: {{path: {tmp_path}/journal.db}}
+""")
+    log = [f"password {CANARIES['password']}", f"made {CANARIES['made']}", f"header {CANARIES['header']}2"]
+    log += [f"connecting mqtts://someone:{CANARIES['logged']}@broker:8883", f"Authorization: Bearer {CANARIES['bearer']}"]
+    (tmp_path / "log").write_text("\n".join([*log, "last line"]))
+    return path
+
+
+def test_no_secret_is_in_it_wherever_one_stands(secretive: Path, tmp_path: Path) -> None:
+    output = tmp_path / "bundle.tar.gz"
+    words = ("--config", str(secretive), "--log-file", str(tmp_path / "log"), "--output", str(output))
+    assert status_of("support-bundle", *words) == 0
+    files = unpacked(output)
+    assert_no_canary(files)
+    assert_no_canary({"names": " ".join(files), "raw": output.read_bytes().decode(errors="replace")})
+    assert files["log.txt"].endswith("\nlast line")
+    assert files["log.txt"].count("(withheld)") == 5
+    assert f"password_file: {tmp_path}/password" in files["config.yaml"]
+    assert json.loads(files["versions.json"])["packages"]["mqtt5"]
+    journal = json.loads(files["journal.json"])
+    assert journal["entries"]["letters"] == 4
+    assert {(each["reason"], each["number"]) for each in journal["dead_letters"] if each["route"] == "vehicle-cloud"} == {
+        ("UNAVAILABLE", 1), ("RESOURCE_EXHAUSTED", 1), ("DEADLINE_EXCEEDED", 1)
+    }  # fmt: skip
+
+
+def test_with_the_daemon_down_it_says_so_once_and_has_the_rest(
+    secretive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "b.tar.gz"
+    words = ("--config", str(secretive), "--log-file", str(tmp_path / "none"), "--output", str(output), "--json")
+    assert status_of("support-bundle", *words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert set(said["missing"]) == {"daemon", "log.txt"}
+    assert "no streamer answers there" in said["missing"]["daemon"]
+    assert said["missing"]["log.txt"] == f"{tmp_path}/none: No such file or directory"
+    files = unpacked(output)
+    assert sorted(files) == said["files"]
+    assert set(files) == {"config.yaml", "config-hints.txt", "versions.json", "journal.json", "contents.json"}
+    assert json.loads(files["contents.json"])["missing"] == said["missing"]
+
+
+async def test_of_a_daemon_that_runs_it_has_state_metrics_and_configuration(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a line")
+    async with running(tmp_path) as served:
+        message = publish(NOW_MS, SPEED, CANARIES["payload"].encode(), Options(token=CANARIES["token"]))
+        served.arrive("vehicle", message)
+        output = tmp_path / "b.tar.gz"
+        words = ("--config", str(served.file), "--log-file", str(tmp_path / "log"), "--output", str(output))
+        assert await asyncio.to_thread(status_of, "support-bundle", *words) == 0
+        token = served.token_file.read_text().strip()
+    files = unpacked(output)
+    assert json.loads(files["contents.json"])["missing"] == {}
+    assert {*support_bundle._PAGES, "config.yaml", "journal.json", "log.txt", "versions.json"} <= set(files)
+    assert json.loads(files["status.json"])["name"] == "ustreamer"
+    assert {each["name"] for each in json.loads(files["endpoints.json"])["endpoints"]} >= {"vehicle", "cloud"}
+    assert "ustreamer_build_info" in files["metrics.txt"]
+    assert_no_canary(files)
+    assert token not in "".join(files.values())
+
+
+def test_only_its_owner_may_read_it_and_nothing_is_replaced(good: str, tmp_path: Path) -> None:
+    output = tmp_path / "b.tar.gz"
+    words = ("support-bundle", "--config", good, "--log-file", good, "--output", str(output))
+    before = os.umask(0)
+    try:
+        assert status_of(*words) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(output.stat().st_mode) == 0o600
+    first = output.read_bytes()
+    assert status_of(*words) == 2
+    assert output.read_bytes() == first
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert status_of(*words[:-1], str(tmp_path / "link")) == 2
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_configuration_that_is_wrong_is_told_and_shows_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(GOOD.replace("metrics: null", f"password: {CANARIES['password']}\nmetrics: null"))
+    output = tmp_path / "b.tar.gz"
+    assert status_of("support-bundle", "--config", str(path), "--log-file", __file__, "--output", str(output)) == 0
+    files = unpacked(output)
+    assert "a secret does not belong here" in files["config-problems.txt"]
+    assert_no_canary({name: text for name, text in files.items() if name != "log.txt"})
+
+
+def test_it_is_bounded_whatever_answers_and_however_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support_bundle, "FILE_BYTES", 1000)
+    (tmp_path / "token").write_text("0123456789abcdef0123")
+    long = response("200 OK", "x" * 5000)
+    with answering(*[long] * len(support_bundle._PAGES)) as (port, _):
+        output = tmp_path / "b.tar.gz"
+        assert status_of("support-bundle", "--url", f"http://127.0.0.1:{port}", "--output", str(output)) == 0
+    files = unpacked(output)
+    assert {len(files[name].encode()) for name in support_bundle._PAGES} == {1000}
+    assert max(len(text.encode()) for text in files.values()) <= 1000
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {number}\n" for number in range(1000)))
+    assert support_bundle._bounded(support_bundle._log(log, ""), from_end=True).endswith("line 999\n")
+
+
+@pytest.fixture
+def journalctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a program of this name on PATH, which runs a script."""
+
+    def install(script: str) -> None:
+        program = tmp_path / "bin" / "journalctl"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    return install
+
+
+def test_the_log_is_that_of_the_systemd_journal(
+    good: str, tmp_path: Path, journalctl: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    journalctl('echo "$@"')
+    output = tmp_path / "b.tar.gz"
+    assert status_of("support-bundle", "--config", good, "--unit", "gw", "--output", str(output)) == 0
+    assert unpacked(output)["log.txt"].startswith("--unit gw --lines 5000")
+    journalctl('echo "No journal files were opened" >&2')
+    output.unlink()
+    assert status_of("support-bundle", "--config", good, "--output", str(output)) == 0
+    out = capsys.readouterr().out
+    assert "not in it: log.txt: the systemd journal of the unit streamer: No journal files were opened" in out
