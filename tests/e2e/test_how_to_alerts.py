@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.alert_rules import alerts
 from tests.e2e.how_to import PAGES, Gateway
 from tests.pages import INLINE, ROOT
 from tests.ports import HOST, free_port
 from tests.programs import require
-from tests.unit.test_deploy_monitoring import alerts
 from tests.waiting import until
 
 PAGE = PAGES / "silence-alerts.md"

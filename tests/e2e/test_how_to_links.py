@@ -11,12 +11,13 @@ import pytest
 from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, until_subscribed, up
 from tests.e2e.mqtt_sessions import is_kept
 from tests.fault.proxy import Direction, Proxy
+from tests.http_proxy import HttpProxyServer
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
 from tests.ports import HOST
 from tests.waiting import until
 
-pytestmark = pytest.mark.mosquitto
+pytestmark = [pytest.mark.mosquitto, pytest.mark.timeout(300)]  # each runs a dozen commands
 
 BROKER = "mqtt://127.0.0.1:1883"
 PAGE_OF_DATA = PAGES / "limit-mobile-data.md"
@@ -170,6 +171,31 @@ async def test_two_brokers(tmp_path: Path) -> None:
             await at_one.reconnect()
             await vehicle.send(up(number) for number in range(100, 150))
             await until(lambda: numbers(at_one.arrived)[50:] == [*range(100, 150)], "everything, at the first broker again")
+
+
+async def test_through_a_proxy(tmp_path: Path) -> None:
+    with Broker() as broker:
+        async with HttpProxyServer(credentials="gateway:PASSWORD") as proxy:
+            places = {"mqtts://broker.example:8883": broker.url, "http://proxy.example:3128": proxy.url, " -g ustreamer": ""}
+            async with (
+                Gateway(tmp_path, "through-a-proxy", places) as gateway,
+                MqttSide(broker.port, "off-vehicle", TO_CLOUD) as cloud,
+                ZenohSide(connect=[gateway.vehicle_at]) as vehicle,
+            ):
+                shown = gateway.configure()
+                await gateway.do()
+                gateway.configure()  # where only port 443 is allowed: nobody is there to try it with
+                status, said = await gateway.shell("streamer check")
+                assert status == 0, said
+                gateway.write(gateway.config | shown)
+                await gateway.do()
+                gateway.start()
+                await gateway.until_up()
+                await until_subscribed(vehicle, up(0))
+                await vehicle.send(up(number) for number in range(50))
+                await cloud.send(down(number) for number in range(50))
+                await until(lambda: numbers(cloud.arrived) == numbers(vehicle.arrived) == [*range(50)], "everything")
+                assert proxy.heads[-1].startswith(f"CONNECT {HOST}:{broker.port} ".encode())
 
 
 async def test_limit_mobile_data(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
 from tests.waiting import until
 
-pytestmark = pytest.mark.mosquitto
+pytestmark = [pytest.mark.mosquitto, pytest.mark.timeout(300)]  # each runs a dozen commands
 
 BROKER = "mqtt://127.0.0.1:1883"
 

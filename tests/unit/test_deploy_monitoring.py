@@ -24,11 +24,11 @@ from streamer.transports.errors import Malformed
 from streamer.transports.link_error import LinkFailure
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
+from tests.alert_rules import RULES, alerts, rules
 from tests.pages import DOCS, ROOT, named, rows
 from tests.programs import require
 from tests.unit.admin.scrape import Scrape, played
 
-RULES = ROOT / "deploy/prometheus/ustreamer-rules.yaml"
 RULE_TESTS = ROOT / "deploy/prometheus/ustreamer-rules.test.yaml"
 DASHBOARD = ROOT / "deploy/grafana/ustreamer.json"
 
@@ -50,14 +50,6 @@ _MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 _NAME = re.compile(r"(?<![\w$:.])[a-zA-Z_:][\w:]*(?!\s*\()(?![\w:])")
 _WORDS = {"and", "or", "unless", "offset", "bool", "by", "without", "on", "ignoring", "inf"}
-
-
-def rules() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-
-
-def alerts() -> dict[str, dict[str, Any]]:
-    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
 def dashboard() -> dict[str, Any]:
