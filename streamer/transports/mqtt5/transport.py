@@ -263,7 +263,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _is_session_resumed_by(self, later: "Mqtt5Transport", number: int) -> bool:
         # A session that was found may be that of a broker under another name, if it can only be that of one.
-        has_resumed = later._has_resumed and len({self._brokers[each].host for each in self._have_session}) == 1
+        has_resumed = later._has_resumed and len(self._have_session) == 1
         return is_session_resumed_by(self.options, self._brokers[number], self.context.authority, later.options, has_resumed)
 
     async def _end(self, later: "Mqtt5Transport | None", number: int, until_s: float) -> str:

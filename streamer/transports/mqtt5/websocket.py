@@ -83,6 +83,7 @@ class WebSocketLink(asyncio.Protocol):
             self._connection.close(ending, LinkFailure.PROTOCOL)
         elif self._frames.close_expected():  # by the broker: it has sent a Close frame
             if (close := self._frames.close_rcvd) is not None and self._connection.is_open:
+                self._connection.failure = LinkFailure.BROKER
                 self._connection.reason = f"closed by the broker (WebSocket {str(close)[:_SAID]})"
             if self._link is not None:
                 self._link.close()
