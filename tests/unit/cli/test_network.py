@@ -36,7 +36,7 @@ def options(*words: str) -> Any:
         (("--endpoint", "vehicle"), 2, "no configuration file"),
         (("--endpoint", "cludo", "--config", "GOOD"), 2, "--endpoint: cludo: expected one of vehicle, cloud, phone"),
         (("--endpoint", "vehicle", "--config", "/nowhere.yaml"), 78, "/nowhere.yaml: cannot be read"),
-        (("--broker", "localhost"), 2, "broker: expected mqtt://host:port or mqtts://host:port"),
+        (("--broker", "localhost"), 2, "broker: expected mqtt://host:port, mqtts://host:port"),
         (("--broker", "mqtt://joe:sesame@h"), 2, "broker: expected a URL without user and password"),
         (("--zenoh", "localhost:7447"), 2, "connect[0]: not a Zenoh endpoint; expected protocol/address"),
         (("--broker", "mqtt://h", "--option", "topic=in-vehicle"), 2, "topic: unknown key; expected one of"),
