@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,12 @@ _PAGES = {
 _LOOKS_SECRET = re.compile(
     r"(?<=://)[^/\s@\"']+(?=@)"  # user and password in an address
     r"|(?<=[Bb]earer )[\w.~+/=-]+"
+    r"|(?<=Authorization: Basic )\S+"
     r"|\beyJ[\w-]+\.[\w-]+\.[\w-]*"  # a JSON Web Token
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
 )
+
+_NAMES_FILE = re.compile(r"""(\w+)["']?\s*:\s*["']?([^\s"',{}\[\]]+)""")
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -161,6 +164,7 @@ def _of_config(path: Path, contents: _Contents) -> Config | None:
     except ConfigError as exc:
         contents.texts["config-problems.txt"] = "".join(f"{problem}\n" for problem in exc.problems)
         contents.missing["config.yaml"] = "the file is wrong: config-problems.txt"
+        contents.secrets += _secrets_in(_named_in_text(path))
         return None
     contents.secrets += _secrets(config)
     head = f"# {path}\n# fingerprint {fingerprint(config)}\n# cohort {cohort(config)}\n"
@@ -173,7 +177,20 @@ def _secrets(config: Config) -> Iterator[str]:
     """Yield what stands in the files with secrets that a configuration names, as a whole and by lines."""
     files = {path for path in _secret_files(config.model_dump(mode="json", by_alias=True)) if path is not None}
     made = token_file(config)
-    for path in files if made is None else {*files, str(made)}:
+    yield from _secrets_in(files if made is None else {*files, str(made)})
+
+
+def _named_in_text(path: Path) -> set[str]:
+    """Return the files with secrets that a configuration file names, as far as its text shows them: it may be wrong."""
+    try:
+        text = path.read_text(errors="replace") if path.is_file() else ""
+    except OSError:
+        return set()
+    return {file for key, file in _NAMES_FILE.findall(text) if is_secret_file(key)}
+
+
+def _secrets_in(files: Iterable[str]) -> Iterator[str]:
+    for path in files:
         try:
             text = Path(path).read_text(errors="replace") if Path(path).is_file() else ""  # a pipe could block
         except (OSError, ValueError):  # what cannot be read here cannot get into the archive by us

@@ -5,7 +5,7 @@ The rules:
 - The next attempt begins with the broker that accepted the last connection, and goes on with the others in their order.
 - A broker whose connections end soon after they began, twice in a row, is tried last.
 - `prefer: first` returns to the first broker once it has accepted connections for ``return_after_s``, at every test. If it
-  is lost again within ten times that time, the time doubles, up to an hour.
+  is lost again within ten times that time, or does not even accept, the time doubles, up to an hour.
 - Of the addresses of a name, the one that accepted the last connection is tried first.
 """
 
@@ -89,6 +89,7 @@ class BrokerChoice:
         self._short_lives = 0
         self._proof_s = return_after_s  # for how long the first broker has to accept connections
         self._accepts_since_s: float | None = None
+        self._is_returning = False  # to the first broker, and none has accepted since
 
     @property
     def order(self) -> list[int]:
@@ -104,6 +105,9 @@ class BrokerChoice:
         """Record that a broker accepted a connection, at one of its addresses."""
         if broker != self._next:
             self._short_lives = 0
+        if self._is_returning and broker:  # the first takes connections, but refuses us or does not answer
+            self._double_proof()
+        self._is_returning = False
         self._next = broker
         self._accepts_since_s = None
         self.good_addresses[broker] = address
@@ -112,8 +116,10 @@ class BrokerChoice:
         """Record that an accepted connection ended. ``is_no_fault``: over a message, not because of the broker."""
         if not self._next and self._returns:
             has_held = is_no_fault or lived_s >= _HELD * self._proof_s
-            most_s = max(_LONGEST_PROOF_S, self._return_after_s)
-            self._proof_s = self._return_after_s if has_held else min(2 * self._proof_s, most_s)
+            if has_held:
+                self._proof_s = self._return_after_s
+            else:
+                self._double_proof()
         if is_no_fault or lived_s > self._settled_s:
             self._short_lives = 0
             return
@@ -138,3 +144,7 @@ class BrokerChoice:
         """Begin the next attempt with the first broker."""
         self._next = self._short_lives = 0
         self._accepts_since_s = None
+        self._is_returning = True
+
+    def _double_proof(self) -> None:
+        self._proof_s = min(2 * self._proof_s, max(_LONGEST_PROOF_S, self._return_after_s))

@@ -23,7 +23,7 @@ from streamer.transports.mqtt5.connection import Connection
 
 _MQTT = Subprotocol("mqtt")
 _FRAME_SLACK_BYTES = 1024 * 1024  # a frame may hold the end of one packet, and others
-_UNREAD_BYTES = 8 * 1024 * 1024  # of answers to pings, above all
+_UNREAD_BYTES = 8 * 1024 * 1024  # of answers to pings; how many packets wait, the connection decides by itself
 _SAID = 80  # characters of the broker's own words in an error
 
 # At level debug the library writes what is in the frames, so also the password of a CONNECT.
@@ -49,6 +49,8 @@ class WebSocketLink(asyncio.Protocol):
             logger=_LOGGER,
         )
         self._link: asyncio.Transport | None = None
+        self._is_full = False  # the transport's buffer: the broker does not read, or slowly
+        self._answer_bytes = 0  # written into a full buffer: answers to pings, above all
 
     # -- to the event loop
 
@@ -71,20 +73,21 @@ class WebSocketLink(asyncio.Protocol):
                     ending = "WebSocket: a frame of text instead of MQTT [MQTT-6.0.0-1]"
                     break
         if not self.opened.done() and (error := self._frames.handshake_exc) is not None:
-            self._refuse(f"WebSocket: {error}")
+            self._refuse(f"WebSocket: {_quoted(str(error))}")
+        answer_bytes = self._flush()
+        self._answer_bytes = self._answer_bytes + answer_bytes if self._is_full else 0
         if payloads:
             self._connection.data_received(b"".join(payloads))
-        self._flush()
         if (error := self._frames.parser_exc) is not None:
-            ending = f"WebSocket: {error}"
-        elif self._link is not None and self._link.get_write_buffer_size() > _UNREAD_BYTES:
+            ending = f"WebSocket: {_quoted(str(error))}"
+        elif self._answer_bytes > _UNREAD_BYTES:
             ending = "the broker does not read the answers to its pings"
         if ending is not None:
             self._connection.close(ending, LinkFailure.PROTOCOL)
         elif self._frames.close_expected():  # by the broker: it has sent a Close frame
             if (close := self._frames.close_rcvd) is not None and self._connection.is_open:
                 self._connection.failure = LinkFailure.BROKER
-                self._connection.reason = f"closed by the broker (WebSocket {str(close)[:_SAID]})"
+                self._connection.reason = f"closed by the broker (WebSocket {_quoted(str(close))})"
             if self._link is not None:
                 self._link.close()
 
@@ -95,13 +98,15 @@ class WebSocketLink(asyncio.Protocol):
         self._link = None
         if not self.opened.done():
             self._refuse("WebSocket: the connection ended without an answer")
-        elif self.opened.exception() is None:
+        elif not self.opened.cancelled() and self.opened.exception() is None:
             self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
+        self._is_full = True
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
+        self._is_full = False
         self._connection.resume_writing()
 
     def _on_response(self, response: Response) -> None:
@@ -113,7 +118,7 @@ class WebSocketLink(asyncio.Protocol):
             self._refuse(
                 "WebSocket: the answer is not for the subprotocol mqtt [MQTT-6.0.0-4]; is the path in the URL right?"
             )
-        elif error is None:
+        elif error is None and not self.opened.done():  # the answer may come when nobody waits any more
             self._connection.connection_made(cast(asyncio.BaseTransport, self))
             self.opened.set_result(None)
 
@@ -122,11 +127,15 @@ class WebSocketLink(asyncio.Protocol):
             self.opened.set_exception(WebSocketError(reason))
         self.abort()
 
-    def _flush(self) -> None:
+    def _flush(self) -> int:
+        """Write what the library has to send, and return its bytes."""
+        size = 0
         if self._link is not None:
             for data in self._frames.data_to_send():
                 if data:  # the empty one stands for the end, which the caller of `close` brings about
                     self._link.write(data)
+                    size += len(data)
+        return size
 
     # -- to the connection
 
@@ -163,3 +172,8 @@ class WebSocketLink(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._link is not None:
             self._link.resume_reading()
+
+
+def _quoted(said: str) -> str:
+    """Return what the broker said, or an error about it, as short printable ASCII."""
+    return ascii(said[:_SAID])[1:-1]

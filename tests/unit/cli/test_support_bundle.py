@@ -170,6 +170,20 @@ def test_a_configuration_that_is_wrong_is_told_and_shows_no_secret(tmp_path: Pat
     assert_no_canary({name: text for name, text in files.items() if name != "log.txt"})
 
 
+@pytest.mark.parametrize("mistake", ["bogus: 1", "a: [", "b: {"])
+def test_the_log_beside_a_configuration_that_is_wrong_shows_none_of_its_secrets(mistake: str, tmp_path: Path) -> None:
+    secret, log, config = tmp_path / "password", tmp_path / "log", tmp_path / "streamer.yaml"
+    secret.write_text(CANARIES["password"])
+    log.write_text(f"no: {CANARIES['password']}\nProxy-Authorization: Basic {CANARIES['header']}\n")
+    config.write_text(f"endpoints: {{cloud: {{options: {{password_file: {secret}}}}}}}\n{mistake}\n")
+    output = tmp_path / "bundle.tar.gz"
+    assert status_of("support-bundle", "--config", str(config), "--log-file", str(log), "--output", str(output)) == 0
+    files = unpacked(output)
+    assert "config.yaml" not in files
+    assert files["log.txt"].startswith("no: (withheld)")
+    assert_no_canary(files)
+
+
 def test_it_is_bounded_whatever_answers_and_however_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support_bundle, "FILE_BYTES", 1000)
     (tmp_path / "token").write_text("0123456789abcdef0123")

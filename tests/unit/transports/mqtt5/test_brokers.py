@@ -107,6 +107,17 @@ def test_a_first_broker_that_does_not_hold_has_to_prove_itself_for_longer_each_t
     assert proof_s(choice) == PROOF_S
 
 
+def test_a_first_broker_that_takes_connections_but_refuses_us_is_tried_less_and_less_often() -> None:
+    choice = make()
+    found = []
+    for _ in range(8):
+        found.append(proof_s(choice))
+        choice.return_to_first()
+    assert found == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    lose(choice, 0, lived_s=36_000)
+    assert proof_s(choice) == PROOF_S
+
+
 def test_of_each_broker_the_last_good_address_is_known() -> None:
     choice = make()
     choice.accepted(0, "192.0.2.1")
