@@ -38,6 +38,11 @@ class Counted:
         return ByteCounts(self._passed[FORWARD], self._passed.total() - self._passed[FORWARD])
 
 
+def has_seen(counted: ByteCounts | None, passed: ByteCounts) -> bool:
+    """Whether a transport has counted what has passed. TCP sends again what is acknowledged late, and that counts, too."""
+    return counted is not None and counted.sent >= passed.sent and counted.received == passed.received
+
+
 @pytest.mark.mosquitto
 async def test_mqtt_counts_every_byte_of_all_its_connections() -> None:
     with Mosquitto() as server:
@@ -48,13 +53,13 @@ async def test_mqtt_counts_every_byte_of_all_its_connections() -> None:
             await car.up()
             car.submit(numbered(500))
             await until(lambda: len(car.confirmed) == 500)
-            await until(lambda: car.transport.wire_bytes() == tap.by_client, "what the proxy has seen")
+            await until(lambda: has_seen(car.transport.wire_bytes(), tap.by_client), "what the proxy has seen")
             proxy.reset()
             await until(lambda: not car.is_up)
             await car.up()
             car.submit([message("back")])
             await until(lambda: len(car.confirmed) == 501)
-            await until(lambda: car.transport.wire_bytes() == tap.by_client, "what the proxy has seen")
+            await until(lambda: has_seen(car.transport.wire_bytes(), tap.by_client), "what the proxy has seen")
             assert tap.by_client.sent > 500 * 100
 
 
@@ -69,7 +74,7 @@ async def test_mqtt_counts_what_tls_makes_of_it(tmp_path: Path) -> None:
                 await car.up()
                 car.submit([publish(NOW_MS, TOPIC, bytes(10_000))])
                 await until(lambda: len(car.confirmed) == 1)
-                await until(lambda: car.transport.wire_bytes() == tap.by_client, "what the proxy has seen")
+                await until(lambda: has_seen(car.transport.wire_bytes(), tap.by_client), "what the proxy has seen")
                 assert tap.by_client.received > 1000  # the certificate of the broker
 
 
@@ -92,7 +97,8 @@ async def test_zenoh_counts_what_its_links_carry_also_those_that_are_closed() ->
 
                 def is_what_passed() -> bool:
                     counted = vehicle.wire_bytes()
-                    return counted is not None and counted == ByteCounts(tap.by_client.received, tap.by_client.sent)
+                    passed = tap.by_client
+                    return has_seen(counted, ByteCounts(passed.received, passed.sent))
 
                 await until(is_what_passed, "what the proxy has seen")
                 puts = sum(parcel.wire_bytes for parcel in sent)

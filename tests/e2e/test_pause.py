@@ -131,7 +131,7 @@ async def test_paused_on_the_command_line_waits_over_a_restart(tmp_path: Path, e
         await daemon.until_total(1, "ustreamer_pause_rules")
         await daemon.until_total(20, "ustreamer_paused_messages", **UP)
         status, listed = await command(topology, "pause")
-        assert (status, [line.split() for line in listed.splitlines()][1:]) == (0, [[SPEED_TEXT, "any", "1", "20"]])
+        assert (status, [line.split() for line in listed.splitlines()][1:]) == (0, [[SPEED_TEXT, "any", "1", "20", "-"]])
         assert [m for m in far.arrived if m.type == 1] == []
 
         later = publishes(SPEED, 20)
