@@ -214,11 +214,8 @@ async def test_without_a_trusted_certificate_there_is_no_link(fleet: Fleet, tmp_
     stranger = gateway_in(other, fleet.brokers)
     stranger.start()
     try:
-        await until(
-            lambda: stranger.log.count("the certificate of the other end is not accepted") >= len(fleet.brokers),
-            within_s=30,
-            what="refusals",
-        )
+        text = "the certificate of the other end is not accepted"
+        await until(lambda: stranger.log.count(text) >= len(fleet.brokers), within_s=30, what="refusals")
         for name in fleet.brokers:
             assert list(stranger.samples("ustreamer_endpoint_up", endpoint=name).values()) == [0]
     finally:
