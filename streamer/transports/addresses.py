@@ -1,6 +1,22 @@
-"""Tells from the text of a network address whether only this machine can reach it. Makes no look-ups."""
+"""Reads the text of network addresses. Makes no look-ups."""
 
 from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+
+def split_url(text: str, expected: str, instead: str) -> SplitResult:
+    """Split a URL without user and password. Raises ValueError, whose text does not contain the URL.
+
+    ``expected`` is the text for what is no URL; ``instead`` says which options to set for a user and a password.
+    """
+    try:
+        url = urlsplit(text)
+        _ = url.port, url.hostname
+    except ValueError:
+        raise ValueError(expected) from None
+    if "@" in url.netloc:
+        raise ValueError(f"expected a URL without user and password: set {instead} instead")
+    return url
 
 
 def is_loopback(host: str) -> bool:

@@ -10,8 +10,8 @@ The rules:
 """
 
 from typing import Literal, NamedTuple
-from urllib.parse import urlsplit
 
+from streamer.transports.addresses import split_url
 from streamer.transports.probe import address_of
 
 Prefer = Literal["first", "last-good"]
@@ -53,13 +53,8 @@ class Broker(NamedTuple):
 
 def read_broker(text: str) -> Broker:
     """Read the URL of a broker. Raises ValueError, whose text does not contain the URL."""
-    try:
-        url = urlsplit(text)
-        port, host = url.port, url.hostname
-    except ValueError:
-        raise ValueError(_EXPECTED) from None
-    if "@" in url.netloc:
-        raise ValueError("expected a URL without user and password: set username and password_file instead")
+    url = split_url(text, _EXPECTED, "username and password_file")
+    port, host = url.port, url.hostname
     if url.scheme not in PORTS or not host or port == 0:
         raise ValueError(_EXPECTED)
     broker = Broker(url.scheme, host, port or PORTS[url.scheme])

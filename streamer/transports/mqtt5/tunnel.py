@@ -8,8 +8,8 @@ import asyncio
 import socket
 from base64 import b64encode
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
+from streamer.transports.addresses import split_url
 from streamer.transports.probe import address_of
 
 _MOST_BYTES = 16_384  # of an answer
@@ -36,13 +36,8 @@ class HttpProxy(NamedTuple):
 
 def read_proxy(text: str) -> HttpProxy:
     """Read the URL of a proxy. Raises ValueError, whose text does not contain the URL."""
-    try:
-        url = urlsplit(text)
-        port, host = url.port, url.hostname
-    except ValueError:
-        raise ValueError(_EXPECTED) from None
-    if "@" in url.netloc:
-        raise ValueError("expected a URL without user and password: set proxy_credentials_file instead")
+    url = split_url(text, _EXPECTED, "proxy_credentials_file")
+    port, host = url.port, url.hostname
     if url.scheme != "http" or not host or not port or url.path not in ("", "/") or url.query or url.fragment:
         raise ValueError(_EXPECTED)
     return HttpProxy(host, port)
