@@ -1,6 +1,5 @@
 """Bytes on the wire, as the transports know them, against a proxy that sees every byte between them and their networks."""
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from tests.brokers import Mosquitto, TlsFiles
 from tests.certificates import write_certificates
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, message, numbered
 from tests.e2e.topology import Topology
-from tests.fault.proxy import FORWARD, Direction, Proxy
+from tests.fault.proxy import BACK, FORWARD, ByteTap, Proxy
 from tests.independent.message import Plain
 from tests.mqtt_peer import Endpoint
 from tests.ports import HOST
@@ -20,22 +19,9 @@ from tests.waiting import until
 from tests.zenoh_peers import Outcomes, RawSubscriber, free_endpoint, parcels, raw_peer, running, until_heard, until_up
 
 
-class Counted:
-    """Counts what a proxy hands on."""
-
-    def __init__(self) -> None:
-        self._passed: Counter[Direction] = Counter()
-
-    def opened(self, link: int) -> None:
-        """Nothing has passed yet."""
-
-    def passed(self, link: int, direction: Direction, data: bytes) -> None:
-        self._passed[direction] += len(data)
-
-    @property
-    def by_client(self) -> ByteCounts:
-        """What whoever connected has sent and received."""
-        return ByteCounts(self._passed[FORWARD], self._passed.total() - self._passed[FORWARD])
+def of_client(tap: ByteTap) -> ByteCounts:
+    """What whoever connected has sent and received."""
+    return ByteCounts(tap.bytes[FORWARD], tap.bytes[BACK])
 
 
 def has_seen(counted: ByteCounts | None, passed: ByteCounts) -> bool:
@@ -47,20 +33,20 @@ def has_seen(counted: ByteCounts | None, passed: ByteCounts) -> bool:
 async def test_mqtt_counts_every_byte_of_all_its_connections() -> None:
     with Mosquitto() as server:
         async with (
-            Proxy(server.port, tap := Counted()) as proxy,
+            Proxy(server.port, tap := ByteTap()) as proxy,
             Endpoint(f"mqtt://{HOST}:{proxy.port}", keep_alive_s=60).running() as car,
         ):
             await car.up()
             car.submit(numbered(500))
             await until(lambda: len(car.confirmed) == 500)
-            await until(lambda: has_seen(car.transport.wire_bytes(), tap.by_client), "what the proxy has seen")
+            await until(lambda: has_seen(car.transport.wire_bytes(), of_client(tap)), "what the proxy has seen")
             proxy.reset()
             await until(lambda: not car.is_up)
             await car.up()
             car.submit([message("back")])
             await until(lambda: len(car.confirmed) == 501)
-            await until(lambda: has_seen(car.transport.wire_bytes(), tap.by_client), "what the proxy has seen")
-            assert tap.by_client.sent > 500 * 100
+            await until(lambda: has_seen(car.transport.wire_bytes(), of_client(tap)), "what the proxy has seen")
+            assert of_client(tap).sent > 500 * 100
 
 
 @pytest.mark.mosquitto
@@ -68,14 +54,14 @@ async def test_mqtt_counts_what_tls_makes_of_it(tmp_path: Path) -> None:
     write_certificates(tmp_path)
     files = TlsFiles(tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key", require_certificate=False)
     with Mosquitto(tls=files) as server:
-        async with Proxy(server.port, tap := Counted()) as proxy:
+        async with Proxy(server.port, tap := ByteTap()) as proxy:
             tls = {"ca_file": tmp_path / "ca.pem"}
             async with Endpoint(f"mqtts://{HOST}:{proxy.port}", keep_alive_s=60, tls=tls).running() as car:
                 await car.up()
                 car.submit([publish(NOW_MS, TOPIC, bytes(10_000))])
                 await until(lambda: len(car.confirmed) == 1)
-                await until(lambda: has_seen(car.transport.wire_bytes(), tap.by_client), "what the proxy has seen")
-                assert tap.by_client.received > 1000  # the certificate of the broker
+                await until(lambda: has_seen(car.transport.wire_bytes(), of_client(tap)), "what the proxy has seen")
+                assert of_client(tap).received > 1000  # the certificate of the broker
 
 
 async def test_before_the_first_connection_nothing_is_known() -> None:
@@ -86,7 +72,7 @@ async def test_zenoh_counts_what_its_links_carry_also_those_that_are_closed() ->
     endpoint = free_endpoint()
     async with running(mode="peer", listen=[endpoint]) as vehicle:
         assert vehicle.wire_bytes() is None
-        async with Proxy(int(endpoint.rpartition(":")[2]), tap := Counted()) as proxy:
+        async with Proxy(int(endpoint.rpartition(":")[2]), tap := ByteTap()) as proxy:
             with raw_peer(connect=[f"tcp/{HOST}:{proxy.port}"]) as peer:
                 subscriber = RawSubscriber(peer)
                 await until_up(vehicle)
@@ -97,14 +83,14 @@ async def test_zenoh_counts_what_its_links_carry_also_those_that_are_closed() ->
 
                 def is_what_passed() -> bool:
                     counted = vehicle.wire_bytes()
-                    passed = tap.by_client
+                    passed = of_client(tap)
                     return has_seen(counted, ByteCounts(passed.received, passed.sent))
 
                 await until(is_what_passed, "what the proxy has seen")
                 puts = sum(parcel.wire_bytes for parcel in sent)
                 samples = sum(len(each.payload) + len(each.attachment or b"") for each in subscriber.poll())
                 assert puts == samples
-                assert puts < tap.by_client.received
+                assert puts < of_client(tap).received
             await until(lambda: vehicle.state.value != "up")
             counted = vehicle.wire_bytes()
             assert counted is not None

@@ -3,14 +3,17 @@
 import asyncio
 import re
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, until_subscribed, up
 from tests.e2e.mqtt_sessions import is_kept
-from tests.fault.proxy import Direction, Proxy
+from tests.fault.proxy import ByteTap, Proxy
 from tests.http_proxy import HttpProxyServer
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
@@ -23,19 +26,6 @@ BROKER = "mqtt://127.0.0.1:1883"
 PAGE_OF_DATA = PAGES / "limit-mobile-data.md"
 ROOM = 400
 """Instead of the page's 400 000 messages."""
-
-
-class Counted:
-    """Counts the bytes of a link, in both directions."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def opened(self, link: int) -> None:
-        pass
-
-    def passed(self, link: int, direction: Direction, data: bytes) -> None:
-        self.bytes += len(data)
 
 
 async def test_the_cloud_was_away(tmp_path: Path) -> None:
@@ -83,11 +73,22 @@ async def test_the_cloud_was_away(tmp_path: Path) -> None:
 NEW = "mqtt://new.example"
 
 
-async def test_another_broker(tmp_path: Path) -> None:
+class Move(NamedTuple):
+    """A running gateway that is to move from an old broker to a new one; ``before`` and ``after`` are clients of these."""
+
+    gateway: Gateway
+    vehicle: ZenohSide
+    old: Broker
+    before: MqttSide
+    after: MqttSide
+
+
+@asynccontextmanager
+async def move(folder: Path) -> AsyncIterator[Move]:
     with Broker() as old, Broker() as new:
         places = {BROKER: old.url, NEW: new.url}
         async with (
-            Gateway(tmp_path, "another-broker", places) as gateway,
+            Gateway(folder, "another-broker", places) as gateway,
             MqttSide(old.port, "off-vehicle", TO_CLOUD) as before,
             MqttSide(new.port, "off-vehicle", TO_CLOUD) as after,
         ):
@@ -95,54 +96,49 @@ async def test_another_broker(tmp_path: Path) -> None:
             async with ZenohSide(connect=[gateway.vehicle_at]) as vehicle:
                 await gateway.until_up()
                 await until_subscribed(vehicle, up(0))
-                await vehicle.send(up(number) for number in range(50))
-                await before.send(down(number) for number in range(50))
-                gateway.configure()
-                await gateway.do()
-                await vehicle.send(up(number) for number in range(50, 100))
-                await gateway.do()
-                await after.send(down(number) for number in range(50, 100))
-                await until(lambda: len(numbers(vehicle.arrived)) == 100, "everything for the vehicle")
-                assert numbers(vehicle.arrived) == [*range(100)]
-                await until(lambda: len(copies([*before.arrived, *after.arrived])) == 100, "everything for the cloud")
-                assert (numbers(before.arrived), numbers(after.arrived)) == ([*range(50)], [*range(50, 100)])
-                assert not await is_kept(old, "gateway-veh1")
+                yield Move(gateway, vehicle, old, before, after)
 
-                gateway.skip(1)  # the way for senders that cannot wait
+
+async def test_another_broker(tmp_path: Path) -> None:
+    async with move(tmp_path) as (gateway, vehicle, old, before, after):
+        await vehicle.send(up(number) for number in range(50))
+        await before.send(down(number) for number in range(50))
+        gateway.configure()
+        await gateway.do()
+        await vehicle.send(up(number) for number in range(50, 100))
+        await gateway.do()
+        await after.send(down(number) for number in range(50, 100))
+        await until(lambda: len(numbers(vehicle.arrived)) == 100, "everything for the vehicle")
+        assert numbers(vehicle.arrived) == [*range(100)]
+        await until(lambda: len(copies([*before.arrived, *after.arrived])) == 100, "everything for the cloud")
+        assert (numbers(before.arrived), numbers(after.arrived)) == ([*range(50)], [*range(50, 100)])
+        assert not await is_kept(old, "gateway-veh1")
+
+        gateway.skip(1)  # the way for senders that cannot wait
 
 
 async def test_senders_that_cannot_wait_for_another_broker(tmp_path: Path) -> None:
-    with Broker() as old, Broker() as new:
-        places = {BROKER: old.url, NEW: new.url}
-        async with (
-            Gateway(tmp_path, "another-broker", places) as gateway,
-            MqttSide(old.port, "off-vehicle", TO_CLOUD) as before,
-            MqttSide(new.port, "off-vehicle", TO_CLOUD) as after,
-        ):
-            gateway.start()
-            async with ZenohSide(connect=[gateway.vehicle_at]) as vehicle:
-                await gateway.until_up()
-                await until_subscribed(vehicle, up(0))
-                first = gateway.config
-                gateway.skip(3)
-                shown = gateway.configure()
-                reload = f"streamer reload --config {gateway.path}"
-                assert (await gateway.shell(reload))[0] == 0
-                await gateway.until_up()
-                await vehicle.send(up(number) for number in range(50))
-                for number in range(50):
-                    await (before if number % 2 else after).send([down(number)])
-                del shown["endpoints"]["cloud"], shown["permissions"]["endpoints"]["cloud"]
-                shown["routes"] = [each for each in shown["routes"] if each["from"] != "cloud"]
-                gateway.write(first | shown)
-                status, said = await gateway.shell(reload)
-                assert status == 0, said
-                await vehicle.send(up(number) for number in range(50, 100))
-                await after.send(down(number) for number in range(50, 100))
-                await until(lambda: len(copies(vehicle.arrived)) == 100, "everything for the vehicle")
-                await until(lambda: len(copies(after.arrived)) == 100, "everything for the cloud")
-                assert before.arrived == []
-                assert gateway.total("ustreamer_dead_letters_total") == 0
+    async with move(tmp_path) as (gateway, vehicle, _, before, after):
+        first = gateway.config
+        gateway.skip(3)
+        shown = gateway.configure()
+        reload = f"streamer reload --config {gateway.path}"
+        assert (await gateway.shell(reload))[0] == 0
+        await gateway.until_up()
+        await vehicle.send(up(number) for number in range(50))
+        for number in range(50):
+            await (before if number % 2 else after).send([down(number)])
+        del shown["endpoints"]["cloud"], shown["permissions"]["endpoints"]["cloud"]
+        shown["routes"] = [each for each in shown["routes"] if each["from"] != "cloud"]
+        gateway.write(first | shown)
+        status, said = await gateway.shell(reload)
+        assert status == 0, said
+        await vehicle.send(up(number) for number in range(50, 100))
+        await after.send(down(number) for number in range(50, 100))
+        await until(lambda: len(copies(vehicle.arrived)) == 100, "everything for the vehicle")
+        await until(lambda: len(copies(after.arrived)) == 100, "everything for the cloud")
+        assert before.arrived == []
+        assert gateway.total("ustreamer_dead_letters_total") == 0
 
 
 async def test_two_brokers(tmp_path: Path) -> None:
@@ -199,7 +195,7 @@ async def test_through_a_proxy(tmp_path: Path) -> None:
 
 
 async def test_limit_mobile_data(tmp_path: Path) -> None:
-    counted = Counted()
+    counted = ByteTap()
     with Broker() as broker:
         async with (
             Proxy(broker.port, counted) as link,
@@ -211,17 +207,17 @@ async def test_limit_mobile_data(tmp_path: Path) -> None:
                 await gateway.until_up()
                 rows = [[cell.strip() for cell in line.split("|")] for line in PAGE_OF_DATA.read_text().splitlines()]
                 written = {cells[1]: cells[2] for cells in rows if len(cells) > 3}
-                assert counted.bytes <= int(written["a connection"].split(";")[0])
+                assert counted.bytes.total() <= int(written["a connection"].split(";")[0])
                 gateway.configure()
                 await gateway.do()
                 await gateway.until_up()
                 await until_subscribed(vehicle, up(0))
                 costs = []
                 for number, size in enumerate((64, 64, 256)):  # the first one introduces the alias of its topic
-                    before = counted.bytes
+                    before = counted.bytes.total()
                     await vehicle.send([replace(up(0), payload=b"1" * size)])
                     await gateway.until_total(number + 1, "ustreamer_outcomes_total", outcome="delivered")
-                    costs.append(counted.bytes - before)
+                    costs.append(counted.bytes.total() - before)
                 of_64, of_256 = (int(written[f"a Publish of {size} bytes"]) for size in (64, 256))
                 first = int(written["the first Publish of a topic"].removesuffix(" more"))
                 assert costs == [of_64 + first, of_64, of_256]

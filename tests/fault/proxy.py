@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from typing import Protocol
@@ -44,6 +45,19 @@ class Tap(Protocol):
     def opened(self, link: int) -> None: ...
 
     def passed(self, link: int, direction: Direction, data: bytes) -> None: ...
+
+
+class ByteTap:
+    """Counts the bytes that a proxy hands on, by direction."""
+
+    def __init__(self) -> None:
+        self.bytes: Counter[Direction] = Counter()
+
+    def opened(self, link: int) -> None:
+        """Nothing has passed yet."""
+
+    def passed(self, link: int, direction: Direction, data: bytes) -> None:
+        self.bytes[direction] += len(data)
 
 
 class _Link:

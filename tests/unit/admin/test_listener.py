@@ -74,22 +74,30 @@ def test_a_page_may_take_longer_if_it_says_so(
 async def answers_of_slow_pages() -> list[bytes]:
     """How the answers begin of one that says so, and of one that does not."""
     harness, other = RouterHarness(), free_port()
+    is_prolonged, is_cut_off = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:
         if request.method == "GET":
             request.app[PROLONG](request, 60)
-        await asyncio.sleep(0.8)
+            is_prolonged.set()
+        await is_cut_off.wait()
         return web.Response()
+
+    async def ask(method: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", other)
+        writer.write(method + b" /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = await ended(reader)
+        writer.close()
+        return answer[:15]
 
     pages = [web.get("/slow", slow, allow_head=False), web.head("/slow", slow)]
     server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{other}"), None, pages)
     await server.start()
-    answers = []
-    for method in (b"GET", b"HEAD"):
-        reader, writer = await asyncio.open_connection("127.0.0.1", other)
-        writer.write(method + b" /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answers.append((await ended(reader))[:15])
-        writer.close()
+    prolonged = asyncio.create_task(ask(b"GET"))
+    await is_prolonged.wait()
+    other_answer = await ask(b"HEAD")  # it came later, and is cut off first
+    is_cut_off.set()
+    answers = [await prolonged, other_answer]
     await server.stop()
     return answers
 
