@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import mqtt5
 import pytest
 
-from streamer.transports.base import LinkState, SendResult, TransportContext, Unconfirmed
+from streamer.transports.base import LinkState, MessageParcel, SendResult, TransportContext, Unconfirmed
 from streamer.transports.errors import SendError
 from streamer.transports.mqtt5.keep_alive import KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
@@ -160,12 +159,6 @@ class FakeBroker:
             await server.wait_closed()
 
 
-@dataclass
-class Parcel:
-    message: UMessage
-    wire_bytes: int = 0
-
-
 class Endpoint(EventLog):
     """An `Mqtt5Transport` and everything that it told."""
 
@@ -178,12 +171,12 @@ class Endpoint(EventLog):
         self.transport = Mqtt5Transport(context, Mqtt5Options.model_validate({"broker": broker, **quick, **options}))
         self.authority = authority
 
-    def done(self, parcels: Sequence[Parcel], error: SendResult) -> None:
+    def done(self, parcels: Sequence[MessageParcel], error: SendResult) -> None:
         assert not isinstance(error, Unconfirmed)
         self.told.append(([parcel.message.payload for parcel in parcels], error))
 
     def submit(self, messages: Sequence[UMessage]) -> None:
-        self.transport.submit([Parcel(message) for message in messages], self.done)
+        self.transport.submit([MessageParcel(message) for message in messages], self.done)
 
     @property
     def confirmed(self) -> list[bytes | None]:

@@ -9,13 +9,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zenoh
 
-from streamer.transports.base import LinkState, TransportContext, Unconfirmed
+from streamer.transports.base import LinkState, MessageParcel, TransportContext, Unconfirmed
 from streamer.transports.errors import SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -85,23 +84,17 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass
-class Parcel:
-    message: UMessage
-    wire_bytes: int = 0
-
-
-def parcels(count: int, sink: UUri = ENTITY) -> list[Parcel]:
-    return [Parcel(notification(now_ms(), TOPIC, sink, b"%d" % n)) for n in range(count)]
+def parcels(count: int, sink: UUri = ENTITY) -> list[MessageParcel]:
+    return [MessageParcel(notification(now_ms(), TOPIC, sink, b"%d" % n)) for n in range(count)]
 
 
 class Outcomes:
     """Counts what becomes of parcels."""
 
     def __init__(self) -> None:
-        self.reported: list[tuple[Parcel, SendError | Unconfirmed | None]] = []
+        self.reported: list[tuple[MessageParcel, SendError | Unconfirmed | None]] = []
 
-    def done(self, parcels: Sequence[Parcel], error: SendError | Unconfirmed | None) -> None:
+    def done(self, parcels: Sequence[MessageParcel], error: SendError | Unconfirmed | None) -> None:
         self.reported += [(parcel, error) for parcel in parcels]
 
 

@@ -26,6 +26,7 @@ from streamer.logs.output import set_up
 from streamer.transports.base import (
     UNCONFIRMED,
     LinkState,
+    MessageParcel,
     Presence,
     SendResult,
     TransportContext,
@@ -197,14 +198,13 @@ async def paced(number: int | None, rate: float | None) -> AsyncIterator[int]:
         yield each
 
 
-class _Parcel:
+class _Parcel(MessageParcel):
     """A message, and the future that gets its result."""
 
-    __slots__ = ("message", "result", "wire_bytes")
+    __slots__ = ("result",)
 
     def __init__(self, message: UMessage) -> None:
-        self.message = message
-        self.wire_bytes = 0
+        super().__init__(message)
         self.result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
 

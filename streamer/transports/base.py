@@ -75,6 +75,16 @@ class Parcel(Protocol):
     def message(self) -> UMessage: ...
 
 
+class MessageParcel:
+    """A message on its own, as a `Parcel`."""
+
+    __slots__ = ("message", "wire_bytes")
+
+    def __init__(self, message: UMessage) -> None:
+        self.message = message
+        self.wire_bytes = 0
+
+
 SendResult = SendError | Unconfirmed | None
 """The result of a submitted parcel: None if it is confirmed, else the reason.
 
@@ -421,15 +431,14 @@ class UTransport(ABC):
         self.next_attempt_ms = self.context.now_ms() + round(wait_s * 1000)
 
 
-class _Single:
+class _Single(MessageParcel):
     """One message of `send`, and what its caller awaits."""
 
-    __slots__ = ("future", "message", "wire_bytes")
+    __slots__ = ("future",)
 
     def __init__(self, message: UMessage, future: "asyncio.Future[None]") -> None:
-        self.message = message
+        super().__init__(message)
         self.future = future
-        self.wire_bytes = 0
 
 
 def _complete(parcels: Sequence[_Single], error: SendResult) -> None:

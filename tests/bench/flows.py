@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from streamer.transports.base import Presence
+from streamer.transports.base import MessageParcel, Presence
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import UMessage, notification, publish
 from streamer.uprotocol.uri import UUri
 from tests.waiting import until
-from tests.zenoh_peers import Outcomes, Parcel, PeerProcess, free_endpoint, now_ms, running, until_up
+from tests.zenoh_peers import Outcomes, PeerProcess, free_endpoint, now_ms, running, until_up
 
 _Make = Callable[[int], UMessage]
 
@@ -35,7 +35,7 @@ async def cost_us(transport: ZenohTransport, make: _Make, count: int) -> float:
     """The processor time of one message, each with a flow that is watched."""
     outcomes = Outcomes()
     assert transport._control is not None
-    parcels = [Parcel(make(number)) for number in range(count)]
+    parcels = [MessageParcel(make(number)) for number in range(count)]
     began_s = time.process_time()
     for start in range(0, count, 100):
         batch = parcels[start : start + 100]

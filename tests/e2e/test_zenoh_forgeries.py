@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zenoh
 
-from streamer.transports.base import UNCONFIRMED
+from streamer.transports.base import UNCONFIRMED, MessageParcel
 from streamer.transports.errors import Malformed
 from streamer.transports.zenoh.receipt_proofs import RECEIPTS, ReceiptKey, Streamer
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -21,7 +21,6 @@ from tests.zenoh_peers import (
     FAR,
     OWN,
     Outcomes,
-    Parcel,
     expects_receipts,
     free_endpoint,
     opened,
@@ -137,7 +136,7 @@ def cloud_streamer(endpoint: str, key_file: Path) -> AbstractAsyncContextManager
     return running(authority=FAR, mode="client", connect=[endpoint], serves=("cloud",), receipts=receipts)
 
 
-async def crosses(sender: ZenohTransport, receiver: ZenohTransport, liar: Liar) -> list[Parcel]:
+async def crosses(sender: ZenohTransport, receiver: ZenohTransport, liar: Liar) -> list[MessageParcel]:
     """Have a message confirmed by its receipt, and the liar record it."""
     outcomes, sent = Outcomes(), parcels(1)
     await receiver.register_listener(ANYTHING, everything_at("cloud"), RecordingListener())

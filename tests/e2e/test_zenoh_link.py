@@ -16,7 +16,7 @@ import psutil
 import pytest
 import zenoh
 
-from streamer.transports.base import UNCONFIRMED, LinkState, TransportContext, Unconfirmed
+from streamer.transports.base import UNCONFIRMED, LinkState, MessageParcel, TransportContext, Unconfirmed
 from streamer.transports.errors import ConfigurationError, LinkLostError, MayHaveArrivedError, SendError
 from streamer.transports.zenoh.nodes import Nodes, linked
 from streamer.transports.zenoh.options import ZenohOptions
@@ -31,7 +31,6 @@ from tests.zenoh_peers import (
     OWN,
     TOPIC,
     Outcomes,
-    Parcel,
     RawSubscriber,
     free_endpoint,
     now_ms,
@@ -91,7 +90,7 @@ async def test_what_waits_to_be_put_when_one_of_two_nodes_is_lost_is_lost_too() 
             with raw_peer(connect=[endpoint]):
                 await until(lambda: transport._opened is not None and len(transport._opened.nodes.present) == 2, "two nodes")
                 opened(transport).sender._put = blocked
-                sent = [Parcel(publish(now_ms(), TOPIC, bytes(100_000))) for _ in range(3)]  # too large for the loop
+                sent = [MessageParcel(publish(now_ms(), TOPIC, bytes(100_000))) for _ in range(3)]  # too large for the loop
                 transport.submit(sent[:2], outcomes.done)
                 transport.submit(sent[2:], outcomes.done)
                 await until(reached.is_set, "the blocked put")
@@ -314,7 +313,7 @@ async def test_what_was_sent_before_stop_arrives() -> None:
         async with running(connect=[endpoint]) as transport:
             await until_up(transport)
             await until_heard(transport, subscriber)
-            parcels = [Parcel(publish(now_ms(), TOPIC, bytes(1000))) for _ in range(5000)]
+            parcels = [MessageParcel(publish(now_ms(), TOPIC, bytes(1000))) for _ in range(5000)]
             for start in range(0, 5000, 100):
                 transport.submit(parcels[start : start + 100], outcomes.done)
         confirmed = [parcel.message for parcel, error in outcomes.reported if error is UNCONFIRMED]
@@ -368,13 +367,13 @@ async def heard_by_a_process(wait_before_close_ms: int) -> AsyncIterator[tuple[Z
         yield transport, process
 
 
-async def stall(transport: ZenohTransport, outcomes: Outcomes) -> list[Parcel]:
+async def stall(transport: ZenohTransport, outcomes: Outcomes) -> list[MessageParcel]:
     """Send, one batch per turn of the loop, until nothing gets through any more; returns what was submitted."""
-    submitted: list[Parcel] = []
+    submitted: list[MessageParcel] = []
 
     async def send() -> None:
         while not transport.is_stalled or len(submitted) - len(outcomes.reported) < 500:
-            batch = [Parcel(publish(now_ms(), TOPIC, bytes(2000))) for _ in range(50)]
+            batch = [MessageParcel(publish(now_ms(), TOPIC, bytes(2000))) for _ in range(50)]
             submitted.extend(batch)
             transport.submit(batch, outcomes.done)
             await asyncio.sleep(0.001)
@@ -383,7 +382,7 @@ async def stall(transport: ZenohTransport, outcomes: Outcomes) -> list[Parcel]:
     return submitted
 
 
-def order_of(reported: Iterable[tuple[Parcel, SendError | Unconfirmed | None]]) -> list[bytes]:
+def order_of(reported: Iterable[tuple[MessageParcel, SendError | Unconfirmed | None]]) -> list[bytes]:
     return [parcel.message.id for parcel, _ in reported]
 
 
@@ -397,7 +396,7 @@ async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
             async with asyncio.timeout(LATE_S):
                 while turns_blocked < 300:  # in a row: the same put is blocked still, and has not held up one of them
                     reported = len(outcomes.reported)
-                    more = [Parcel(publish(now_ms(), TOPIC, bytes(2000)))]
+                    more = [MessageParcel(publish(now_ms(), TOPIC, bytes(2000)))]
                     submitted += more
                     transport.submit(more, outcomes.done)
                     await asyncio.sleep(0.001)
@@ -409,7 +408,7 @@ async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
         assert order_of(outcomes.reported) == [parcel.message.id for parcel in submitted]
         await until(lambda: not transport.is_stalled, "caught up")
         again = Outcomes()
-        transport.submit([Parcel(publish(now_ms(), TOPIC))], again.done)
+        transport.submit([MessageParcel(publish(now_ms(), TOPIC))], again.done)
         await until(lambda: len(again.reported) == 1, "the outcome of one more")
         assert again.reported[0][1] is UNCONFIRMED
 
@@ -419,10 +418,10 @@ async def test_loop_keeps_turning_while_a_receiver_stalls_message_by_message() -
     outcomes = Outcomes()
     async with heard_by_a_process(wait_before_close_ms=60_000) as (transport, process):
         process.send_signal(signal.SIGSTOP)
-        submitted: list[Parcel] = []
+        submitted: list[MessageParcel] = []
         try:
             while not transport.is_stalled:
-                more = [Parcel(publish(now_ms(), TOPIC, bytes(10_000)))]
+                more = [MessageParcel(publish(now_ms(), TOPIC, bytes(10_000)))]
                 submitted += more
                 began_s = asyncio.get_running_loop().time()
                 transport.submit(more, outcomes.done)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zenoh
 
-from streamer.transports.base import UNCONFIRMED
+from streamer.transports.base import UNCONFIRMED, MessageParcel
 from streamer.transports.errors import Malformed
 from streamer.transports.zenoh.intake import MAX_THREADS
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -28,7 +28,6 @@ from tests.zenoh_peers import (
     METHOD,
     TOPIC,
     Outcomes,
-    Parcel,
     RawSubscriber,
     free_endpoint,
     now_ms,
@@ -252,7 +251,7 @@ async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
 
             subscriber, outcomes = RawSubscriber(peer), Outcomes()
             await until_heard(transport, subscriber)
-            parcels = [Parcel(message) for message in sent]
+            parcels = [MessageParcel(message) for message in sent]
             for start in range(0, count, 100):
                 transport.submit(parcels[start : start + 100], outcomes.done)
                 await asyncio.sleep(0)

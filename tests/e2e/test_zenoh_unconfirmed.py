@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from streamer.delivery.custody.unconfirmed import MAX_RETURNS
-from streamer.transports.base import UNCONFIRMED, LinkState, Presence
+from streamer.transports.base import UNCONFIRMED, LinkState, MessageParcel, Presence
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import publish
@@ -23,7 +23,6 @@ from tests.zenoh_peers import (
     LATE_S,
     TOPIC,
     Outcomes,
-    Parcel,
     PeerProcess,
     free_endpoint,
     has_link,
@@ -196,7 +195,7 @@ async def test_receiver_that_is_gone_is_noticed_and_comes_back(number: signal.Si
             peer.signal(number)
             await flow.until(Presence.ABSENT)
             await until(lambda: events.nodes == [True, False], "the node is lost")
-            transport.submit([Parcel(publish(now_ms(), TOPIC))], outcomes.done)
+            transport.submit([MessageParcel(publish(now_ms(), TOPIC))], outcomes.done)
             assert isinstance(outcomes.reported[0][1], LinkLostError)
             if number == signal.SIGSTOP:
                 peer.signal(signal.SIGCONT)
@@ -215,14 +214,14 @@ async def hears(peer: PeerProcess, ids: list[bytes]) -> None:
     await asyncio.wait_for(heard(), LATE_S)
 
 
-async def put_until_lost(transport: ZenohTransport, events: EventLog, outcomes: Outcomes) -> list[Parcel]:
+async def put_until_lost(transport: ZenohTransport, events: EventLog, outcomes: Outcomes) -> list[MessageParcel]:
     """Send as fast as it goes until a node is lost; returns what was submitted."""
-    submitted: list[Parcel] = []
+    submitted: list[MessageParcel] = []
 
     async def send() -> None:
         while False not in events.nodes:
             if len(submitted) - len(outcomes.reported) < 500:
-                batch = [Parcel(publish(now_ms(), TOPIC, bytes(2000))) for _ in range(50)]
+                batch = [MessageParcel(publish(now_ms(), TOPIC, bytes(2000))) for _ in range(50)]
                 submitted.extend(batch)
                 transport.submit(batch, outcomes.done)
             await asyncio.sleep(0.001)
@@ -253,7 +252,7 @@ async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> N
         await flow.until(Presence.PRESENT)
         assert await peer.payloads(EVERYTHING) == {bytes(2000)}  # none is made of two
         before = set(await peer.heard(EVERYTHING))
-        last = [Parcel(publish(now_ms(), TOPIC, b"%d" % n)) for n in range(100)]
+        last = [MessageParcel(publish(now_ms(), TOPIC, b"%d" % n)) for n in range(100)]
         again = Outcomes()
         transport.submit(last, again.done)
         ids = [parcel.message.id for parcel in last]
@@ -279,7 +278,7 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
             assert [parcel for parcel, _ in outcomes.reported] == submitted
             await flow.until(Presence.PRESENT)  # after a question: who still listens?
-            last = Parcel(publish(now_ms(), TOPIC, b"last"))
+            last = MessageParcel(publish(now_ms(), TOPIC, b"last"))
             transport.submit([last], outcomes.done)
             await until(lambda: outcomes.reported[-1] == (last, UNCONFIRMED), "the outcome of the last one")
             await hears(other, [last.message.id])
@@ -302,7 +301,7 @@ async def test_without_uncertain_time_nothing_is_watched_and_a_put_counts() -> N
         assert Flow(transport).now is Presence.PRESENT
         async with PeerProcess.running(connect=[endpoint]):
             await until_up(transport)
-            sent = [Parcel(publish(now_ms(), TOPIC))]
+            sent = [MessageParcel(publish(now_ms(), TOPIC))]
             transport.submit(sent, outcomes.done)
             await until(lambda: outcomes.reported == [(sent[0], None)], "delivered")
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")

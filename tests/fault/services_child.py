@@ -19,7 +19,7 @@ from streamer.config.models import Config
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
 from streamer.services.host import ServiceHost, entities
-from streamer.transports.base import Received, TransportContext, UListener
+from streamer.transports.base import MessageParcel, Received, TransportContext, UListener
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
@@ -96,13 +96,12 @@ class RouterStub(UListener):
         return ()
 
 
-class Parcel:
+class Parcel(MessageParcel):
     """A message for a service."""
 
     def __init__(self, number: int, message: UMessage) -> None:
+        super().__init__(message)
         self.number = number
-        self.message = message
-        self.wire_bytes = 0
 
 
 class ServicesChild:

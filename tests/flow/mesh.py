@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamer.config.models import Config
 from streamer.delivery.router import Router
-from streamer.transports.base import Received, TransportContext
+from streamer.transports.base import MessageParcel, Received, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import UMessage, notification, publish, request, response
 from streamer.uprotocol.uri import UUri
@@ -61,7 +61,7 @@ class Mesh:
             await transport.stop()
 
     def send(self, network: str, message: UMessage) -> None:
-        self.networks[network].submit((Parcel(message),), lambda parcels, error: None)
+        self.networks[network].submit((MessageParcel(message),), lambda parcels, error: None)
 
     def step(self, choice: int) -> bool:
         """Let one message in at one of the places where some wait; False if none do."""
@@ -114,12 +114,6 @@ class Mesh:
 
     def dead_letters(self) -> int:
         return sum(router.notices.made for router in self.routers)
-
-
-class Parcel:
-    def __init__(self, message: UMessage) -> None:
-        self.message = message
-        self.wire_bytes = 0
 
 
 def streamer(name: str, left: dict[str, list[str]], patterns: dict[str, list[str]] | None = None) -> Config:

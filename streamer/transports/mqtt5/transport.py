@@ -21,6 +21,7 @@ from streamer.transports.base import (
     ByteCounts,
     Done,
     LinkState,
+    MessageParcel,
     Parcel,
     SendResult,
     TransportContext,
@@ -71,16 +72,6 @@ _OF_A_WILL = frozenset((0x87, 0x90, 0x99))
 
 _NO_RIGHTS = frozenset((0x86, 0x87, 0x8A, 0x8C))
 """The reason codes for a wrong user or password, missing rights, a ban and a wrong authentication method (MQTT 5, 2.4)."""
-
-
-class _Own:
-    """A message of the endpoint itself, as a `Parcel`."""
-
-    __slots__ = ("message", "wire_bytes")
-
-    def __init__(self, message: UMessage) -> None:
-        self.message = message
-        self.wire_bytes = 0
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -480,7 +471,7 @@ class Mqtt5Transport(ListeningTransport):
         """
         if self._will_problem:
             return False
-        parcel = _Own(message)
+        parcel = MessageParcel(message)
         self._traffic.submit((parcel,), self._was_said)
         return parcel.wire_bytes > 0
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamer.transports.base import LinkState, Received, SendResult, TransportContext, UListener
+from streamer.transports.base import LinkState, MessageParcel, Received, SendResult, TransportContext, UListener
 from streamer.transports.errors import LinkLostError, PermanentError
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, notification
@@ -15,12 +15,6 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER, USUBSCRIPTI
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
-
-
-class MessageParcel:
-    def __init__(self, message: UMessage) -> None:
-        self.message = message
-        self.wire_bytes = 0
 
 
 class Results:

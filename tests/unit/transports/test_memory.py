@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streamer.transports.base import LinkState, ListenerOptions, SendResult, TransportContext
+from streamer.transports.base import LinkState, ListenerOptions, MessageParcel, SendResult, TransportContext
 from streamer.transports.errors import LinkLostError, RefusedError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
-from streamer.uprotocol.message import Options, UMessage, notification, publish
+from streamer.uprotocol.message import Options, notification, publish
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
@@ -21,18 +21,12 @@ APP = UUri("cloud", 0xC, 1, 0)
 _buses = itertools.count()
 
 
-class Parcel:
-    def __init__(self, message: UMessage) -> None:
-        self.message = message
-        self.wire_bytes = 0
-
-
 class Ledger:
     """Writes down the results of parcels."""
 
     def __init__(self) -> None:
-        self.confirmed: list[Parcel] = []
-        self.failed: list[tuple[Parcel, SendResult]] = []
+        self.confirmed: list[MessageParcel] = []
+        self.failed: list[tuple[MessageParcel, SendResult]] = []
 
     def __call__(self, parcels: Sequence[Any], error: SendResult) -> None:
         if error is None:
@@ -134,7 +128,7 @@ async def test_receive_of_a_filter_outside_the_table_is_an_invalid_argument_ever
 async def test_what_the_link_loses_comes_back_in_order(bus: str) -> None:
     transport, ledger = await join(bus), Ledger()
     transport.is_withholding = True
-    parcels = [Parcel(publish(NOW_MS, TOPIC)) for _ in range(5)]
+    parcels = [MessageParcel(publish(NOW_MS, TOPIC)) for _ in range(5)]
     transport.submit(parcels, ledger)
     transport.release_withheld(2)
     transport.lose_link()
@@ -148,14 +142,14 @@ async def test_what_the_link_loses_comes_back_in_order(bus: str) -> None:
 
 async def test_what_the_link_loses_comes_back_in_one_call_as_from_a_real_network(bus: str) -> None:
     transport = await join(bus)
-    calls: list[list[Parcel]] = []
+    calls: list[list[MessageParcel]] = []
 
     def done(parcels: Sequence[Any], error: SendResult) -> None:
         assert isinstance(error, LinkLostError)
         calls.append(list(parcels))
 
     transport.is_withholding = True
-    lost, late = ([Parcel(publish(NOW_MS, TOPIC)) for _ in range(5)] for _ in range(2))
+    lost, late = ([MessageParcel(publish(NOW_MS, TOPIC)) for _ in range(5)] for _ in range(2))
     for parcels in (lost[:2], lost[2:]):
         transport.submit(parcels, done)
     transport.lose_link()
@@ -166,7 +160,7 @@ async def test_what_the_link_loses_comes_back_in_one_call_as_from_a_real_network
 async def test_refused_message_is_neither_sent_nor_received(bus: str) -> None:
     sender, receiver, listener, ledger = await join(bus), await join(bus), RecordingListener(), Ledger()
     await receiver.register_listener(TOPIC, None, listener)
-    refused, taken = Parcel(publish(NOW_MS, TOPIC, b"bad")), Parcel(publish(NOW_MS, TOPIC, b"good"))
+    refused, taken = MessageParcel(publish(NOW_MS, TOPIC, b"bad")), MessageParcel(publish(NOW_MS, TOPIC, b"good"))
     error = RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
     sender.refuse = lambda message: error if message.payload == b"bad" else None
     sender.submit([refused, taken], ledger)
@@ -190,14 +184,14 @@ async def test_options_say_window_and_sink_authority(bus: str) -> None:
 async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_them(bus: str) -> None:
     transport = await join(bus)
     transport.is_withholding = True
-    held = [Parcel(publish(NOW_MS, TOPIC, bytes([n]))) for n in range(3)]
-    late = Parcel(publish(NOW_MS, TOPIC, b"late"))
+    held = [MessageParcel(publish(NOW_MS, TOPIC, bytes([n]))) for n in range(3)]
+    late = MessageParcel(publish(NOW_MS, TOPIC, b"late"))
     transport.submit(held, lambda parcels, error: None if late in sent else transport.submit(sent_once(), ignore))
-    sent: list[Parcel] = []
+    sent: list[MessageParcel] = []
 
     def ignore(parcels: Sequence[Any], error: SendResult) -> None: ...
 
-    def sent_once() -> list[Parcel]:
+    def sent_once() -> list[MessageParcel]:
         sent.append(late)
         return [late]
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from streamer.transports.base import UNCONFIRMED, SendResult
+from streamer.transports.base import UNCONFIRMED, MessageParcel, SendResult
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError
 from streamer.transports.results import ResultRuns, are_alike
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.zenoh_peers import Parcel
 
 BUSY = RefusedError(UCode.UNAVAILABLE, "busy")
 
@@ -26,8 +25,8 @@ class Owner:
         self.told.append((b"".join(parcel.message.payload or b"" for parcel in parcels).decode(), result))
 
 
-def parcel(name: str) -> Parcel:
-    return Parcel(publish(1, UUri.parse("//veh1/1/1/8000"), name.encode()))
+def parcel(name: str) -> MessageParcel:
+    return MessageParcel(publish(1, UUri.parse("//veh1/1/1/8000"), name.encode()))
 
 
 def test_neighbours_with_one_result_are_told_together_and_order_is_kept() -> None:

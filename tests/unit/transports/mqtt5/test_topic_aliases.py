@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.transports.base import SendResult
+from streamer.transports.base import MessageParcel, SendResult
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.wire import Encoder
@@ -19,12 +19,6 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 
 _NOT_AUTHORIZED = 0x87
-
-
-class Parcel:
-    def __init__(self, message: UMessage) -> None:
-        self.message = message
-        self.wire_bytes = 0
 
 
 def on_topic(number: int, payload: bytes = b"x", **attributes: Any) -> UMessage:
@@ -62,7 +56,7 @@ class Broker:
         self.connect()
 
     def send(self, *messages: UMessage) -> None:
-        self.session.submit([Parcel(message) for message in messages], lambda parcels, error: self.told.append(error))
+        self.session.submit([MessageParcel(message) for message in messages], lambda parcels, error: self.told.append(error))
         self.take()
 
     def take(self) -> None:

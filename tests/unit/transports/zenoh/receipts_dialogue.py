@@ -7,13 +7,12 @@ from typing import Any
 
 import zenoh
 
-from streamer.transports.base import UNCONFIRMED, SendResult
+from streamer.transports.base import UNCONFIRMED, MessageParcel, SendResult
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.receipt_proofs import HELLO, RECEIPTS, SERVES, ReceiptKey, Streamer
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
-from tests.zenoh_peers import Parcel
 
 KEY, OTHER_KEY = ReceiptKey(b"k" * 16), ReceiptKey(b"o" * 16)
 TOPIC = UUri.parse("//veh1/1/1/8000")
@@ -154,7 +153,7 @@ class Dialogue:
 
     def send(self, text: str, sink: str = "cloud") -> bytes:
         """Submit a message, which Zenoh takes; its id. ``said`` gets its result."""
-        parcel = Parcel(notification(1, TOPIC, UUri(sink, 1, 1, 0), text.encode()))
+        parcel = MessageParcel(notification(1, TOPIC, UUri(sink, 1, 1, 0), text.encode()))
         self.receipts.ledger.expect([parcel], self._done)
         self.receipts.put(self._done, [parcel], UNCONFIRMED)
         return parcel.message.id

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from streamer.transports.base import UNCONFIRMED, SendResult, Unconfirmed
+from streamer.transports.base import UNCONFIRMED, MessageParcel, SendResult, Unconfirmed
 from streamer.transports.errors import LinkLostError, MayHaveArrivedError, PermanentError, SendError
 from streamer.transports.zenoh.ledger import ReceiptLedger
 from streamer.transports.zenoh.receipt_proofs import Streamer
 from streamer.uprotocol.message import notification, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.zenoh_peers import Parcel
 
 TOPIC = UUri.parse("//veh1/1/1/8000")
 CLOUD = UUri.parse("//cloud/1/1/0")
@@ -30,12 +29,12 @@ class LedgerHarness:
     def __init__(self) -> None:
         self.ledger = ReceiptLedger(PATIENCE_S)
         self.ledger.add_streamer(S1, "cloud")
-        self.parcels: dict[str, Parcel] = {}
+        self.parcels: dict[str, MessageParcel] = {}
         self.said: list[str] = []
 
     def submit(self, *names: str) -> bool:
         for name in names:
-            self.parcels[name] = Parcel(notification(1, TOPIC, self.sinks[name[0]], name.encode()))
+            self.parcels[name] = MessageParcel(notification(1, TOPIC, self.sinks[name[0]], name.encode()))
         return self.ledger.expect([self.parcels[name] for name in names], self.done)
 
     def put(self, *names: str, now_s: float = 0.0, outcome: SendError | Unconfirmed | None = UNCONFIRMED) -> list[str]:
@@ -75,7 +74,7 @@ def test_message_that_no_streamer_serves_is_unconfirmed() -> None:
 
 def test_publish_is_never_receipted() -> None:
     d = LedgerHarness()
-    assert not d.ledger.expect([Parcel(publish(1, TOPIC))], d.done)
+    assert not d.ledger.expect([MessageParcel(publish(1, TOPIC))], d.done)
 
 
 def test_receipt_may_come_before_the_put_is_reported() -> None:
@@ -238,7 +237,7 @@ def test_lost_link_loses_everything() -> None:
 def test_same_message_twice_waits_once() -> None:
     d = LedgerHarness()
     d.submit("a1")
-    twin = Parcel(d.parcels["a1"].message)
+    twin = MessageParcel(d.parcels["a1"].message)
     assert not d.ledger.expect([twin], d.done)
     d.put("a1")
     d.ledger.put([twin], UNCONFIRMED, d.done, 0.0)

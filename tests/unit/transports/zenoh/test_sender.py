@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from streamer.transports.base import UNCONFIRMED
+from streamer.transports.base import UNCONFIRMED, MessageParcel
 from streamer.transports.errors import LinkLostError, MayHaveArrivedError, RefusedError, SendError
 from streamer.transports.zenoh import sender as sender_module
 from streamer.transports.zenoh.sender import Publishers, Sender
@@ -20,7 +20,7 @@ from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.waiting import until
-from tests.zenoh_peers import Outcomes, Parcel
+from tests.zenoh_peers import Outcomes
 
 TOPIC = UUri.parse("//veh1/1/1/8000")
 
@@ -56,8 +56,8 @@ def sending(gate: BlockingPut, **options: object) -> Iterator[Sender]:
         sender.stop()
 
 
-def parcels(*texts: bytes) -> list[Parcel]:
-    return [Parcel(publish(1, TOPIC, text)) for text in texts]
+def parcels(*texts: bytes) -> list[MessageParcel]:
+    return [MessageParcel(publish(1, TOPIC, text)) for text in texts]
 
 
 def words(outcomes: Outcomes) -> list[str]:
