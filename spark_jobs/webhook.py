@@ -75,7 +75,11 @@ def _tried(to: str, body: bytes) -> int | str | None:
     try:
         return answers.get(timeout=_LIMIT_S)
     except queue.Empty:
-        return f"no answer within {_LIMIT_S:.0f} s"
+        return _no_answer()
+
+
+def _no_answer() -> str:
+    return f"no answer within {_LIMIT_S:.0f} s"
 
 
 def _answer(to: str, body: bytes) -> int | str | None:
@@ -88,5 +92,7 @@ def _answer(to: str, body: bytes) -> int | str | None:
         error.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, TimeoutError):  # the limit of one operation, which may be noticed before that of all
+            return _no_answer()
         return (isinstance(cause, OSError) and cause.strerror) or type(cause).__name__  # other texts can have the URL
     return None if 200 <= status < 300 else status

@@ -98,6 +98,12 @@ def test_who_never_answers_is_given_up(hook: Hook, monkeypatch: pytest.MonkeyPat
     assert posted(hook, 0, 0, 0) == ("no answer within 0 s", [2.0, 2.0])
 
 
+def test_a_time_limit_has_one_text_whichever_is_noticed_first(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "_LIMIT_S", 0.05)
+    hook.statuses = [0]
+    assert webhook._answer(hook.url, b"{}") == "no answer within 0 s"
+
+
 @pytest.mark.parametrize(
     ("to", "says"),
     [
