@@ -15,7 +15,7 @@ from streamer import __version__, systemd
 from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort, PortFiles
 from streamer.admin.pushing import Pushing
-from streamer.admin.server import summary
+from streamer.admin.readiness import summary
 from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, Problem, load
@@ -40,6 +40,7 @@ from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
 from streamer.transports.link_error import LinkFailure
 from streamer.transports.local import LocalTransport
+from streamer.uprotocol.form import FORM
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
@@ -141,7 +142,7 @@ class Daemon:
         reload_wanted = asyncio.Event()
         loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-        logger.info("starting version=%s authority=%s", __version__, self.config.authority)
+        logger.info("starting version=%s form=%s authority=%s", __version__, FORM, self.config.authority)
         self._warn_memory_only()
         try:
             if self.journal is not None:

@@ -305,7 +305,7 @@ def test_every_member_that_a_transport_may_override_is_listed() -> None:
     own = {name for name, member in vars(UTransport).items() if not name.startswith("_")}
     shared = {name for name in vars(ListeningTransport) if not name.startswith("_")}
     implemented = shared - ListeningTransport.__abstractmethods__
-    for_use = {"authenticate", "require_authenticated", "send", "set_state"}  # called, and not overridden
+    for_use = {"authenticate", "require_authenticated", "send", "set_state", "link"}  # called, and not overridden
     assert members("## Tell more about your network") == own - implemented - for_use - UTransport.__abstractmethods__
 
 

@@ -16,15 +16,13 @@ from aiohttp import web
 
 from streamer.admin.access import refused
 from streamer.admin.rates import Rates
-from streamer.admin.server import unready
+from streamer.admin.readiness import causes_of, unready
 from streamer.admin.streams import Streams, event, moment
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.router import Router
-from streamer.delivery.stats import EndpointAccount
 from streamer.routing.outcome import FailedMessage
-from streamer.transports.base import LinkState
 from streamer.uprotocol.uuid import format_id
 
 KINDS = ("state", "dead_letter", "rates", "config", "paused")
@@ -199,7 +197,7 @@ class Events(OutcomeObserver):
     def _now(self) -> dict[_Key, _State]:
         """Return the present states of endpoints, routes and everything else that is compared."""
         found: dict[_Key, _State] = {
-            ("endpoint", account.name): (account.state.value, (*_link_problem(account), *account.problems))
+            ("endpoint", account.name): (account.link.state.value, (*causes_of(account.link), *account.problems))
             for account in self._router.endpoint_accounts()
         }
         journal = self._router.journal
@@ -209,10 +207,6 @@ class Events(OutcomeObserver):
         reasons = tuple(unready(self._router))
         found["ready", ""] = ("not ready" if reasons else "ready", reasons)
         return found
-
-
-def _link_problem(account: EndpointAccount) -> tuple[str, ...]:
-    return () if account.last_error is None or account.state is LinkState.UP else (str(account.last_error),)
 
 
 def _as_json(key: _Key, state: _State) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from aiohttp import web
 
 from streamer.admin.answers import API, RequestQuery, bad, one_of, pattern, whole
+from streamer.admin.readiness import link_of, why_not_up
 from streamer.admin.running import RunningStreamer
-from streamer.delivery.inbound.source_clocks import as_text
+from streamer.delivery.inbound.source_clocks import about
 from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
+from streamer.transports.base import LinkState
 
 _MOST_LEVEL = 0xFFFF_FFFF
 
@@ -40,7 +42,11 @@ class ExplainPages:
             answer = explain(question, known, router.clock.wall_ms())
         except UnclearQuestionError as exc:
             raise bad(f"query: {exc}") from exc
-        for endpoint, authority, behind_s in router.source_clocks():
-            if (endpoint, authority) == (answer["from"], source.authority) and (text := as_text(authority, behind_s)):
-                answer["why"].append(text)
+        ingress = router.transports[answer["from"]].link
+        if ingress.state is not LinkState.UP:
+            answer["why"].append(f"{answer['from']}, where it arrives, {why_not_up(ingress)}")
+        for hop in answer["hops"]:
+            hop["link"] = link_of(router.transports[hop["endpoint"]].link)
+        clocks = [clock for endpoint, clock in router.source_clocks() if endpoint == answer["from"]]
+        answer["why"] += about(source, clocks)
         return web.json_response(answer)

@@ -77,7 +77,7 @@ class FlowPages:
                     if selected.matches(lane):
                         page.offer((queue.name, queue.source, queue.target, lane.key[0], lane.key[1] or ()), lane)
         now_s = self._running.router.clock.monotonic_s()
-        states = {account.name: account.state.value for account in self._running.router.endpoint_accounts()}
+        states = {account.name: account.link.state.value for account in self._running.router.endpoint_accounts()}
         flows = [_flow(lane, now_s, states) for lane in page.entries()]
         return web.json_response({"flows": flows, "next": page.next, "total": page.total})
 

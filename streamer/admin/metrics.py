@@ -9,6 +9,7 @@ copies, which takes 30 µs a line. Series that never changed are left out, excep
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,6 +25,7 @@ from streamer.delivery.router import Router
 from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount, RouterAccount
 from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
+from streamer.uprotocol.form import FORM
 
 if TYPE_CHECKING:
     from streamer.admin.expiry import CertificateExpiry
@@ -73,20 +75,34 @@ class RouterCollector:
         yield from self._endpoints(self._router.endpoint_accounts())
         clocks = GaugeMetricFamily(
             "ustreamer_source_clock_behind_seconds",
-            "How far the clock of a source is behind, by the youngest of its messages; negative: ahead.",
+            "How far the clock of a source is behind, by the youngest messages of its uEntities; negative: ahead.",
             labels=("endpoint", "authority"),
         )
-        for endpoint, authority, behind_s in self._router.source_clocks():
-            clocks.add_metric((endpoint, authority), behind_s)
-        yield clocks
+        oldest = GaugeMetricFamily(
+            "ustreamer_source_oldest_message_seconds",
+            "The greatest age that a message of a source had when it arrived.",
+            labels=("endpoint", "authority"),
+        )
+        behind_s: dict[tuple[str, str], float] = {}
+        oldest_s: dict[tuple[str, str], float] = {}
+        for endpoint, clock in self._router.source_clocks():
+            source = endpoint, clock.authority
+            behind_s[source] = max(behind_s.get(source, 0.0), clock.behind_s, key=abs)
+            oldest_s[source] = max(oldest_s.get(source, -math.inf), clock.oldest_s)
+        for source, value_s in behind_s.items():
+            clocks.add_metric(source, value_s)
+            oldest.add_metric(source, oldest_s[source])
+        yield from (clocks, oldest)
         if self.certificates is not None:
             yield _expiry(self.certificates)
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
         build = GaugeMetricFamily(
-            "ustreamer_build_info", "Version and authority of the daemon.", labels=("version", "authority")
+            "ustreamer_build_info",
+            "Version and authority of the daemon, and whether it is compiled.",
+            labels=("version", "form", "authority"),
         )
-        build.add_metric((__version__, self._router.table.authority), 1)
+        build.add_metric((__version__, FORM, self._router.table.authority), 1)
         yield build
         yield GaugeMetricFamily(
             "ustreamer_remembered_ids", "Message ids that are kept to recognise duplicates.", router.remembered_ids
@@ -324,6 +340,16 @@ class RouterCollector:
         )
         in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Handed over and not answered yet.", labels=labels)
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
+        since = GaugeMetricFamily(
+            "ustreamer_endpoint_state_since_timestamp_seconds",
+            "Since when the endpoint is up, or is not.",
+            labels=labels,
+        )
+        connected_to = GaugeMetricFamily(
+            "ustreamer_endpoint_connection_info",
+            "1 for the configured address to which the endpoint is connected.",
+            labels=(*labels, "address"),
+        )
         problems = GaugeMetricFamily(
             "ustreamer_endpoint_problems",
             "Problems of the endpoint other than a lost link, such as refused subscriptions.",
@@ -374,12 +400,16 @@ class RouterCollector:
                 unwanted.add_metric((*values, reason), number)
             backlog.add_metric(values, account.backlog)
             in_flight.add_metric(values, account.in_flight)
-            up.add_metric(values, int(account.state is LinkState.UP))
+            up.add_metric(values, int(account.link.state is LinkState.UP))
+            since.add_metric(values, account.link.since_ms / 1000)
+            for address in account.link.addresses:  # others, such as those of Zenoh peers, would be labels without bound
+                if address in account.link.connected_to:
+                    connected_to.add_metric((*values, address), 1)
             problems.add_metric(values, len(account.problems))
             reconnects.add_metric(values, account.stats.reconnects)
             for failure, number in account.errors.items():
                 errors.add_metric((*values, failure.value), number)
-            if (error := account.last_error) is not None:
+            if (error := account.link.last_error) is not None:
                 last_error.add_metric((*values, error.reason.value), error.at_ms / 1000)
             if account.unconfirmed_max_bytes is not None:
                 unconfirmed.add_metric(values, account.unconfirmed_bytes)
@@ -396,6 +426,8 @@ class RouterCollector:
             backlog,
             in_flight,
             up,
+            since,
+            connected_to,
             problems,
             reconnects,
             errors,

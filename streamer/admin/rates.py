@@ -129,7 +129,7 @@ class Rates:
                 "received_per_s": _per_s(received - before.get(account.name, received), span_s),
                 "in_flight": account.in_flight,
                 "backlog": account.backlog,
-                "state": account.state.value,
+                "state": account.link.state.value,
             }
         return found
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -13,15 +12,12 @@ from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.certificate import PortCertificate
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
+from streamer.admin.readiness import alone, link_of, unready
 from streamer.admin.request_queue import is_gone
 from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.delivery.router import Router
-from streamer.delivery.stats import EndpointAccount
 from streamer.files import Files
-from streamer.journal.journal import JournalState
-from streamer.journal.moments import as_moment
-from streamer.transports.base import LinkState
 
 BODY_BYTES = 65_536
 """The most bytes of a request's body."""
@@ -141,7 +137,7 @@ class AdminServer:
             "reasons": reasons,
             "notes": alone(self._router),
             "endpoints": [
-                {"name": account.name, "transport": account.transport, **link_of(account)}
+                {"name": account.name, "transport": account.transport, **link_of(account.link)}
                 for account in self._router.endpoint_accounts()
             ],
         }
@@ -164,50 +160,3 @@ async def _set_headers(request: web.Request, answer: web.StreamResponse) -> None
     """Add the headers that forbid caching and guessing the content type."""
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     answer.headers.setdefault("Cache-Control", "no-store")
-
-
-def unready(router: Router) -> list[str]:
-    """Return why the streamer is not ready; empty if it is. A Zenoh peer without another peer is ready."""
-    reasons = ["draining"] if router.is_draining else []
-    for account in router.endpoint_accounts():
-        endpoint = f"endpoint {account.name} ({account.transport})"
-        if account.state is LinkState.DOWN:
-            reasons.append(f"{endpoint} is not connected{_why(account)}")
-        reasons += [f"{endpoint}: {problem}" for problem in account.problems]
-    journal = router.journal
-    if journal is not None and journal.state is not JournalState.OK:
-        reasons.append(f"journal: {journal.problem or journal.state.value}")
-    if progress := router.recovery_progress:
-        reasons.append(progress)
-    return reasons
-
-
-def alone(router: Router) -> list[str]:
-    """Return a sentence for each endpoint without another node. That does not make the streamer unready."""
-    return [
-        f"endpoint {account.name} ({account.transport}) is alone: no other node is connected to it{_why(account)}"
-        for account in router.endpoint_accounts()
-        if account.state is LinkState.ALONE
-    ]
-
-
-def summary(router: Router) -> str:
-    """Return the state of the streamer in one line."""
-    return "; ".join(unready(router) + alone(router)) or "all endpoints connected"
-
-
-def link_of(account: EndpointAccount) -> dict[str, Any]:
-    """Return what is known of an endpoint's link, as JSON."""
-    error = account.last_error
-    return {
-        "state": account.state.value,
-        "addresses": list(account.addresses),
-        "last_error": None
-        if error is None
-        else {"reason": error.reason.value, "text": error.text, "address": error.address, "when": as_moment(error.at_ms)},
-        "next_attempt": None if account.next_attempt_ms is None else as_moment(account.next_attempt_ms),
-    }
-
-
-def _why(account: EndpointAccount) -> str:
-    return "" if account.last_error is None else f": {account.last_error}"

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from streamer import __version__
 from streamer.admin.answers import API
+from streamer.admin.readiness import alone, link_of, unready
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
-from streamer.admin.server import alone, link_of, unready
 from streamer.config.shown import fingerprint
 from streamer.delivery.lanes.lane import CLASSES, HOLDS, Lane
 from streamer.delivery.lanes.queue import RouteQueue
@@ -24,7 +24,7 @@ from streamer.journal.entries import JournalError
 from streamer.journal.letters import LetterFilter, open_letters
 from streamer.journal.moments import as_moment
 from streamer.journal.sqlite import CorruptFileError
-from streamer.uprotocol.form import IS_COMPILED
+from streamer.uprotocol.form import FORM
 from streamer.uprotocol.message import UPriority
 
 ROUTES_PER_ITERATION = 50
@@ -55,7 +55,7 @@ class StatusPages:
             {
                 "name": "ustreamer",
                 "version": __version__,
-                "form": "compiled" if IS_COMPILED else "pure",
+                "form": FORM,
                 "authority": running.config.authority,
                 "started": as_moment(running.started_ms),
                 "uptime_s": round(running.router.clock.monotonic_s() - running.started_s, 3),
@@ -159,7 +159,7 @@ def _endpoint(account: EndpointAccount, authorities: Iterable[str]) -> dict[str,
     return {
         "name": account.name,
         "transport": account.transport,
-        **link_of(account),
+        **link_of(account.link),
         "problems": list(account.problems),
         "authorities": list(authorities),
         "received_packets": stats.packets,

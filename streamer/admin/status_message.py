@@ -4,7 +4,7 @@ from heapq import nlargest
 from typing import Protocol
 
 from streamer import __version__
-from streamer.admin.server import unready
+from streamer.admin.readiness import unready
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.router import Router
@@ -64,7 +64,7 @@ class StatusView:
             ],
             routes_left_out=max(0, len(waiting) - ROUTES),
             endpoints=[
-                pb.EndpointStatus(name=each.name[:TEXT], transport=each.transport[:TEXT], state=each.state.value)
+                pb.EndpointStatus(name=each.name[:TEXT], transport=each.transport[:TEXT], state=each.link.state.value)
                 for each in endpoints[:ENDPOINTS]
             ],
             dead_letters=router.account().dead_letters,

@@ -127,6 +127,9 @@ def _print(explanation: dict[str, Any], as_json: bool) -> int:
         lines += [f"  {limit}" for limit in hop["limits"]]
         if hop["paused_by"] is not None:
             lines.append(f"  and waits there: it is paused (streamer pause) by {hop['paused_by']}")
+        if (link := hop["link"]) is not None and link["why"] is not None:
+            again = f"; next attempt {link['next_attempt']}" if link["next_attempt"] else ""
+            lines.append(f"  and waits there: {hop['endpoint']} {link['why']}{again}")
     if failure is not None:
         lines.append(f"goes nowhere: {failure['outcome']} ({failure['code']}), {failure['text']}")
     lines_out(lines)

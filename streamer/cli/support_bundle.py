@@ -39,7 +39,7 @@ from streamer.config.shown import cohort, fingerprint, shown
 from streamer.config.token import token_file
 from streamer.journal.sqlite import CorruptFileError, FileError
 from streamer.journal.summary import summary
-from streamer.uprotocol.form import IS_COMPILED
+from streamer.uprotocol.form import FORM
 
 FILE_BYTES = 1 << 20
 """The most that one file of the archive has. There are at most `_PAGES` and seven others."""
@@ -246,7 +246,7 @@ def _versions() -> dict[str, Any]:
     packages = ((each.metadata["Name"], each.version) for each in importlib.metadata.distributions())
     return {
         "ustreamer": __version__,
-        "form": "compiled" if IS_COMPILED else "pure",
+        "form": FORM,
         "python": sys.version,
         "platform": platform.platform(),
         "openssl": ssl.OPENSSL_VERSION,

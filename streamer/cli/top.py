@@ -132,6 +132,7 @@ class Gateway:
             for each in parsed(self._fetch(f"{API}/endpoints"))["endpoints"]:
                 if (endpoint := sample.endpoints.get(each["name"])) is not None:
                     endpoint.state = str(each["state"])
+                    endpoint.connected_to = tuple(map(str, each["connected_to"]))
                     if endpoint.state != "up":
                         endpoint.why = _why(each)
 
@@ -151,7 +152,7 @@ class Gateway:
         if not self.samples:
             return picture
         latest = self.samples[-1]
-        notes = [f"version {latest.version}"]
+        notes = [f"version {latest.version}" + (f", {latest.form}" if latest.form else "")]
         if latest.started_s is not None:
             notes.append(f"up {_span(time.time() - latest.started_s)}")
         notes += [f"CPU {cpu_share(self.samples):.0%}", f"{latest.memory_bytes / 1048576:.0f} MiB"]
@@ -161,7 +162,7 @@ class Gateway:
         picture.notes = ["  ".join(notes)]
         if latest.journal_fails:
             picture.problems.append("nothing gets into the journal; /readyz says why")
-        why = [f"{name} is {each.shown()}: {each.why}" for name, each in latest.endpoints.items() if each.why]
+        why = [f"{name} {each.why}" for name, each in latest.endpoints.items() if each.why]
         picture.problems += why[:_REASONS]
         if len(why) > _REASONS:
             picture.problems.append(f"and {len(why) - _REASONS} more endpoints")
@@ -176,6 +177,7 @@ class Gateway:
         document = {
             "gateway": self.name,
             "version": latest.version,
+            "form": latest.form,
             "up_s": None if latest.started_s is None else max(0.0, time.time() - latest.started_s),
             "cpu": cpu_share(self.samples),
             "memory_bytes": latest.memory_bytes,
@@ -191,12 +193,11 @@ class Gateway:
 
 def _why(endpoint: dict[str, Any]) -> str:
     """Return why an endpoint of the API is not up; empty if that is not known. Raises the errors in `UNFIT`."""
-    error, again = endpoint.get("last_error"), endpoint.get("next_attempt")
-    if error is None:
+    error, again = endpoint["last_error"], endpoint["next_attempt"]
+    if endpoint["first_error"] is None:
         return ""
-    text = f"{error['address']}: {error['text']}" if error["address"] else str(error["text"])
     times = f"at {error['when']}" + (f", next attempt {again}" if again else "")
-    return f"{text} ({error['reason']}, {times})"
+    return f"{endpoint['why']} ({error['reason']}, {times})"
 
 
 def _finite(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Parses `/metrics` for `streamer top`: samples of routes and endpoints, and figures from several samples."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
@@ -27,6 +28,7 @@ _OF_ENDPOINTS = {
     "ustreamer_in_flight_messages": "in_flight",
     "ustreamer_backlog_messages": "backlog",
     "ustreamer_endpoint_problems": "problems",
+    "ustreamer_endpoint_state_since_timestamp_seconds": "since_s",
 }
 
 _BYTES = ("ustreamer_route_wire_bytes_total", "ustreamer_endpoint_wire_bytes_total")
@@ -61,7 +63,11 @@ class EndpointSample:
     state: str = ""
     """The state from the administration API; empty if that does not answer."""
     why: str = ""
-    """Why the link is not up, from there as well."""
+    """Since when and why the link is not up, from there as well."""
+    connected_to: tuple[str, ...] = ()
+    """The other ends of its links, from there as well."""
+    since_s: float | None = None
+    """Since when it is up, or not up, in Unix seconds."""
     received: float = 0
     in_flight: float = 0
     backlog: float = 0
@@ -82,6 +88,7 @@ class Sample:
     routes: dict[RouteKey, RouteSample] = field(default_factory=dict)
     endpoints: dict[str, EndpointSample] = field(default_factory=dict)
     version: str = ""
+    form: str = ""
     started_s: float | None = None
     """Start of the process in Unix seconds."""
     cpu_s: float = 0.0
@@ -109,7 +116,7 @@ def read(text: str, at_s: float) -> Sample:
                 else:
                     setattr(endpoint, _OF_ENDPOINTS[name], value)
             elif name == "ustreamer_build_info":
-                sample.version = labels.get("version", "")
+                sample.version, sample.form = labels.get("version", ""), labels.get("form", "")
             elif name == "ustreamer_dead_letters_total":
                 sample.dead_letters += value
             elif name == "ustreamer_journal_up":
@@ -179,6 +186,11 @@ class EndpointFigures:
     problems: float
     received_bytes_per_s: float = 0
     sent_bytes_per_s: float = 0
+    state_age_s: float | None = None
+    """For how long it has been up, or not up."""
+    why: str = ""
+    """Since when and why it is not up; empty if it is, or if that is not known."""
+    connected_to: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +251,9 @@ def endpoint_figures(samples: Sequence[Sample]) -> Iterator[EndpointFigures]:
             endpoint.problems,
             _rate(last.received_bytes, endpoint.received_bytes, before, now),
             _rate(last.sent_bytes, endpoint.sent_bytes, before, now),
+            None if endpoint.since_s is None else max(0.0, time.time() - endpoint.since_s),
+            endpoint.why,
+            endpoint.connected_to,
         )
 
 

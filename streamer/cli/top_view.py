@@ -146,15 +146,26 @@ def _endpoints(rows: Sequence[EndpointFigures], columns: int) -> Table:
     if is_wide:
         _text(table, "transport", ratio=2)
     _text(table, "state", ratio=2)
+    if columns >= WIDE:
+        _text(table, "connected to", ratio=3)
+        _numbers(table, "since")
     _numbers(table, "in/s", "flight", *(["backlog", "problems", *_BYTES] if is_wide else []))
     for row in rows:
         state = Text("problem", _NOTE) if row.state == "up" and row.problems else _state(row.state)
-        cells = [number(row.received_per_s), number(row.in_flight)]
+        cells: list[Text | str] = [number(row.received_per_s), number(row.in_flight)]
+        if columns >= WIDE:
+            cells[:0] = [_name(_ends(row.connected_to)), seconds(row.state_age_s)]
         if is_wide:
             cells += [number(row.backlog), number(row.problems)]
             cells += [number(row.received_bytes_per_s), number(row.sent_bytes_per_s)]
         table.add_row(_name(row.name), *([_name(row.transport)] if is_wide else []), state, *cells)
     return table
+
+
+def _ends(connected_to: Sequence[str]) -> str:
+    """Return the first other end, and how many there are beside it."""
+    more = f" +{len(connected_to) - 1}" if len(connected_to) > 1 else ""
+    return f"{connected_to[0]}{more}" if connected_to else _NOTHING
 
 
 def _state(state: str) -> Text:

@@ -19,6 +19,7 @@ from streamer.delivery.inbound.listening import Listening
 from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.recovery import Recovery
 from streamer.delivery.inbound.redrive import Redrive
+from streamer.delivery.inbound.source_clocks import SourceClock
 from streamer.delivery.inbound.tokens import Tokens
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.observers import OutcomeObserver
@@ -388,12 +389,9 @@ class Router:
                 self.ingresses[name].stats,
                 len(self.ingresses[name].backlog),
                 egress.in_flight,
-                transport.state,
+                transport.link,
                 [*transport.problems(), *egress.problems()],
                 transport.figures(),
-                transport.addresses,
-                transport.last_error,
-                transport.next_attempt_ms,
                 transport.errors,
                 0 if egress.store is None else egress.store.unconfirmed_bytes,
                 egress.store.max_bytes if egress.store is not None and transport.unconfirmed_s else None,
@@ -404,13 +402,14 @@ class Router:
             for egress in (self.egresses[name],)
         ]
 
-    def source_clocks(self) -> Iterator[tuple[str, str, float]]:
-        """Yield endpoint and authority of sources, and how many seconds their clock is behind ours (`SourceClocks`)."""
+    def source_clocks(self) -> Iterator[tuple[str, SourceClock]]:
+        """Yield what is known of the clocks of sources, with the endpoint where their messages arrive."""
+        now_s = self.clock.monotonic_s()
         for name, ingress in self.ingresses.items():
             if name == LOCAL_ENDPOINT:
                 continue
-            for authority, behind_s in ingress.source_clocks.behind_s().items():
-                yield name, authority, behind_s
+            for clock in ingress.source_clocks.read(now_s):
+                yield name, clock
 
     def account(self) -> RouterAccount:
         """Return the router's counters that are in no account of a route or endpoint."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import NO_BYTES, ByteCounts, LinkError, LinkFailure, LinkState, Received
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkFailure, LinkStatus, Received
 from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.status import UCode
 
@@ -187,24 +187,18 @@ class EndpointStats:
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccount:
-    """One endpoint's counters, backlog and state."""
+    """One endpoint's counters, backlog and link."""
 
     name: str
     transport: str
     stats: EndpointStats
     backlog: int
     in_flight: int
-    state: LinkState
+    link: LinkStatus
     problems: Sequence[str]
     """What keeps it from working although its link is up."""
     figures: Mapping[str, float]
     """Measurements of its transport."""
-    addresses: Sequence[str]
-    """Those to which it connects."""
-    last_error: LinkError | None
-    """Why its link was not up, at the last time that it was not; it stays when the link is back."""
-    next_attempt_ms: int | None
-    """When the transport tries to connect again, if it waits for that."""
     errors: Mapping[LinkFailure, int]
     """How often its link failed, by reason."""
     unconfirmed_bytes: int = 0

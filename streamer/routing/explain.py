@@ -97,6 +97,7 @@ def _hops(decision: Decision, source: UUri, pause_rules: PauseRules) -> Iterator
             "period_ms": hop.period_ms,
             "limits": list(_limits(hop.route.policy)),
             "paused_by": None if rule is None or is_ours else str(rule),
+            "link": None,  # only a daemon that runs knows it
         }
 
 

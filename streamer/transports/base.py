@@ -29,6 +29,7 @@ from streamer.transports.events import LinkState as LinkState  # noqa: PLC0414  
 from streamer.transports.events import TransportEvents as TransportEvents  # noqa: PLC0414
 from streamer.transports.link_error import LinkError as LinkError  # noqa: PLC0414
 from streamer.transports.link_error import LinkFailure as LinkFailure  # noqa: PLC0414
+from streamer.transports.link_error import LinkStatus as LinkStatus  # noqa: PLC0414
 from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
@@ -218,6 +219,8 @@ class UTransport(ABC):
         self.context = context
         self.options = options
         self.state = LinkState.DOWN
+        self.since_ms = context.now_ms()
+        self.first_error: LinkError | None = None
         self.last_error: LinkError | None = None
         self.errors: dict[LinkFailure, int] = {}
         self.next_attempt_ms: int | None = None
@@ -290,6 +293,17 @@ class UTransport(ABC):
     def addresses(self) -> Sequence[str]:
         """The addresses to which the transport connects, without anything secret."""
         return ()
+
+    @property
+    def connected_to(self) -> Sequence[str]:
+        """The other ends to which it is connected now, in the form of `addresses`; empty if they are not known."""
+        return ()
+
+    @property
+    def link(self) -> LinkStatus:
+        """The state of the link, and what is known of why it is not up."""
+        ends = self.addresses, self.connected_to
+        return LinkStatus(self.state, self.since_ms, *ends, self.first_error, self.last_error, self.next_attempt_ms)
 
     def figures(self) -> Mapping[str, float]:
         """Return the transport's own measurements for the metrics, by name: a few names, the same at every call."""
@@ -414,17 +428,23 @@ class UTransport(ABC):
         ``reason``: why it is not up, without anything secret. It goes into the traces.
         """
         if state is not self.state:
+            if LinkState.UP in (state, self.state):
+                self.since_ms = self.context.now_ms()
+            if state is LinkState.UP:
+                self.first_error = None
             self.state = state
             self.next_attempt_ms = None
             self.context.events.state_changed(state, reason)
 
-    def link_failed(self, reason: LinkFailure, text: str, address: str = "") -> None:
-        """For transports: record why the link could not be opened, or has ended; before `set_state` if that changes.
+    def link_failed(self, reason: LinkFailure, text: str, address: str = "") -> LinkError:
+        """For transports: record and return why the link could not be opened, or has ended; before `set_state` changes.
 
         ``text`` and ``address`` contain nothing secret.
         """
-        self.last_error = LinkError(reason, text, address, self.context.now_ms())
+        error = self.last_error = LinkError(reason, text, address, self.context.now_ms())
+        self.first_error = self.first_error or error
         self.errors[reason] = self.errors.get(reason, 0) + 1
+        return error
 
     def retry_in(self, wait_s: float) -> None:
         """For transports: record when the next attempt to open the link will be made."""

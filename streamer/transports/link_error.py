@@ -1,11 +1,14 @@
-"""Why a link could not be opened, or has ended: a reason for counters, and a text for people. Neither has a secret."""
+"""Whether a link is up and since when, and why not: a reason for counters, and a text for people. Neither has a secret."""
 
 import errno
 import os
 import socket
 import ssl
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
+
+from streamer.transports.events import LinkState
 
 _EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL
 _NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL)
@@ -40,6 +43,24 @@ class LinkError(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.address}: {self.text}" if self.address else self.text
+
+
+class LinkStatus(NamedTuple):
+    """What is known of an endpoint's link. Times are Unix times in ms."""
+
+    state: LinkState
+    since_ms: int
+    """When it was last up or not up for the first time; when the transport was built, if it was never up."""
+    addresses: Sequence[str]
+    """Those to which it connects."""
+    connected_to: Sequence[str]
+    """The other ends to which it is connected now, as far as they are known."""
+    first_error: LinkError | None
+    """The first failure since it was last up: the cause. None while it is up, or if none is known."""
+    last_error: LinkError | None
+    """The latest failure; it stays when the link is back."""
+    next_attempt_ms: int | None
+    """When the transport tries to connect again, if it waits for that."""
 
 
 def failure_of(exc: BaseException) -> tuple[LinkFailure, str]:

@@ -12,15 +12,18 @@ import mqtt5
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamer.journal.moments import as_moment
+from streamer.logs.lines import JsonFormatter
 from streamer.transports.base import LinkError, LinkState, UTransport
 from streamer.transports.link_error import LinkFailure
-from tests.brokers import Mosquitto, TlsFiles
+from tests.brokers import Mosquitto, TlsFiles, any_broker
 from tests.certificates import DAY, write_certificates
 from tests.mqtt_peer import Endpoint
 from tests.ports import HOST, free_port
+from tests.transport_events import EventLog
 from tests.unit.admin.daemon import running as running_daemon
 from tests.waiting import until
-from tests.zenoh_peers import raw_peer, running
+from tests.zenoh_peers import PeerProcess, free_endpoint, raw_peer, running
 
 WORD = "s3cret-canary"
 UNKNOWN = "nobody.invalid"
@@ -239,9 +242,159 @@ async def test_zenoh_link_that_ends_and_comes_back() -> None:
         with raw_peer(listen=[f"tcp/{HOST}:{port}"]):
             await until(lambda: transport.state is LinkState.UP, "UP")
         await until(lambda: LinkFailure.RESET in transport.errors)
+        await until(lambda: transport.last_error is not None and transport.last_error.reason is LinkFailure.REFUSED)
+        link = transport.link
+        assert link.first_error is not None
+        assert (link.first_error.reason, link.first_error.text) == (
+            LinkFailure.RESET,
+            "the link to the last other node has ended",
+        )
+
+
+@pytest.mark.parametrize("other", ["peer", "client"])
+async def test_nodes_that_come_to_a_zenoh_endpoint_and_leave_are_no_errors(other: str) -> None:
+    events, place = EventLog(), free_endpoint()
+    async with running(events, listen=[place]) as transport:
+        await until(lambda: transport.state is LinkState.ALONE, "the session")
+        for number in range(1, 4):
+            with raw_peer(connect=[place], mode=other):
+                await until(lambda: transport.state is LinkState.UP, "UP")
+            await until(lambda: transport.state is LinkState.ALONE, "ALONE")
+            assert transport.figures()["nodes_lost"] == number
+        assert (transport.errors, transport.last_error, events.reconnects) == ({}, None, 0)
+
+
+async def test_nor_are_nodes_that_crash() -> None:
+    events, place = EventLog(), free_endpoint()
+    async with running(events, listen=[place], mode="router") as transport:
+        for number in range(1, 3):
+            async with PeerProcess.running(connect=[place]) as peer:
+                await until(lambda: transport.state is LinkState.UP, "UP")
+                await peer.kill()
+            await until(lambda: transport.state is LinkState.ALONE, "ALONE")
+            assert transport.figures()["nodes_lost"] == number
+        assert (transport.errors, transport.last_error, events.reconnects) == ({}, None, 0)
+
+
+@pytest.mark.parametrize("mode", ["client", "peer"])
+async def test_a_zenoh_router_that_is_lost_is_an_error_and_its_return_a_reconnection(mode: str) -> None:
+    events, place = EventLog(), free_endpoint()
+    async with running(events, mode=mode, connect=[place]) as transport:
+        for _ in range(2):
+            errors = transport.errors.get(LinkFailure.RESET, 0)
+            with raw_peer(mode="router", listen=[place]):
+                await until(lambda: transport.state is LinkState.UP, "UP")
+                await until(lambda: transport.connected_to == (place,), "the other end")
+            await until(lambda: transport.state is not LinkState.UP, "the loss")
+            assert transport.errors[LinkFailure.RESET] == errors + 1
+            await until(lambda: transport.connected_to == (), "no other end")
+        assert events.reconnects == 1
+
+
+# -- the log
+
+
+def logged(caplog: pytest.LogCaptureFixture, event: str) -> dict[str, Any]:
+    """The first line of an event, as it is in the log of a service."""
+    record = next(record for record in caplog.records if str(record.msg).startswith(event))
+    return dict(json.loads(JsonFormatter().format(record)))
+
+
+async def test_the_log_has_address_reason_and_text_as_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    async with Endpoint(f"mqtt://{HOST}:{port}").running() as endpoint:
+        await until(lambda: endpoint.transport.next_attempt_ms is not None)
+        error = await error_of(endpoint.transport)
+    line = logged(caplog, "link_down")
+    assert (line["address"], line["reason"], line["text"]) == (error.address, error.reason, error.text)
+    assert (line["address"], line["reason"], line["text"]) == (f"{HOST}:{port}", "refused", "connection refused")
+    assert line["retry_in_s"] > 0
+
+
+@pytest.mark.parametrize(("mode", "event"), [("client", "zenoh_open_failed"), ("peer", "link_down")])
+async def test_so_it_has_for_zenoh(mode: str, event: str, caplog: pytest.LogCaptureFixture) -> None:
+    place = free_endpoint()
+    async with running(mode=mode, connect=[place]) as transport:
+        await error_of(transport)
+        await until(lambda: event in caplog.text)
+    line = logged(caplog, event)
+    assert (line["address"], line["reason"], line["text"]) == (place, "refused", "connection refused")
 
 
 # -- the whole streamer
+
+
+def samples_of(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+async def command(*words: str) -> str:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "streamer", *words, stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0].decode()
+
+
+async def test_since_when_and_the_cause_are_told_everywhere_while_attempts_go_on(tmp_path: Path) -> None:
+    with any_broker() as broker:
+        address = broker.url.removeprefix("mqtt://")
+        endpoints = {
+            "cloud": {
+                "transport": "mqtt5",
+                "authorities": ["*"],
+                "options": {"broker": broker.url, "reconnect": {"initial_ms": 20, "max_ms": 100}},
+            },
+            "vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": f"{tmp_path}-v"}},
+        }
+        routes = [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}]
+        async with running_daemon(tmp_path, endpoints=endpoints, routes=routes) as served:
+            transport = served.daemon.transports["cloud"]
+            await until(lambda: transport.state is LinkState.UP, "UP")
+
+            async def link() -> Any:
+                return next(each for each in (await served.ask("/readyz")).json["endpoints"] if each["name"] == "cloud")
+
+            up = await link()
+            assert (up["connected_to"], up["first_error"], up["why"]) == ([address], None, None)
+            top = json.loads(await command("top", "--config", str(served.file), "--json", "--interval", "0.1"))
+            assert {each["name"]: each["connected_to"] for each in top["endpoints"]}["cloud"] == [address]
+            metrics = samples_of((await served.ask("/metrics")).text)
+            assert metrics["ustreamer_endpoint_connection_info"] == [
+                ({"endpoint": "cloud", "transport": "mqtt5", "address": address}, 1.0)
+            ]
+            broker.kill()
+            await until(lambda: transport.errors.get(LinkFailure.REFUSED, 0) > 2, "some attempts")
+            first = await link()
+            assert (first["state"], first["connected_to"]) == ("down", [])
+            assert first["since"] > up["since"]
+            assert first["first_error"]["reason"] == "reset"
+            assert first["last_error"]["reason"] == "refused"
+            assert first["first_error"]["when"] <= first["since"] < first["last_error"]["when"]
+            attempts = transport.errors[LinkFailure.REFUSED]
+            await until(lambda: transport.errors[LinkFailure.REFUSED] > attempts, "one more")
+            later = await link()
+            assert (later["since"], later["first_error"]) == (first["since"], first["first_error"])
+            assert later["why"] == (
+                f"is not connected since {first['since']}: {address}: {first['first_error']['text']}; "
+                f"now {address}: connection refused"
+            )
+            api = (await served.ask("/api/v1/endpoints")).json["endpoints"]
+            assert {each["name"]: each["why"] for each in api}["cloud"] == later["why"]
+            assert f"endpoint cloud (mqtt5) {later['why']}" in (await served.ask("/readyz")).json["reasons"]
+            metrics = samples_of((await served.ask("/metrics")).text)
+            since = {
+                labels["endpoint"]: value for labels, value in metrics["ustreamer_endpoint_state_since_timestamp_seconds"]
+            }
+            assert as_moment(round(since["cloud"] * 1000)) == first["since"]
+            assert "ustreamer_endpoint_connection_info" not in metrics
+            file = str(served.file)
+            assert f"cloud {later['why']} (refused, at " in await command(
+                "top", "--config", file, "--once", "--interval", "0.1"
+            )
+            words = ("--running", "--type", "publish", "--source", "//veh1/A8000/2/8A50")
+            assert f"  and waits there: cloud {later['why']}" in await command("explain", "--config", file, *words)
 
 
 async def test_each_of_them_reads_differently_for_the_operator(tmp_path: Path) -> None:
@@ -257,12 +410,14 @@ async def test_each_of_them_reads_differently_for_the_operator(tmp_path: Path) -
     async with running_daemon(tmp_path, endpoints=endpoints, routes=[{"from": "refused", "to": "unknown"}]) as served:
         await until(lambda: all(each.last_error for name, each in served.daemon.transports.items() if name in options))
         ready = (await served.ask("/readyz")).json
-        assert ready["reasons"][0] == f"endpoint refused (mqtt5) is not connected: {HOST}:{refused}: connection refused"
-        assert ready["reasons"][1].startswith(f"endpoint unknown (mqtt5) is not connected: {UNKNOWN}:1883: ")
-        assert ready["notes"] == [
-            f"endpoint lonely (zenoh) is alone: no other node is connected to it: tcp/{HOST}:{alone}: connection refused"
-        ]
         links = {each["name"]: each for each in ready["endpoints"]}
+        since = {name: link["since"] for name, link in links.items()}
+        text = f"endpoint refused (mqtt5) is not connected since {since['refused']}: {HOST}:{refused}: connection refused"
+        assert ready["reasons"][0] == text
+        text = f"endpoint unknown (mqtt5) is not connected since {since['unknown']}: {UNKNOWN}:1883: "
+        assert ready["reasons"][1].startswith(text)
+        text = f"no other node is connected to it since {since['lonely']}: tcp/{HOST}:{alone}: connection refused"
+        assert ready["notes"] == [f"endpoint lonely (zenoh) is alone: {text}"]
         assert links["refused"]["last_error"]["reason"] == "refused"
         assert (await served.ask("/api/v1")).json["notes"] == ready["notes"]
         api = {each["name"]: each for each in (await served.ask("/api/v1/endpoints")).json["endpoints"]}
@@ -282,5 +437,5 @@ async def test_each_of_them_reads_differently_for_the_operator(tmp_path: Path) -
             sys.executable, "-m", "streamer", *command, stdout=asyncio.subprocess.PIPE
         )
         shown = (await top.communicate())[0].decode()
-    assert f"refused is down: {HOST}:{refused}: connection refused (refused, at " in shown
-    assert f"lonely is alone: tcp/{HOST}:{alone}: connection refused (refused, at " in shown
+    assert f"refused {links['refused']['why']} (refused, at " in shown
+    assert f"lonely {links['lonely']['why']} (refused, at " in shown

@@ -261,7 +261,8 @@ async def test_unexpected_error_is_logged_and_tried_again(
         await connected(fake, endpoint)
     record = next(record for record in caplog.records if "connect_failed" in record.message)
     assert record.exc_info is not None
-    assert "reason=ZeroDivisionError" in record.message
+    where = fake.url.removeprefix("mqtt://")
+    assert record.message == f"connect_failed endpoint=gateway address={where} reason=other text=ZeroDivisionError"
 
 
 async def test_filters_with_one_topic_are_subscribed_once(fake: FakeBroker) -> None:

@@ -125,7 +125,7 @@ async def test_a_proxy_that_is_not_there_is_told_as_the_proxys(caplog: pytest.Lo
         found = await tried(endpoint.transport.options)
         assert endpoint.transport.last_error is not None
         assert endpoint.transport.last_error.reason is LinkFailure.PROXY
-    assert f"reason=the proxy {HOST}:{port} cannot be reached: " in caplog.text
+    assert f"reason=proxy text=the proxy {HOST}:{port} cannot be reached: " in caplog.text
     assert f"broker.invalid:1883 through the proxy {HOST}:{port}: the proxy: " in found.text
 
 

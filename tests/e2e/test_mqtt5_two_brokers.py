@@ -57,7 +57,8 @@ async def test_a_broker_that_refuses_gives_way_to_the_next_in_the_same_attempt(
         await connected(other, endpoint)
         await peer.closed()
     assert "link_down" not in caplog.text
-    assert f"broker_not_reached endpoint=gateway broker=127.0.0.1:{port_of(fake)} reason=the broker refused" in caplog.text
+    line = f"broker_not_reached endpoint=gateway address=127.0.0.1:{port_of(fake)} reason=broker text=the broker refused: "
+    assert line in caplog.text
 
 
 async def test_the_first_attempt_names_every_broker_that_did_not_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -65,7 +66,22 @@ async def test_the_first_attempt_names_every_broker_that_did_not_answer(caplog: 
     async with endpoint.running():
         await until(lambda: "link_down" in caplog.text, "the end of the attempt")
     line = next(record.message for record in caplog.records if "link_down" in record.message)
-    assert line.index("127.0.0.1:9: ") < line.index("; 127.0.0.1:7: ")
+    assert line.index(" address=127.0.0.1:7 reason=refused text=127.0.0.1:9: ") < line.index("; 127.0.0.1:7: ")
+
+
+async def test_the_broker_in_use_is_known(fake: FakeBroker, other: FakeBroker) -> None:
+    endpoint = Endpoint([fake.url, other.url], **NEVER)
+    transport = endpoint.transport
+    async with endpoint.running():
+        assert transport.link.connected_to == ()
+        peer = await connected(fake, endpoint)
+        assert transport.link.connected_to == (f"{HOST}:{port_of(fake)}",)
+        peer.drop()
+        await (await fake.peer()).accept(reason_code=mqtt5.ConnAckReasonCode.SERVER_BUSY)
+        peer = await connected(other, endpoint)
+        assert transport.link.connected_to == (f"{HOST}:{port_of(other)}",)
+        assert transport.link.addresses == (f"{HOST}:{port_of(fake)}", f"{HOST}:{port_of(other)}")
+    assert transport.link.connected_to == ()
 
 
 @pytest.mark.parametrize("session_present", [False, True])
@@ -135,8 +151,12 @@ async def test_the_first_broker_is_returned_to_when_the_link_is_idle(
             farewell = await peer.next(mqtt5.DisconnectPacket)
             assert farewell.reason_code == mqtt5.DisconnectReasonCode.NORMAL_DISCONNECTION
             await peer.closed()
+            errors = dict(endpoint.transport.errors)
             await connected_after_tests(fake, endpoint)
             assert endpoint.confirmed == [b"not confirmed yet"]
+            assert endpoint.transport.errors == errors  # the return is none
+            assert endpoint.transport.last_error is not None
+            assert "returns" not in endpoint.transport.last_error.text
 
 
 async def test_the_first_broker_is_not_returned_to_if_the_last_good_one_is_preferred(

@@ -87,7 +87,7 @@ async def test_an_orderly_end_of_the_broker_is_told_from_an_error(caplog: pytest
             await endpoint.up()
             broker.stop()
             await until(lambda: not endpoint.is_up, "DOWN")
-    assert "reason=closed by the broker (WebSocket 1000 (OK))" in caplog.text
+    assert "text=closed by the broker (WebSocket 1000 (OK))" in caplog.text
 
 
 async def tried(endpoint: Endpoint) -> Answer:
@@ -110,7 +110,7 @@ async def test_the_probe_and_the_paths_of_a_server(caplog: pytest.LogCaptureFixt
             assert "not for the subprotocol mqtt" in other.text
             async with Endpoint(f"ws://{where}/nothing").running():
                 await until(lambda: "link_down" in caplog.text, "the end of the attempt")
-            assert "reason=WebSocket: the answer is '404 Not Found'" in caplog.text
+            assert "text=WebSocket: the answer is '404 Not Found'" in caplog.text
 
 
 async def test_a_password_is_not_in_the_log_at_level_debug(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

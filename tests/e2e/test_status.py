@@ -58,7 +58,7 @@ async def test_the_cloud_hears_of_the_health_once_it_has_subscribed(gateway: Gat
     gateway.inside.stop()
     await until(lambda: any(not each.ready for each in gateway.told()), "a change of health")
     told = gateway.told()[-1]
-    assert [reason.partition(":")[0] for reason in told.reasons] == ["endpoint vehicle (mqtt5) is not connected"]
+    assert [reason.partition(" since ")[0] for reason in told.reasons] == ["endpoint vehicle (mqtt5) is not connected"]
     states = {each.name: each.state for each in told.endpoints}
     assert states == {"vehicle": "down", "cloud": "up", "core": "up"}
     assert (told.journal.state, told.interval_ms, len(told.config_fingerprint)) == ("ok", EVERY_S * 1000, 12)

@@ -57,7 +57,7 @@ async def test_without_descriptors_everything_waits_and_with_them_everything_arr
                 await until(lambda: bool(said(daemon, "admin_accept_failed")), what="word of the admin port")
 
                 def attempts() -> list[float]:
-                    return [line["retry_in_s"] for line in said(daemon, "link_down") if "open files" in line["reason"]]
+                    return [line["retry_in_s"] for line in said(daemon, "link_down") if "open files" in line["text"]]
 
                 # Two waits of the same step differ by 1.2 / 0.8 at most. A link that comes up for a moment begins anew.
                 await until(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.admin.server import unready
+from streamer.admin.readiness import unready
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.daemon import Daemon

@@ -27,8 +27,9 @@ async def test_readiness_says_why_the_state_file_cannot_be_used(process: Process
     place = use(process, "state: {path: PLACE/state.db}")
     async with running(process):
         await process.ready()
+        (since,) = (each["since"] for each in json.loads(process.body("/readyz"))["endpoints"] if each["name"] == "core")
         reasons = [
-            "endpoint core (core) is not connected",
+            f"endpoint core (core) is not connected since {since}",
             f"endpoint core (core): state file: {place / 'state.db.lock'}: Not a directory",
         ]
         await process.until(lambda: json.loads(process.body("/readyz"))["reasons"] == reasons)

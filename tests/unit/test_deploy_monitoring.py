@@ -22,6 +22,7 @@ from streamer.transports.base import ByteCounts, TransportContext
 from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.errors import Malformed
 from streamer.transports.link_error import LinkFailure
+from streamer.transports.memory import MemoryTransport
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from tests.alert_rules import RULES, alerts, rules
@@ -91,6 +92,8 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     harness.router.ingresses["vehicle"].stats.unwanted["copy"] = 1
     harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
     monkeypatch.setattr(harness.router.transports["vehicle"], "wire_bytes", lambda: ByteCounts(1, 1))
+    for name in ("addresses", "connected_to"):
+        monkeypatch.setattr(MemoryTransport, name, ("b:1883",))
     account = next(account for account in harness.router.accounts() if account.has_moved)
     account.stats.limited = account.stats.retries = account.stats.sent_wire_bytes = 1
     harness.router.notices.suppressed["vehicle"] = 1

@@ -260,11 +260,12 @@ class Ingress(UListener):
         """Compare the ids of the last messages with our clock, as far as routes take them."""
         self._looks_at_clocks = False
         now_ms = self._clock.wall_ms()
-        ages: list[tuple[str, int]] = []
+        ages: list[tuple[tuple[str, int], int]] = []
         for received in batch[-_CLOCK_MESSAGES:]:
             message = received.message
             if self._resolver.decided(message.attributes).failure is None:
-                ages.append((message.attributes.source.authority, now_ms - created_ms(message.id)))
+                source = message.attributes.source
+                ages.append(((source.authority, source.ue_id), now_ms - created_ms(message.id)))
         self.source_clocks.observe(ages, self._clock.monotonic_s())
 
     def refuse(self, batch: Sequence[Refused]) -> None:
@@ -345,7 +346,10 @@ class Ingress(UListener):
             if key in seen.young or key in seen.old or (attributes.sink is not None and seen.is_copy(message)):
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
-                late_ms = now_ms - created_ms(message.id) - attributes.ttl
+                age_ms = now_ms - created_ms(message.id)
+                late_ms = age_ms - attributes.ttl
+                if not is_backlog:  # its clock may be wrong, so none of these is left out
+                    self.source_clocks.observe((((attributes.source.authority, attributes.source.ue_id), age_ms),), now_s)
                 self._fail_unrouted(received, refusals.EXPIRED_OUTSIDE if is_backlog else refusals.expired_by(late_ms))
                 self._expired += is_backlog
             elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):

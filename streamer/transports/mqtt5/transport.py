@@ -158,6 +158,10 @@ class Mqtt5Transport(ListeningTransport):
     def addresses(self) -> Sequence[str]:
         return tuple(broker.where for broker in self._brokers)
 
+    @property
+    def connected_to(self) -> Sequence[str]:
+        return (self._brokers[self._broker].where,) if self._session.is_connected else ()
+
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
         return {
@@ -290,7 +294,7 @@ class Mqtt5Transport(ListeningTransport):
                 reason = await self._connect(max(0, refusals - 1))
             except Exception as exc:  # no other task awaits this one: the endpoint would stay down silently
                 reason = self._failed(*failure_of(exc))
-                logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
+                logger.exception("connect_failed endpoint=%s address=%s reason=%s text=%s", name, *self._blame(), reason)
                 if self._traffic.connection is not None:
                     self._traffic.connection.abort(reason)
                     await self._traffic.connection.wait_lost(FAREWELL_S)
@@ -306,8 +310,10 @@ class Mqtt5Transport(ListeningTransport):
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
             self.retry_in(retry_s)
-            state = (f"link {name}", "down")
-            logger.warning("link_down endpoint=%s reason=%s retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
+            address, failure = self._blame()
+            text = "link_down endpoint=%s address=%s reason=%s text=%s retry_in_s=%.2f"
+            state = (f"link {name}", f"down: {failure}")
+            logger.warning(text, name, address, failure, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
 
     async def _connect(self, first_address: int) -> str:
@@ -325,8 +331,8 @@ class Mqtt5Transport(ListeningTransport):
                     self._choice.ended(asyncio.get_running_loop().time() - self._connected_s, is_no_fault)
                 return reason
             if len(self._brokers) > 1:
-                text = "broker_not_reached endpoint=%s broker=%s reason=%s"
-                logger.warning(text, self.context.name, self._brokers[number].where, reason)
+                text = "broker_not_reached endpoint=%s address=%s reason=%s text=%s"
+                logger.warning(text, self.context.name, *self._blame(), reason)
             reasons.append(reason if len(self._brokers) == 1 else f"{self._brokers[number].where}: {reason}")
         return "; ".join(reasons)
 
@@ -415,6 +421,11 @@ class Mqtt5Transport(ListeningTransport):
     def _failed(self, failure: LinkFailure, text: str) -> str:
         self.link_failed(failure, text, self._brokers[self._broker].where)
         return text
+
+    def _blame(self) -> tuple[str, LinkFailure]:
+        """Return the address and the reason of the latest failure."""
+        assert self.last_error is not None
+        return self.last_error.address, self.last_error.reason
 
     async def _test_first(self, every_s: float) -> None:
         """Find out again and again whether the first broker accepts connections, while another one is in use."""
@@ -612,7 +623,7 @@ class Mqtt5Transport(ListeningTransport):
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
-            if self._task is None:  # it was stopped
+            if self._task is None or self._is_returning:  # the end was ours
                 pass
             elif connection.failure is LinkFailure.RESET and not was_connected and self._has_expired_certificate:
                 # The broker's alert is lost if it resets the connection (MQTT over TLS 1.3).

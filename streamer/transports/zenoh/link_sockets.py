@@ -35,6 +35,9 @@ from streamer.transports.zenoh.arrival import Arrival, Reading
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 
 _MAX_CHECKED_LINKS = 8  # links that are checked for room for every batch: 1 to 2 µs each
+MAX_ENDS = 16
+"""How many other ends of links are shown."""
+
 _MAX_LINKS = 256  # links that are read at every tick: 5 µs each
 _BUFFER_DIVISOR = 4  # a socket has room while it holds at most this fraction of its buffer
 _EARLIER_S = 0.5  # a link may have been open for this long when its event comes
@@ -100,11 +103,15 @@ class LinkSocket:
 
 
 class _Found(NamedTuple):
-    """The links over TCP, `_MAX_LINKS` at most. ``are_all``: there are no others. ``are_direct``: no node is a router."""
+    """The links over TCP, `_MAX_LINKS` at most. ``are_all``: there are no others. ``are_direct``: no node is a router.
+
+    ``others``: the other ends of the first `MAX_ENDS` links, whatever their protocol.
+    """
 
     are_all: bool
     are_direct: bool
     by_inode: dict[int, tuple[socket.socket, str]]
+    others: tuple[str, ...]
 
     def close(self) -> None:
         """Close the connections, which no `LinkSockets` takes over."""
@@ -113,7 +120,10 @@ class _Found(NamedTuple):
 
 
 class LinkSockets:
-    """The connections of one session. Call `watch` on the control thread, and everything else on the event loop."""
+    """The connections of one session. Call `watch` on the control thread, and everything else on the event loop.
+
+    ``others``: the other ends of its links, as Zenoh names them.
+    """
 
     def __init__(
         self,
@@ -129,6 +139,7 @@ class LinkSockets:
         self._session = session
         self._forget_s = forget_s
         self._now_s = now_s
+        self.others: tuple[str, ...] = ()
         self._open: tuple[LinkSocket, ...] = ()
         self._closed: list[tuple[float, LinkSocket]] = []  # with the time at which the closing was noticed
         self._carried = NO_BYTES  # by links that are in `_open` no more
@@ -192,7 +203,7 @@ class LinkSockets:
         self._count_ended(self._open)
         for each in self._all():
             each.close()
-        self._open, self._closed = (), []
+        self._open, self._closed, self.others = (), [], ()
 
     def _count_ended(self, ended: Iterable[LinkSocket]) -> None:
         """Count what these links have carried, before they leave `_open`."""
@@ -246,7 +257,7 @@ class LinkSockets:
             else:
                 sockets.append(LinkSocket(connection, zid, inode, opened_s))
         self._open = tuple(sockets)
-        self._are_all, self._are_direct = found.are_all, found.are_direct
+        self._are_all, self._are_direct, self.others = found.are_all, found.are_direct, found.others
         self._are_few = found.are_all and len(sockets) <= _MAX_CHECKED_LINKS
         self._events_used = events
 
@@ -263,7 +274,13 @@ def _find(session: zenoh.Session) -> _Found:
         else:
             are_all = False
     by_inode = {inode: (connection, wanted[ends]) for ends, inode, connection in _connections(wanted)}
-    return _Found(are_all and len(by_inode) == len(wanted), are_direct, by_inode)
+    shown = tuple(sorted({_shown(link.dst) for link in links[:MAX_ENDS]}))
+    return _Found(are_all and len(by_inode) == len(wanted), are_direct, by_inode, shown)
+
+
+def _shown(locator: str) -> str:
+    """Return a locator without metadata and settings."""
+    return "/".join(_place(locator))
 
 
 def _place(locator: str) -> tuple[str, str]:

@@ -29,6 +29,8 @@ logger = logging.getLogger("ustreamer.zenoh")
 _FIND_S = 0.25  # in every measurement the link was gone within 50 ms
 _FIND_AGAIN_S = 0.005
 
+NO_NODES = {"nodes": 0, "nodes_lost": 0}
+
 Node = tuple[str, bool]
 """A node's Zenoh id, and whether the node is reached by multicast."""
 
@@ -54,6 +56,7 @@ class Nodes:
         heard: Callable[[bool, bool, str], None],
     ) -> None:
         self.present: set[Node] = set()
+        self._lost = 0
         self._loop = loop
         self._control = control
         self._session = session
@@ -66,6 +69,10 @@ class Nodes:
         self._is_closed = False
         self._survey: asyncio.TimerHandle | None = None
         self._settling: dict[Node, asyncio.TimerHandle] = {}
+
+    def figures(self) -> dict[str, int]:
+        """Return how many nodes are there, and how many have gone so far, in whatever way: a farewell looks like a loss."""
+        return {"nodes": len(self.present), "nodes_lost": self._lost}
 
     def close(self) -> None:
         """Stop calling the callbacks."""
@@ -141,6 +148,7 @@ class Nodes:
             self._settling[node] = self._loop.call_later(GRACE_S, self._settle, node)
         else:
             self.present.discard(node)
+            self._lost += 1
             if (timer := self._settling.pop(node, None)) is not None:
                 timer.cancel()
         text = "zenoh_node_found endpoint=%s zid=%s nodes=%d" if is_there else "zenoh_node_lost endpoint=%s zid=%s nodes=%d"

@@ -29,7 +29,7 @@ from streamer.files import Files, in_thread
 from streamer.transports.base import UNCONFIRMED, ByteCounts, Done, LinkState, Parcel, Presence, TransportContext
 from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
-from streamer.transports.link_error import LinkFailure
+from streamer.transports.link_error import LinkError, LinkFailure
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.probe import Probe
 from streamer.transports.zenoh.absence import LOOK_S, why_absent
@@ -37,11 +37,12 @@ from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import NO_SUBSCRIPTIONS, Intake
 from streamer.transports.zenoh.ledger import ReceiptLedger
 from streamer.transports.zenoh.link_sockets import LinkSockets
-from streamer.transports.zenoh.nodes import Nodes
+from streamer.transports.zenoh.nodes import NO_NODES, Nodes
 from streamer.transports.zenoh.options import (
     DEFAULT_UNCERTAIN_S,
     ZenohOptions,
     certificates,
+    endpoints_of,
     session_config,
     shown_endpoint,
     wait_before_close_s,
@@ -92,6 +93,7 @@ class ZenohTransport(ListeningTransport):
         self.options: ZenohOptions = options
         self.capacity = options.window
         self._mode: str = options.mode
+        self._is_calling = True  # a client, or with addresses to connect to: not having a link is a failure
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control: ControlThread | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -141,12 +143,19 @@ class ZenohTransport(ListeningTransport):
     def addresses(self) -> Sequence[str]:
         return tuple(map(shown_endpoint, self.options.connect))
 
+    @property
+    def connected_to(self) -> Sequence[str]:
+        """The other ends of the session's links, `MAX_ENDS` at most."""
+        return () if self._opened is None else self._opened.sockets.others
+
     def certificates(self) -> Sequence[CertificateFile]:
         return self._certificates
 
     def figures(self) -> Mapping[str, float]:
-        """Return the numbers of subscriptions in Zenoh, of wide ones, and of keys declared so far."""
-        return NO_SUBSCRIPTIONS if self._opened is None else self._opened.intake.figures()
+        """Return the numbers of subscriptions in Zenoh, of wide ones, of keys so far, and of other nodes."""
+        if self._opened is None:
+            return {**NO_SUBSCRIPTIONS, **NO_NODES}
+        return {**self._opened.intake.figures(), **self._opened.nodes.figures()}
 
     def wire_bytes(self) -> ByteCounts | None:
         """Return what the session's TCP links have carried so far, with TLS; None without any."""
@@ -165,6 +174,7 @@ class ZenohTransport(ListeningTransport):
         if self.options.receipts is not None:
             self._receipt_key = self.options.receipts.key()
         self._mode = self.options.effective_mode(self._session_config)
+        self._is_calling = self._mode == "client" or bool(endpoints_of(self._session_config, "connect", self._mode))
         self._certificates = certificates(self._session_config, self._mode)
         self._wait_before_close_s = wait_before_close_s(self._session_config)
 
@@ -190,7 +200,8 @@ class ZenohTransport(ListeningTransport):
             self._problem = f"the session cannot be used: {type(exc).__name__}; the log says more"
             self.link_failed(LinkFailure.OTHER, self._problem)
             state = (f"session {self.context.name}", "unusable")
-            logger.exception("zenoh_session_failed endpoint=%s", self.context.name, extra={"state": state})
+            text = "zenoh_session_failed endpoint=%s address=%s reason=%s text=%s"
+            logger.exception(text, self.context.name, "", LinkFailure.OTHER, self._problem, extra={"state": state})
 
     async def _open_session(self, config: zenoh.Config) -> zenoh.Session:
         """Open the session, and repeat that until it succeeds."""
@@ -204,28 +215,31 @@ class ZenohTransport(ListeningTransport):
                 failures += 1
                 reason = without_settings(exc)
                 self._problem = f"Zenoh opens no session: {reason}"
-                await self._look(config, reason)
+                error = await self._look(config, reason)
                 retry_s = wait_s(Backoff(), failures, random.random(), RECONNECT_STEPS)
                 self.retry_in(retry_s)
                 logger.warning(
-                    "zenoh_open_failed endpoint=%s attempt=%d retry_s=%.1f error=%s",
+                    "zenoh_open_failed endpoint=%s address=%s reason=%s text=%s retry_in_s=%.1f attempt=%d zenoh_says=%s",
                     self.context.name,
-                    failures,
+                    error.address,
+                    error.reason,
+                    error.text,
                     retry_s,
+                    failures,
                     reason,
-                    extra={"state": (f"session {self.context.name}", "failed")},
+                    extra={"state": (f"session {self.context.name}", f"failed: {error.reason}")},
                 )
                 await asyncio.sleep(retry_s)
         self._problem = ""
         return session
 
-    async def _look(self, config: zenoh.Config, text: str) -> None:
-        """Record why no session can be opened; ``text`` is what Zenoh says, if the addresses tell nothing."""
+    async def _look(self, config: zenoh.Config, text: str) -> LinkError:
+        """Record and return why no session can be opened; ``text`` is what Zenoh says, if the addresses tell nothing."""
         found = None
         with contextlib.suppress(TimeoutError):  # a name is being looked up
             async with asyncio.timeout(_LOOK_TIMEOUT_S):
                 found = await in_thread(partial(why_absent, config, self._mode))
-        self.link_failed(*(found[:3] if found is not None else (LinkFailure.OTHER, text)))
+        return self.link_failed(*(found[:3] if found is not None else (LinkFailure.OTHER, text)))
 
     async def _look_for_nodes(self) -> None:
         """Record why no other node is there, every `LOOK_S` until cancelled. The top of a task."""
@@ -239,7 +253,7 @@ class ZenohTransport(ListeningTransport):
             if found is None:
                 return
             if not found.is_accepted or accepted == found.address:  # at the first look, the session may be about to begin
-                self.link_failed(*found[:3])
+                self._link_down(*found[:3])
             accepted = found.address if found.is_accepted else ""
             await asyncio.sleep(LOOK_S)
 
@@ -412,15 +426,22 @@ class ZenohTransport(ListeningTransport):
             self._stop_looking()
         else:
             opened.sender.break_off()
-            if self.state is LinkState.UP:
-                self.link_failed(LinkFailure.RESET, "the link to the last other node has ended")
+            if self.state is LinkState.UP and self._is_calling:  # others may come and go
+                self._link_down(LinkFailure.RESET, "the link to the last other node has ended")
             if self._looking is None:
                 self._looking = asyncio.create_task(self._look_for_nodes(), name=f"{self.context.name}-look")
         self.set_state(state, "" if state is LinkState.UP else "no other node")
         if came_up:
-            if self._was_up:
+            if self._was_up and self._is_calling:
                 self.context.events.reconnected()
             self._was_up = True
+
+    def _link_down(self, reason: LinkFailure, text: str, address: str = "") -> None:
+        """Record and log why no other node is there."""
+        self.link_failed(reason, text, address)
+        line = "link_down endpoint=%s address=%s reason=%s text=%s"
+        state = (f"link {self.context.name}", f"down: {reason}")
+        logger.warning(line, self.context.name, address, reason, text, extra={"state": state})
 
     def _stop_looking(self) -> None:
         looking, self._looking = self._looking, None

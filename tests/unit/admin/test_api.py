@@ -84,7 +84,8 @@ async def test_itself_and_its_journal(served: DaemonHarness) -> None:
     await play(served)
     told = (await served.ask("/api/v1")).json
     assert (told["name"], told["authority"], told["form"], told["console"]) == ("ustreamer", "gateway.veh1", "pure", True)
-    assert (told["ready"], told["reasons"]) == (False, ["endpoint cloud (memory) is not connected"])
+    links = {each["name"]: each for each in (await served.ask("/api/v1/endpoints")).json["endpoints"]}
+    assert (told["ready"], told["reasons"]) == (False, [f"endpoint cloud (memory) {links['cloud']['why']}"])
     assert (told["journal"]["path"], told["journal"]["state"], told["journal"]["dead_letters"]) == (
         str(served.journal),
         "ok",

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from streamer.admin.metrics import _ROUTES_PER_ITERATION, CONTENT_TYPE, Exposition
-from streamer.admin.server import unready
+from streamer.admin.readiness import unready
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
 from streamer.transports.base import ByteCounts, LinkFailure, LinkState
+from streamer.transports.memory import MemoryTransport
 from tests.flow.harness import RouterHarness, configuration
 from tests.unit.admin.scrape import Scrape, played
 from tests.unit.journal.harness import BOUNDS
@@ -44,6 +45,8 @@ NAMES = {
     "ustreamer_backlog_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_in_flight_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_endpoint_state_since_timestamp_seconds": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_endpoint_connection_info": ("gauge", {"endpoint", "transport", "address"}),
     "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
     "ustreamer_transport_figure": ("gauge", {"endpoint", "transport", "figure"}),
     "ustreamer_link_errors_total": ("counter", {"endpoint", "transport", "reason"}),
@@ -52,13 +55,14 @@ NAMES = {
     "ustreamer_unconfirmed_bytes": ("gauge", set()),
     "ustreamer_unconfirmed_max_bytes": ("gauge", set()),
     "ustreamer_source_clock_behind_seconds": ("gauge", {"endpoint", "authority"}),
+    "ustreamer_source_oldest_message_seconds": ("gauge", {"endpoint", "authority"}),
     "ustreamer_pause_rules": ("gauge", set()),
     "ustreamer_interest_topics": ("gauge", set()),
     "ustreamer_refused_topics": ("gauge", set()),
     "ustreamer_usubscription_entries": ("gauge", {"kind"}),
     "ustreamer_paused_lanes": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_paused_messages": ("gauge", {"route", "ingress", "egress"}),
-    "ustreamer_build_info": ("gauge", {"version", "authority"}),
+    "ustreamer_build_info": ("gauge", {"version", "form", "authority"}),
     "ustreamer_remembered_ids": ("gauge", set()),
     "ustreamer_event_loop_lag_seconds": ("histogram", set()),
     "ustreamer_reloads_total": ("counter", {"result"}),
@@ -71,6 +75,8 @@ async def test_every_family_has_its_name_type_help_and_labels(monkeypatch: pytes
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
     monkeypatch.setattr(harness.router.transports["vehicle"], "wire_bytes", lambda: ByteCounts(7, 8))
+    for name in ("addresses", "connected_to"):
+        monkeypatch.setattr(MemoryTransport, name, ("b:1883",))
     stats = next(account for account in harness.router.accounts() if account.has_moved).stats
     stats.limited = stats.sent_wire_bytes = 1
     ours = {}

@@ -8,10 +8,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
-from streamer.admin.server import AdminServer, alone, link_of, summary, unready
+from streamer.admin.readiness import alone, link_of, summary, unready
+from streamer.admin.server import AdminServer
 from streamer.config.metrics import MetricsConfig
 from streamer.journal.moments import as_moment
 from streamer.transports.base import LinkFailure, LinkState
+from tests.clock import START_MS
 from tests.flow.harness import RouterHarness
 from tests.ports import free_port
 
@@ -66,23 +68,40 @@ async def test_readiness_gives_its_reasons_until_every_endpoint_is_connected(
         assert answer.status == 503
         told = await answer.json()
         assert (told["ready"], told["notes"]) == (False, [])
+        since = as_moment(START_MS)
         assert told["reasons"] == [
-            "endpoint vehicle (memory) is not connected",
-            "endpoint cloud (memory) is not connected",
+            f"endpoint vehicle (memory) is not connected since {since}",
+            f"endpoint cloud (memory) is not connected since {since}",
         ]
-        unknown: dict[str, object] = {"addresses": [], "last_error": None, "next_attempt": None}
+        unknown: dict[str, object] = {
+            "addresses": [],
+            "connected_to": [],
+            "first_error": None,
+            "last_error": None,
+            "next_attempt": None,
+        }
         assert told["endpoints"] == [
-            {"name": name, "transport": "memory", "state": "down", **unknown} for name in ("vehicle", "cloud")
+            {
+                "name": name,
+                "transport": "memory",
+                "state": "down",
+                "since": since,
+                "why": f"is not connected since {since}",
+                **unknown,
+            }
+            for name in ("vehicle", "cloud")
         ]
     await harness.router.start()
     async with http.get("/readyz") as answer:
         assert answer.status == 200
         told = await answer.json()
         assert (told["ready"], told["reasons"], told["notes"]) == (True, [], [])
+    harness.clock.advance(1000)
     harness.transports["cloud"].lose_link()
     async with http.get("/readyz") as answer:
         assert answer.status == 503
-        assert (await answer.json())["reasons"] == ["endpoint cloud (memory) is not connected"]
+        since = as_moment(START_MS + 1000)
+        assert (await answer.json())["reasons"] == [f"endpoint cloud (memory) is not connected since {since}"]
 
 
 async def test_peer_without_another_peer_yet_is_ready_and_not_all_endpoints_are_connected(harness: RouterHarness) -> None:
@@ -90,7 +109,7 @@ async def test_peer_without_another_peer_yet_is_ready_and_not_all_endpoints_are_
     assert summary(harness.router) == "all endpoints connected"
     harness.transports["vehicle"].set_state(LinkState.ALONE)
     assert unready(harness.router) == []
-    text = "endpoint vehicle (memory) is alone: no other node is connected to it"
+    text = f"endpoint vehicle (memory) is alone: no other node is connected to it since {as_moment(START_MS)}"
     assert alone(harness.router) == [text]
     assert summary(harness.router) == text
 
@@ -98,23 +117,26 @@ async def test_peer_without_another_peer_yet_is_ready_and_not_all_endpoints_are_
 async def test_why_an_endpoint_is_not_connected_is_forgotten_for_readiness_once_it_is(harness: RouterHarness) -> None:
     vehicle = harness.transports["vehicle"]
     vehicle.link_failed(LinkFailure.REFUSED, "connection refused", "veh.example:1883")
-    text = "endpoint vehicle (memory) is not connected: veh.example:1883: connection refused"
+    text = f"endpoint vehicle (memory) is not connected since {as_moment(START_MS)}: veh.example:1883: connection refused"
     assert unready(harness.router)[0] == text
+    vehicle.link_failed(LinkFailure.TIMEOUT, "no connection", "veh.example:1883")
+    assert unready(harness.router)[0] == f"{text}; now veh.example:1883: no connection"
     await harness.router.start()
     assert unready(harness.router) == []
     (account, _) = harness.router.endpoint_accounts()
-    told = link_of(account)
-    assert (told["state"], told["last_error"]["reason"], told["next_attempt"]) == ("up", "refused", None)
+    told = link_of(account.link)
+    assert (told["state"], told["last_error"]["reason"], told["next_attempt"]) == ("up", "timeout", None)
+    assert (told["first_error"], told["why"]) == (None, None)
 
 
 async def test_the_next_attempt_is_told_until_the_link_is_up(harness: RouterHarness) -> None:
     vehicle = harness.transports["vehicle"]
     vehicle.retry_in(2.5)
     (account, _) = harness.router.endpoint_accounts()
-    assert link_of(account)["next_attempt"] == as_moment(vehicle.context.now_ms() + 2500)
+    assert link_of(account.link)["next_attempt"] == as_moment(vehicle.context.now_ms() + 2500)
     await harness.router.start()
     (account, _) = harness.router.endpoint_accounts()
-    assert link_of(account)["next_attempt"] is None
+    assert link_of(account.link)["next_attempt"] is None
 
 
 async def test_a_streamer_that_is_about_to_stop_is_not_ready(harness: RouterHarness) -> None:

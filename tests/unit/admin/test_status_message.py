@@ -5,6 +5,7 @@ from itertools import pairwise
 from streamer import __version__
 from streamer.admin.status_message import ENDPOINTS, REASONS, ROUTES, TEXT, StatusView
 from streamer.config.shown import fingerprint
+from streamer.journal.moments import as_moment
 from streamer.transports.base import LinkState
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode
@@ -23,7 +24,8 @@ async def test_it_says_how_the_streamer_is() -> None:
         harness.arrive("vehicle", harness.speed(), harness.speed())
         harness.pass_time(2500)
         status = view.status()
-        assert (status.ready, list(status.reasons)) == (False, ["endpoint cloud (memory) is not connected"])
+        text = f"endpoint cloud (memory) is not connected since {as_moment(started_ms)}"
+        assert (status.ready, list(status.reasons)) == (False, [text])
         assert view.health() == list(status.reasons)
         assert (status.version, status.uptime_s) == (__version__, 2)
         assert status.started.ToMilliseconds() == started_ms

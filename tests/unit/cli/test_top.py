@@ -10,6 +10,7 @@ import socket
 import sys
 import termios
 import threading
+import time
 
 import pytest
 from rich.console import Console
@@ -276,13 +277,14 @@ def test_how_long_it_has_run_is_told_in_two_units(span_s: float, text: str) -> N
 def test_why_an_endpoint_is_not_up_is_said_at_the_top(pages: Pages) -> None:
     pages.metrics(1)
     error = {"reason": "refused", "text": "connection refused", "address": "b:1883", "when": "2026-01-01T00:00:00.000Z"}
-    cloud = {"name": "cloud", "state": "down", "last_error": error, "next_attempt": "2026-01-01T00:00:04.000Z"}
+    why = "is not connected since 2025-12-31T23:00:00.000Z: b:1883: closed by the broker; now b:1883: connection refused"
+    ends: dict[str, object] = {"connected_to": [], "next_attempt": "2026-01-01T00:00:04.000Z"}
+    cloud = {"name": "cloud", "state": "down", "why": why, "first_error": error, "last_error": error, **ends}
     pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [cloud]})
     gateway = Gateway("gw", pages)
     gateway.look()
     assert gateway.picture(0).problems == [
-        "cloud is down: b:1883: connection refused "
-        "(refused, at 2026-01-01T00:00:00.000Z, next attempt 2026-01-01T00:00:04.000Z)"
+        f"cloud {why} (refused, at 2026-01-01T00:00:00.000Z, next attempt 2026-01-01T00:00:04.000Z)"
     ]
     pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [cloud | {"state": "up"}]})
     gateway.look()
@@ -294,11 +296,37 @@ def test_of_many_endpoints_that_are_not_up_the_first_are_named(pages: Pages) -> 
     line = 'ustreamer_endpoint_up{endpoint="e%d",transport="mqtt5"} 0\n'
     pages.there["/metrics"] += "# TYPE ustreamer_endpoint_up gauge\n" + "".join(line % number for number in range(8))
     error = {"reason": "other", "text": "x", "address": "", "when": "then"}
-    all_down = [{"name": f"e{number}", "state": "down", "last_error": error} for number in range(8)]
+    known: dict[str, object] = {"first_error": error, "last_error": error, "next_attempt": None, "connected_to": []}
+    all_down = [{"name": f"e{number}", "state": "down", "why": "is not connected: x", **known} for number in range(8)]
     pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": all_down})
     gateway = Gateway("gw", pages)
     gateway.look()
     assert gateway.picture(0).problems == [
-        *(f"e{number} is down: x (other, at then)" for number in range(5)),
+        *(f"e{number} is not connected: x (other, at then)" for number in range(5)),
         "and 3 more endpoints",
     ]
+
+
+def test_where_endpoints_are_connected_since_when_and_the_form_are_shown(pages: Pages) -> None:
+    pages.metrics(1)
+    pages.there["/metrics"] = pages.there["/metrics"].replace('version="0.1.0"', 'version="0.1.0",form="pure"')
+    since_s = time.time() - 7200
+    pages.there["/metrics"] += (
+        "# TYPE ustreamer_endpoint_state_since_timestamp_seconds gauge\n"
+        f'ustreamer_endpoint_state_since_timestamp_seconds{{endpoint="cloud",transport="mqtt5"}} {since_s}\n'
+    )
+    known = {"why": None, "first_error": None, "last_error": None, "next_attempt": None}
+    cloud = {"name": "cloud", "state": "up", "connected_to": ["two.example:8883"], **known}
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [cloud]})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    console = Console(file=io.StringIO(), width=152)
+    console.print(draw(gateway.picture(0), 152, None))
+    text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "version 0.1.0, pure" in text
+    assert "two.example:8883" in text
+    assert "2 h" in text
+    (endpoint,) = gateway.document()["endpoints"]
+    assert endpoint["connected_to"] == ["two.example:8883"]
+    assert endpoint["state_age_s"] > 7000
+    assert gateway.document()["form"] == "pure"

@@ -429,7 +429,7 @@ async def test_the_account_of_an_endpoint_says_what_it_received_and_holds() -> N
         harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
         vehicle, cloud = harness.router.endpoint_accounts()
         assert (vehicle.name, vehicle.transport, vehicle.stats.received, vehicle.backlog) == ("vehicle", "memory", 3, 1)
-        assert (cloud.name, cloud.backlog, cloud.in_flight, cloud.state) == ("cloud", 0, 1, LinkState.UP)
+        assert (cloud.name, cloud.backlog, cloud.in_flight, cloud.link.state) == ("cloud", 0, 1, LinkState.UP)
         assert harness.router.unsettled() == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.transports.base import LinkState, Received, TransportContext
+from streamer.transports.base import LinkFailure, LinkState, Received, TransportContext
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, publish
@@ -203,3 +203,50 @@ def test_copy_that_comes_after_the_release_is_released_at_once() -> None:
     first.release()
     first.attach(copy)
     assert copy.acknowledged == 1
+
+
+# why the link is not up
+
+
+class Watched(MemoryTransport):
+    """Its clock stands still, unless a test moves it."""
+
+    def __init__(self, bus: str) -> None:
+        self.now_ms = NOW_MS
+        super().__init__(TransportContext("here", "gateway", now_ms=lambda: self.now_ms), MemoryOptions(bus=bus))
+
+
+async def test_the_first_failure_and_its_time_stay_beside_the_latest() -> None:
+    transport = Watched("why")
+    await transport.start()
+    transport.now_ms += 1000
+    transport.link_failed(LinkFailure.RESET, "closed by the broker", "b:1883")
+    transport.set_state(LinkState.DOWN)
+    for _ in range(3):
+        transport.now_ms += 1000
+        transport.link_failed(LinkFailure.REFUSED, "connection refused", "b:1883")
+    link = transport.link
+    assert (link.state, link.since_ms) == (LinkState.DOWN, NOW_MS + 1000)
+    assert link.first_error == (LinkFailure.RESET, "closed by the broker", "b:1883", NOW_MS + 1000)
+    assert link.last_error == (LinkFailure.REFUSED, "connection refused", "b:1883", NOW_MS + 4000)
+    transport.now_ms += 1000
+    transport.restore_link()
+    link = transport.link
+    assert (link.state, link.since_ms, link.first_error) == (LinkState.UP, NOW_MS + 5000, None)
+    assert link.last_error is not None
+
+
+async def test_a_failure_of_an_earlier_time_is_not_the_cause_of_a_later_one() -> None:
+    """It went down for a reason, and later for no known one."""
+    transport = Watched("why")
+    transport.link_failed(LinkFailure.REFUSED, "connection refused")
+    await transport.start()
+    transport.lose_link()
+    assert transport.link.first_error is None
+
+
+async def test_an_endpoint_that_was_never_up_is_down_since_it_was_built() -> None:
+    transport = Watched("why")
+    transport.now_ms += 1000
+    transport.set_state(LinkState.ALONE)
+    assert (transport.link.state, transport.link.since_ms) == (LinkState.ALONE, NOW_MS)
