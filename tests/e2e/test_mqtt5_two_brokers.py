@@ -9,7 +9,7 @@ import pytest
 
 from streamer.transports.errors import MayHaveArrivedError
 from streamer.transports.link_error import LinkFailure
-from streamer.transports.mqtt5 import transport
+from streamer.transports.mqtt5 import dialing, transport
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.dialing import Way
 from tests.brokers import Mosquitto
@@ -146,7 +146,7 @@ async def test_the_first_broker_is_returned_to_when_the_link_is_idle(
 async def test_the_first_broker_is_tested_again_after_a_test_that_failed_for_a_reason_nobody_expected(
     fake: FakeBroker, other: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accepts, errors = transport.accepts, iter([RuntimeError("broken")])
+    accepts, errors = dialing.accepts, iter([RuntimeError("broken")])
 
     async def broken_at_first(way: Way, good_address: str | None) -> bool:
         for error in errors:
@@ -168,7 +168,7 @@ async def test_the_first_broker_is_tested_again_after_a_test_that_failed_for_a_r
 async def test_a_connection_that_is_lost_before_it_is_taken_over_is_reported(
     fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dial = transport.dial
+    dial = dialing.dial
 
     async def dial_and_lose(
         way: Way, make: Callable[[], Connection], first: int, good: str | None
