@@ -375,7 +375,7 @@ async def test_all_addresses_dead_are_tried_again(
     async with endpoint.running():
         await until(lambda: len(addresses.tried) >= 5, "the third attempt")
     assert addresses.tried[:5] == ["127.0.0.3", DEAD, "127.0.0.3", DEAD, DEAD]
-    assert "reason=no connection within 0.2 s" in caplog.text
+    assert "reason=timeout text=no connection within 0.2 s" in caplog.text
 
 
 async def test_the_last_good_address_is_tried_first(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -637,7 +637,7 @@ class Mqtt5Transport(ListeningTransport):
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
-            if self._task is None or self._is_returning:  # the end was ours
+            if self._task is None or (was_connected and self._choice.is_returning):  # the end was ours
                 pass
             elif connection.failure is LinkFailure.RESET and not was_connected and self._has_expired_certificate:
                 # The broker's alert is lost if it resets the connection (MQTT over TLS 1.3).
