@@ -129,6 +129,8 @@ async def test_ping_measures_round_trips_and_disturbs_no_session(running: Gatewa
     log = running.daemon.log
     assert not [word for word in ("session_taken_over", "link_down", "request_refused") if word in log]
     assert running.connections == 1
+    assert running.daemon.total("ustreamer_reconnects_total", endpoint="vehicle") == 0
+    assert running.daemon.total("ustreamer_link_errors_total", endpoint="vehicle") == 0
 
 
 async def test_a_streamer_that_is_not_there_or_may_not_be_asked_is_not_reached(running: Gateway) -> None:

@@ -68,10 +68,9 @@ async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_
             await until(lambda: transport._opened is not None and len(transport._opened.nodes.present) == 2, "two nodes")
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         assert events.states == [LinkState.ALONE, LinkState.UP, LinkState.ALONE]
-        assert events.reconnects == 0
         with raw_peer(connect=[endpoint]):
             await until_up(transport)
-            assert events.reconnects == 1
+            assert events.reconnects == 0  # others may come and go
     assert events.states[-2:] == [LinkState.UP, LinkState.DOWN]
 
 

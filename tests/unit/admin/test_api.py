@@ -11,9 +11,11 @@ from urllib.parse import quote
 import pytest
 import yaml
 
+from streamer import __version__
 from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort
 from streamer.journal.moments import as_moment
+from streamer.uprotocol.form import FORM
 from streamer.uprotocol.message import publish
 from tests.clock import START_MS, FakeClock
 from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED
@@ -92,6 +94,14 @@ async def test_itself_and_its_journal(served: DaemonHarness) -> None:
         3,
     )
     assert told["config_fingerprint"] == (await served.ask("/api/v1/config")).json["fingerprint"]
+
+
+async def test_the_form_is_told_wherever_the_version_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with running(tmp_path) as harness:
+        assert f"starting version={__version__} form={FORM} authority=gateway.veh1" in caplog.text
+        labels = f'authority="gateway.veh1",form="{FORM}",version="{__version__}"'
+        assert f"ustreamer_build_info{{{labels}}} 1.0" in (await harness.ask("/metrics")).text
 
 
 @pytest.mark.parametrize("step_ms", [50 * 365 * 86_400_000, -3_600_000], ids=["set for the first time", "an hour back"])
