@@ -47,7 +47,9 @@ def test_a_card_has_the_last_error_of_its_endpoint(console: Console) -> None:
 
     def endpoints(route: Any) -> None:
         answer = route.fetch().json()
-        answer["endpoints"][0] |= {"state": "down", "last_error": error, "next_attempt": "2026-01-01T00:00:09.000Z"}
+        cause = {"reason": "reset", "text": "closed by the broker", "address": "b:1883", "when": "2025-12-31T00:00:00.000Z"}
+        known = {"since": "2025-12-31T00:00:01.000Z", "first_error": cause, "next_attempt": "2026-01-01T00:00:09.000Z"}
+        answer["endpoints"][0] |= {"state": "down", "last_error": error, "connected_to": ["b.example:8883"], **known}
         route.fulfill(json=answer)
 
     console.page.route("**/api/v1/endpoints", endpoints)
@@ -56,6 +58,29 @@ def test_a_card_has_the_last_error_of_its_endpoint(console: Console) -> None:
     card = console.page.locator(".card").first
     for each in ("unknown host, 2026-01-01 00:00:00 UTC", "b:1883: no such name", "2026-01-01 00:00:09 UTC"):
         expect(card).to_contain_text(each)
+    for each in (
+        "Not up since",
+        "2025-12-31 00:00:01 UTC",
+        "reset, 2025-12-31 00:00:00 UTC",
+        "b:1883: closed by the broker",
+    ):
+        expect(card).to_contain_text(each)
+    expect(card).to_contain_text("b.example:8883")
+
+
+def test_explain_says_that_a_destination_is_not_up(console: Console) -> None:
+    why = "is not connected since 2026-01-01T00:00:00.000Z: b:1883: connection refused"
+
+    def explained(route: Any) -> None:
+        answer = route.fetch().json()
+        answer["hops"][0]["link"] |= {"state": "down", "why": why}
+        route.fulfill(json=answer)
+
+    console.page.route("**/api/v1/explain*", explained)
+    console.open(f"explain?type=publish&source={SPEED_TEXT}")
+    row = console.page.get_by_role("region", name="Answer").get_by_role("row", name=ROUTE)
+    expect(row).to_contain_text("down")
+    expect(row).to_contain_text(why)
 
 
 def test_routes_show_what_was_delivered_and_draw_it(console: Console, thread: TopologyThread, topology: Topology) -> None:

@@ -135,7 +135,15 @@ def hostile(value: Any) -> Any:
 
 
 FLOW = {"route": "", "endpoint": "", "source": "", "sink": "", "priority": "", "held": [""], "waiting": 1, "bytes": 2}
-HOP = {"route": "", "endpoint": "", "sink": "", "period_ms": 5, "limits": [""], "paused_by": ""}
+HOP: dict[str, Any] = {
+    "route": "",
+    "endpoint": "",
+    "sink": "",
+    "period_ms": 5,
+    "limits": [""],
+    "paused_by": "",
+    "link": {"state": "", "why": ""},
+}
 SUBSCRIPTION = {"topic": "", "subscriber": "", "state": "", "expires": "", "sample_period_ms": 1, "version": 3}
 TAPPED = dict.fromkeys(
     ("t", "route", "ingress", "egress", "type", "source", "sink", "priority", "outcome", "code", "text"), ""
