@@ -147,7 +147,7 @@ def _endpoints(rows: Sequence[EndpointFigures], columns: int) -> Table:
         _text(table, "transport", ratio=2)
     _text(table, "state", ratio=2)
     if columns >= WIDE:
-        _text(table, "connected to", ratio=3)
+        _text(table, "connected to", ratio=5)
         _numbers(table, "since")
     _numbers(table, "in/s", "flight", *(["backlog", "problems", *_BYTES] if is_wide else []))
     for row in rows:
