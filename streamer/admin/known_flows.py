@@ -1,4 +1,4 @@
-"""The flows that the running daemon knows, as `streamer.routing.flow` describes them, to judge a change of the configuration.
+"""The flows that the running daemon knows, as `streamer.routing.flow` describes them, to judge a change of configuration.
 
 These are the flows that the endpoints remember (two generations of 4096 each), and those with waiting messages.
 """

@@ -1,7 +1,7 @@
-"""What a configuration costs: the bounds that it sets on memory, disk, throughput and quotas, before and after a change. Pure.
+"""What a configuration costs: its bounds on memory, disk and throughput, and its quotas, before and after a change. Pure.
 
-Memory is the sum in `docs/bounds.md`, beside which the process itself takes about 70 MB. Where the peaks of the last week are
-known, each bound stands beside what was needed then.
+Memory is the sum in `docs/bounds.md`, beside which the process itself takes about 70 MB. Where the peaks of the last week
+are known, each bound stands beside what was needed then.
 """
 
 from collections.abc import Iterable, Iterator

@@ -100,10 +100,10 @@ def read_week(
     """Return the distinct flows since ``since_us`` (Unix µs, its whole hour), and the peaks of routes and endpoints.
 
     ``streamer``: only the records of this streamer. A message that went over several routes, or was copied to several
-    authorities, counts once. Its sink is the one with which it was sent, so a Publish to which only a route may have given an
-    authority has none. Duplicates and what the streamer itself has sent are left out, and so are invalid addresses, which no
-    configuration lets through. Identities are not in the records. ``complain`` is told of the first files that are left out,
-    and how many there are.
+    authorities, counts once. Its sink is the one with which it was sent, so a Publish to which only a route may have given
+    an authority has none. Duplicates and what the streamer itself has sent are left out, and so are invalid addresses, which
+    no configuration lets through. Identities are not in the records. ``complain`` is told of the first files that are left
+    out, and how many there are.
     """
     since_us -= since_us % HOUR_US
     found = _Found(most_flows)
@@ -130,7 +130,7 @@ def read_week(
 
 
 class _Reduced(NamedTuple):
-    """What records were reduced to: the rows of `_FLOW` with counts, those of `_PLACE` with sums, and how many there were."""
+    """What records were reduced to: the rows of `_FLOW` with counts, those of `_PLACE` with sums, and how many they were."""
 
     flows: pa.Table
     places: pa.Table

@@ -121,7 +121,7 @@ LARGEST_FACTOR = 1000.0
 
 
 BACKLOG_BYTES = 16 * 1024 * 1024
-"""What an endpoint may have received and not put into queues before its transport is paused (`delivery.inbound.receiving`)."""
+"""What may be received and not be in a queue yet before a transport is paused (`delivery.inbound.receiving`)."""
 
 
 class ListenerOptions(BaseModel):

@@ -15,6 +15,7 @@ from streamer.traces import flows as module
 from streamer.traces.compact import compact_spool
 from streamer.traces.flows import Week, flows_of_traces, read_week
 from streamer.traces.layout import Folders
+from streamer.traces.reader import parquet_files
 from streamer.traces.record import SCHEMA, VERSION_KEY, Buffer, to_columns
 from streamer.traces.recorder import Recorder
 from streamer.transports.base import Received
@@ -300,7 +301,7 @@ def test_many_files_that_cannot_be_used_are_not_all_named(tmp_path: Path) -> Non
 
 def test_a_file_that_disappears_meanwhile_is_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_part(tmp_path, [row(1)])
-    files = module.parquet_files(tmp_path)
+    files = parquet_files(tmp_path)
     gone = files[0]._replace(path=files[0].path.with_name("gone.parquet"))
     monkeypatch.setattr(module, "parquet_files", lambda folder: [*files, gone])
     found = week(tmp_path)
@@ -328,7 +329,7 @@ def test_beyond_the_bound_the_rarest_flows_are_given_up_and_counted(tmp_path: Pa
     write_part(tmp_path, many(30, 5))
     found = week(tmp_path, most_flows=10)
     assert len(found.flows) == 10
-    assert list(messages(found).values())[0] == 5
+    assert next(iter(messages(found).values())) == 5
     assert (found.more_flows, found.more_messages) == (21, 21)
 
 
