@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from streamer.config.checks import is_elsewhere, nearest
 from streamer.config.claims import paths
+from streamer.config.costs import EVIDENCE_S, unconfirmed_rooms
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence, shown_key
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
@@ -32,7 +33,6 @@ from streamer.transports.installed import available_transports, loadable_transpo
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
 _EXAMPLE_BYTES = 1024 + 200  # a message of 1 KiB, with its attributes
-_EVIDENCE_S = 3.0  # the longest time until links confirm a message, at the default lease of nodes
 
 
 class Problem(NamedTuple):
@@ -198,16 +198,11 @@ def warnings(config: Config) -> list[str]:
 
 def throughputs(config: Config) -> Iterator[str]:
     """Yield the throughput that ``journal.max_bytes`` allows to each network that does not confirm."""
-    if config.journal is None:
-        return
-    each_s = {name: endpoint.options.longest_unconfirmed_s for name, endpoint in config.endpoints.items()}
-    waits_s = {name: wait_s for name, wait_s in each_s.items() if wait_s}
-    for name, wait_s in waits_s.items():
-        room = config.journal.max_bytes // 2 // len(waits_s)
-        slow, fast = (round(room / (_EXAMPLE_BYTES * seconds)) for seconds in (wait_s, min(wait_s, _EVIDENCE_S)))
+    for name, (room, wait_s) in unconfirmed_rooms(config).items():
+        slow, fast = (round(room / (_EXAMPLE_BYTES * seconds)) for seconds in (wait_s, min(wait_s, EVIDENCE_S)))
         yield (
             f"journal.max_bytes lets through {slow} messages/s of 1 KiB to {name} while nothing confirms them "
-            f"({wait_s:g} s each), and about {fast} where the links do ({min(wait_s, _EVIDENCE_S):g} s)"
+            f"({wait_s:g} s each), and about {fast} where the links do ({min(wait_s, EVIDENCE_S):g} s)"
         )
 
 

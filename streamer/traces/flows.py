@@ -1,0 +1,486 @@
+"""Reads the distinct flows out of a folder of traces, and how busy routes and endpoints were, in one pass over the files.
+
+The law of this file:
+- Only the columns that are needed are read, and only the partitions of the period. What is read is reduced at once: by file
+  to its distinct flows, by hour to the busiest minute. Memory depends on the number of distinct flows, not of records, and
+  that number is bounded: sources choose their names themselves, so there may be any number. The rarest are given up first.
+- A file that cannot be read, is no trace file, or was written by a newer version is left out and counted, as the nightly
+  jobs do. A file that disappears meanwhile was deleted to keep to the bound.
+- The spool is read first. Files that compaction has made of it since are recognised by their records (`SeenRecords`).
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from streamer.config.peaks import Peaks, Place
+from streamer.routing.flow import TYPES, Flow
+from streamer.routing.outcome import Outcome
+from streamer.traces.reader import (
+    BATCH_ROWS,
+    CLOCK_SLACK_US,
+    HOUR_US,
+    Complain,
+    ParquetFile,
+    SeenRecords,
+    SpoolReader,
+    parquet_files,
+)
+from streamer.traces.record import SCHEMA, NewerTraceError, check_version
+from streamer.uprotocol.message import OVERHEAD_BYTES, UMessageType, UPriority, authority_only
+from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+
+MOST_FLOWS = 50_000
+"""Distinct flows that are kept: those with the most messages."""
+
+_DAY_US = 24 * HOUR_US
+_MINUTE_US = 60_000_000
+_MERGED_ROWS = 250_000
+_SHOWN = 10  # files that are left out and complained about one by one
+
+_TEXTS = ("route", "src_authority", "sink_authority", "msg_type", "priority", "ingress", "egress", "outcome")
+_NUMBERS = ("src_ue_id", "src_ue_version", "src_resource_id", "sink_ue_id", "sink_ue_version", "sink_resource_id")
+_SUMMED = ("payload_bytes", "queue_wait_us", "latency_us")
+_READ = ("ts", *_TEXTS, *_NUMBERS, *_SUMMED, "ttl_ms")
+_IDENTIFY = ("run_ts", "seq", "latency_us")
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA = pa.schema([(name, _TEXT if name in _TEXTS else SCHEMA.field(name).type) for name in _READ])
+_NO_TEXTS = pa.array([], _TEXT)
+_REDUCED_ROWS = 2 * BATCH_ROWS
+"""Records of several files that are reduced together."""
+
+_FLOW = (*(name for name in _TEXTS if name != "outcome"), *_NUMBERS, "has_ttl")
+_PLACE = ("route", "ingress", "egress", "minute")
+_DUPLICATE: Final = Outcome.DUPLICATE.value
+_DELIVERED: Final = Outcome.DELIVERED.value
+
+
+class Week(NamedTuple):
+    """What a folder of traces knows of a period.
+
+    ``flows`` are the most frequent ones; ``more_flows`` (at least so many) and ``more_messages`` are beyond `MOST_FLOWS`.
+    ``days``: the time between the first of the records and now, by which messages per day are averaged, at least an hour.
+    ``files``: how many were read; ``left_out``: how many could not be. ``records`` counts the records that were read.
+    """
+
+    flows: list[Flow]
+    peaks: Peaks
+    days: float
+    records: int
+    files: int
+    left_out: int
+    more_flows: int
+    more_messages: int
+
+
+def flows_of_traces(folder: Path, since_us: int, now_us: int, complain: Complain, streamer: str | None = None) -> list[Flow]:
+    """Return the distinct flows of the records since ``since_us``, see `read_week`."""
+    return read_week(folder, since_us, now_us, complain, streamer).flows
+
+
+def read_week(
+    folder: Path,
+    since_us: int,
+    now_us: int,
+    complain: Complain,
+    streamer: str | None = None,
+    most_flows: int = MOST_FLOWS,
+) -> Week:
+    """Return the distinct flows since ``since_us`` (Unix µs, its whole hour), and the peaks of routes and endpoints.
+
+    ``streamer``: only the records of this streamer. A message that went over several routes, or was copied to several
+    authorities, counts once. Its sink is the one with which it was sent, so a Publish to which only a route may have given
+    an authority has none. Duplicates and what the streamer itself has sent are left out, and so are invalid addresses, which
+    no configuration lets through. Identities are not in the records. ``complain`` is told of the first files that are left
+    out, and how many there are.
+    """
+    since_us -= since_us % HOUR_US
+    found = _Found(most_flows)
+    seen, read_us = SeenRecords(), now_us
+    spool = SpoolReader(folder, complain)
+    try:
+        for batch in spool.batches():
+            _add_spooled(batch, since_us, streamer, seen, found)
+    finally:
+        spool.close()
+    files = [
+        file
+        for file in parquet_files(folder)
+        if file.hour_us >= since_us and file.hour_us <= now_us and streamer in (None, file.streamer)
+    ]
+    hours = [list(of_hour) for _, of_hour in groupby(sorted(files, key=_hour_of), _hour_of)]
+    for answer in _in_order(hours, partial(_read_hour, seen=seen, written_since_us=read_us - CLOCK_SLACK_US)):
+        found.add_hour(answer)
+    for text in found.left_out[:_SHOWN]:
+        complain(text)
+    if len(found.left_out) > _SHOWN:
+        complain(f"{len(found.left_out) - _SHOWN} more files cannot be read")
+    return found.week(since_us, now_us)
+
+
+class _Reduced(NamedTuple):
+    """What records were reduced to: the rows of `_FLOW` with counts, those of `_PLACE` with sums, and how many they were."""
+
+    flows: pa.Table
+    places: pa.Table
+    records: int
+    first_us: int
+
+
+class _Hour(NamedTuple):
+    """What the files of one hour were reduced to, how many were read, and why the others could not be."""
+
+    hour_us: int
+    reduced: list[_Reduced]
+    files: int
+    left_out: list[str]
+
+
+class _Found:
+    """What was found so far."""
+
+    def __init__(self, most_flows: int) -> None:
+        self.left_out: list[str] = []
+        self._flows = _FlowCounts(most_flows)
+        self._minutes: dict[int, dict[Place, _Sums]] = {}  # by minute
+        self._late_hours: set[int] = set()  # of records in the spool
+        self._peaks = Peaks()
+        self._records = self._files = 0
+        self._first_us: int | None = None
+
+    def add_hour(self, hour: _Hour) -> None:
+        """Add the files of the next hour."""
+        self._fold([minute for minute in self._minutes if minute * _MINUTE_US // HOUR_US not in self._late_hours])
+        self.left_out += hour.left_out
+        self._files += hour.files
+        for reduced in hour.reduced:
+            self.add(reduced)
+
+    def add(self, reduced: _Reduced, is_spooled: bool = False) -> None:
+        """Add records. Those from the spool may be of any hour."""
+        self._records += reduced.records
+        if reduced.records:
+            self._first_us = min(reduced.first_us, reduced.first_us if self._first_us is None else self._first_us)
+        self._flows.add(reduced.flows)
+        for row in reduced.places.to_pylist():
+            if is_spooled:
+                self._late_hours.add(row["minute"] * _MINUTE_US // HOUR_US)
+            places = self._minutes.setdefault(row["minute"], {})
+            place = Place(row["route"] or "", row["ingress"] or "", row["egress"] or "")
+            places[place] = places.get(place, _Sums()).plus(row)
+
+    def week(self, since_us: int, now_us: int) -> Week:
+        """Return what was found, for the period that was asked for."""
+        self._fold(list(self._minutes))
+        first_us = max(since_us, now_us if self._first_us is None else self._first_us)
+        days = max(now_us - first_us, HOUR_US) / _DAY_US
+        flows, more_flows, more_messages = self._flows.flows(days)
+        return Week(
+            flows,
+            self._peaks,
+            days,
+            self._records,
+            self._files,
+            len(self.left_out),
+            more_flows,
+            more_messages,
+        )
+
+    def _fold(self, minutes: list[int]) -> None:
+        """Add whole hours, given as the minutes that they have, to the peaks."""
+        hours: dict[int, dict[Place, _Sums]] = {}
+        for minute in sorted(minutes):
+            places = self._minutes.pop(minute)
+            self._peaks.add(60, minute * 60, {place: (sums.messages, sums.bytes) for place, sums in places.items()})
+            of_hour = hours.setdefault(minute * _MINUTE_US // HOUR_US, {})
+            for place, sums in places.items():
+                of_hour[place] = of_hour.get(place, _Sums()).joined(sums)
+        for hour, places in hours.items():
+            self._peaks.add(3600, hour * 3600, {place: (sums.messages, sums.bytes) for place, sums in places.items()})
+            for place, sums in places.items():
+                self._peaks.add_extremes(place, sums.largest, sums.wait_us / 1e6, sums.delivered, sums.confirm_us / 1e6)
+
+
+class _Sums(NamedTuple):
+    """Sums over messages of one route. ``bytes`` as rates and queues count them."""
+
+    messages: int = 0
+    bytes: int = 0
+    largest: int = 0
+    wait_us: int = 0
+    delivered: int = 0
+    confirm_us: int = 0
+
+    def plus(self, row: Mapping[str, Any]) -> "_Sums":
+        return self.joined(
+            _Sums(
+                row["messages"],
+                (row["bytes"] or 0) + OVERHEAD_BYTES * row["messages"],
+                row["largest"] or 0,
+                row["wait_us"] or 0,
+                row["delivered"],
+                row["confirm_us"] or 0,
+            )
+        )
+
+    def joined(self, other: "_Sums") -> "_Sums":
+        return _Sums(
+            self.messages + other.messages,
+            self.bytes + other.bytes,
+            max(self.largest, other.largest),
+            max(self.wait_us, other.wait_us),
+            self.delivered + other.delivered,
+            self.confirm_us + other.confirm_us,
+        )
+
+
+class _FlowCounts:
+    """Counts the records of distinct flows, of at most ``most`` and those that were added last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+        self._more_flows = self._more_messages = 0
+
+    def add(self, table: pa.Table) -> None:
+        self._tables.append(table)
+        self._rows += table.num_rows
+        if self._rows > max(_MERGED_ROWS, 2 * self._most):
+            self._merge()
+
+    def flows(self, days: float) -> tuple[list[Flow], int, int]:
+        """Return the flows with messages per day, the most frequent first; how many more; and the messages of those."""
+        rows = self._merge().to_pylist() if self._tables else []
+        counts: dict[Flow, dict[tuple[str, str, UUri | None], int]] = {}
+        for row in rows:
+            flow = _flow(row)
+            if flow is not None:
+                legs = counts.setdefault(flow, {})
+                leg = (row["route"], row["egress"] or "", _uri(row, "sink"))
+                legs[leg] = legs.get(leg, 0) + row["messages"]
+        flows = []
+        for flow, legs in counts.items():
+            nowhere = sum(count for (_, egress, _), count in legs.items() if not egress)
+            messages = nowhere + max((count for (_, egress, _), count in legs.items() if egress), default=0)
+            went_to = tuple(sorted({egress for _, egress, _ in legs if egress}))
+            flows.append(flow._replace(went_to=went_to, messages_per_day=round(messages / days, 3)))
+        flows.sort(key=lambda flow: (-flow.messages_per_day, str(flow)))
+        return flows, self._more_flows, self._more_messages
+
+    def _merge(self) -> pa.Table:
+        merged = pa.concat_tables(self._tables).group_by(list(_FLOW)).aggregate([("messages", "sum")])
+        merged = merged.rename_columns([*_FLOW, "messages"])
+        if merged.num_rows > self._most:
+            before = pc.sum(merged.column("messages")).as_py()
+            chosen = pc.select_k_unstable(merged, self._most, sort_keys=[("messages", "descending")])
+            self._more_flows = max(self._more_flows, merged.num_rows - self._most)
+            merged = merged.take(chosen)
+            self._more_messages += before - pc.sum(merged.column("messages")).as_py()
+        self._tables, self._rows = [merged], merged.num_rows
+        return merged
+
+
+def _flow(row: Mapping[str, Any]) -> Flow | None:
+    """Return the flow of a row of `_FLOW`; None if its addresses are invalid, or it is the streamer's own."""
+    kind = TYPES.get(row["msg_type"])
+    source, sink, ingress = _uri(row, "src"), _uri(row, "sink"), row["ingress"]
+    if kind is None or source is None or not source.authority or not ingress or ingress == LOCAL_ENDPOINT:
+        return None
+    try:
+        source.check()
+        sink = None if sink is None else sink.check()
+        priority = UPriority[row["priority"]]
+    except (UriError, KeyError):
+        return None
+    if kind is UMessageType.PUBLISH and sink is not None and row["egress"] and authority_only(sink):
+        sink = None
+    return Flow(kind, source, sink, ingress, None, priority, None, row["has_ttl"])
+
+
+def _uri(row: Mapping[str, Any], end: str) -> UUri | None:
+    authority = row[f"{end}_authority"]
+    if authority is None:
+        return None
+    return UUri(authority, *(row[f"{end}_{part}"] or 0 for part in ("ue_id", "ue_version", "resource_id")))
+
+
+# -- files
+
+
+def _hour_of(file: ParquetFile) -> int:
+    return file.hour_us
+
+
+def _in_order(hours: list[list[ParquetFile]], read: Callable[[list[ParquetFile]], _Hour]) -> Iterator[_Hour]:
+    """Yield what was read of each hour, in order, on as many threads as there are cores: pyarrow needs no interpreter."""
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    reading: deque[Future[_Hour]] = deque()
+    with ThreadPoolExecutor(workers, "traces") as pool:
+        try:
+            for hour in hours:
+                if len(reading) >= 2 * workers:
+                    yield reading.popleft().result()
+                reading.append(pool.submit(read, hour))
+            while reading:
+                yield reading.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int) -> _Hour:
+    """Reduce the records of one hour, many at a time: small files would cost more than their records."""
+    done = _Hour(files[0].hour_us, [], 0, [])
+    waiting: list[pa.RecordBatch] = []
+    read = 0
+    for file in files:
+        try:
+            waiting += _batches(file, seen if file.modified_us >= written_since_us else None)
+            read += 1
+        except FileNotFoundError:
+            continue
+        except NewerTraceError as exc:
+            done.left_out.append(f"{file.path}: {exc}")
+        except (pa.ArrowException, OSError, ValueError) as exc:
+            reason = (str(exc).splitlines() or [type(exc).__name__])[0]
+            done.left_out.append(f"{file.path}: cannot be read: {reason}")
+        if sum(batch.num_rows for batch in waiting) >= _REDUCED_ROWS:
+            done.reduced.append(_reduced(waiting))
+            waiting.clear()
+    if waiting:
+        done.reduced.append(_reduced(waiting))
+    return done._replace(files=read)
+
+
+def _batches(file: ParquetFile, seen: SeenRecords | None) -> list[pa.RecordBatch]:
+    """Return the columns `_READ` of the records of a file that were not ``seen``, with texts as dictionaries.
+
+    Raises `pyarrow.ArrowException`, OSError, ValueError or `NewerTraceError` if it is no file of traces.
+    """
+    names = _READ if seen is None else tuple(dict.fromkeys((*_READ, *_IDENTIFY)))
+    found = []
+    try:
+        opened = pq.ParquetFile(file.path, read_dictionary=list(_TEXTS))
+    except KeyError as exc:
+        raise ValueError("it lacks columns of records, so it is no file of traces") from exc
+    with opened as parquet:
+        check_version(parquet.metadata.metadata)
+        _check(parquet.schema_arrow, names)
+        for batch in parquet.iter_batches(_REDUCED_ROWS, columns=list(names), use_threads=False):
+            rows = batch
+            if seen is not None:
+                streamer = pa.repeat(pa.scalar(file.streamer), rows.num_rows)
+                rows = rows.filter(pa.array(~seen.has(rows.append_column("streamer", streamer))))
+            found.append(_as_read(rows))
+    return found
+
+
+def _as_read(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of records in the order and with the types of `_SCHEMA`. Raises `pyarrow.ArrowException`."""
+    columns = [rows.column(name) for name in _READ]
+    if any(column.type != field.type for column, field in zip(columns, _SCHEMA, strict=True)):
+        columns = [
+            column if column.type == field.type else _cast(column, field.type)
+            for column, field in zip(columns, _SCHEMA, strict=True)
+        ]
+    for name in _TEXTS:  # those of a foreign file may not be UTF-8
+        columns[_READ.index(name)].dictionary.validate(full=True)
+    return pa.record_batch(columns, schema=_SCHEMA)
+
+
+def _cast(column: pa.Array, to: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(to) and not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    return column.cast(to)
+
+
+def _check(schema: pa.Schema, names: tuple[str, ...]) -> None:
+    """Raise ValueError unless a file has the columns of records, with their types."""
+    for name in names:
+        index = schema.get_field_index(name)
+        if index < 0:
+            raise ValueError(f"it has no column {name}, so it is no file of traces")
+        kind = schema.field(index).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (pa.types.is_string(kind) if name in _TEXTS else pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+            raise ValueError(f"its column {name} is {kind}, so it is no file of traces")
+
+
+def _add_spooled(batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found) -> None:
+    fresh = seen.add(batch)
+    if not fresh.num_rows or streamer not in (None, fresh.column("streamer")[0].as_py()):
+        return
+    rows = fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us))
+    found.add(_reduced([_as_read(rows)]), is_spooled=True)
+
+
+def _reduced(batches: list[pa.RecordBatch]) -> _Reduced:
+    """Return the distinct flows and the busy minutes of records in the columns of `_SCHEMA`."""
+    rows = pa.Table.from_batches(batches, _SCHEMA).unify_dictionaries().combine_chunks()
+    ts = rows.column("ts").cast(pa.int64())
+    columns: dict[str, Any] = {
+        "minute": pc.divide(ts, _MINUTE_US),
+        "has_ttl": pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False),
+        **{name: rows.column(name) for name in (*_NUMBERS, *_SUMMED)},
+    }
+    # Numbers are grouped faster than texts. A column with one value, such as the ingress mostly, needs no grouping at all.
+    texts: dict[str, pa.Array] = {}
+    constants: dict[str, pa.Scalar] = {}
+    for name in _TEXTS:
+        column = rows.column(name).chunk(0) if rows.num_rows else _NO_TEXTS
+        texts[name] = column.dictionary
+        if len(column.dictionary) == 1 and not column.null_count:
+            constants[name] = column.dictionary[0]
+        elif not len(column.dictionary):
+            constants[name] = pa.scalar(None, pa.string())
+        else:
+            columns[name] = column.indices
+    keys = [name for name in ("minute", "has_ttl", *_NUMBERS, *_TEXTS) if name in columns]
+    sums = [("payload_bytes", "sum"), ("payload_bytes", "max"), ("queue_wait_us", "max"), ("queue_wait_us", "sum")]
+    grouped = (
+        pa.table(columns).group_by(keys, use_threads=False).aggregate([*sums, ("latency_us", "sum"), ([], "count_all")])
+    )
+    named: dict[str, Any] = {name: grouped.column(name) for name in grouped.column_names}
+    for name in _TEXTS:
+        named[name] = (
+            pa.repeat(constants[name], grouped.num_rows)
+            if name in constants
+            else texts[name].take(named[name].combine_chunks())
+        )
+    named["messages"] = named["count_all"]
+    is_delivered = pc.equal(named["outcome"], _DELIVERED)
+    named["delivered"] = pc.if_else(is_delivered, named["messages"], 0)
+    confirmed = pc.subtract(pc.fill_null(named["latency_us_sum"], 0), pc.fill_null(named["queue_wait_us_sum"], 0))
+    named["confirm_us"] = pc.if_else(is_delivered, confirmed, 0)
+    table = pa.table(named)
+    table = table.filter(pc.not_equal(table.column("outcome"), _DUPLICATE))
+    flows = table.group_by(list(_FLOW), use_threads=False).aggregate([("messages", "sum")])
+    places = table.group_by(list(_PLACE), use_threads=False).aggregate(
+        [
+            ("messages", "sum"),
+            ("payload_bytes_sum", "sum"),
+            ("payload_bytes_max", "max"),
+            ("queue_wait_us_max", "max"),
+            ("delivered", "sum"),
+            ("confirm_us", "sum"),
+        ]
+    )
+    first_us = pc.min(ts).as_py()
+    return _Reduced(
+        flows.rename_columns([*_FLOW, "messages"]),
+        places.rename_columns([*_PLACE, "messages", "bytes", "largest", "wait_us", "delivered", "confirm_us"]),
+        rows.num_rows,
+        0 if first_us is None else first_us,
+    )
