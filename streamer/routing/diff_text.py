@@ -34,6 +34,7 @@ def consequences_json(comparison: Comparison) -> dict[str, Any]:
         "changes": [
             {
                 "kind": consequence.kind.value,
+                "words": consequence.kind.words,
                 "text": consequence.text,
                 "flows": gathered.flows,
                 "messages_per_day": gathered.messages_per_day,
@@ -42,6 +43,14 @@ def consequences_json(comparison: Comparison) -> dict[str, Any]:
             for consequence, gathered in comparison.found
         ],
     }
+
+
+def losses(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each consequence with which flows go nowhere that went somewhere, or are newly refused."""
+    for consequence, gathered in comparison.found:
+        if consequence.kind.is_loss:
+            first = described(gathered.examples[0])
+            yield f"{_counted(gathered, is_real=True)} {consequence.kind.words}: {consequence.text}, such as {first}"
 
 
 def described(flow: Flow) -> str:
