@@ -135,9 +135,7 @@ def test_a_reload_of_a_wrong_file_shows_its_problems(console: Console, topology:
     console.said("It says the same")
 
 
-def test_what_a_file_would_change_is_shown_before_it_is_used(
-    console: Console, topology: Topology, send: Any
-) -> None:
+def test_what_a_file_would_change_is_shown_before_it_is_used(console: Console, topology: Topology, send: Any) -> None:
     good = topology.daemon.config
     send(publishes(88))
     rules = {"deny": {"types": ["publish"]}}, {"allow": {}}

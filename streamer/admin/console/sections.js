@@ -323,17 +323,18 @@ function preview({ flows, changes, settings, restart, rebuilt }) {
 
 export function configuration(root) {
   const box = el("div"), wrong = wrongs()
-  const use = async () => {
+  const use = async saying => {
     announce("The file is being read. Endpoints that change may take a while.")
-    const before = model.about?.config_fingerprint, { fingerprint } = await post("/reload", {})
-    announce(`The file was read again. ${fingerprint === before ? "It says the same." : "What it says is in use."}`)
+    await post("/reload", {})
+    announce(`The file was read again. ${saying}`)
     await refresh()
   }
   const again = button("Read the file again", () => attempt(wrong, again, async () => {
     const changes = await post("/preview", {})
-    if (!changes.changes.length && !changes.settings.length && !changes.restart.length) return use()
+    if (!changes.changes.length && !changes.settings.length && !changes.restart.length) return use("It says the same.")
     const isDanger = changes.changes.some(({ kind }) => LOSSES.includes(kind))
-    await ask({ title: "What the file would change", body: preview(changes), label: "Use it", isDanger, run: use })
+    await ask({ title: "What the file would change", body: preview(changes), label: "Use it", isDanger,
+      run: () => use("What it says is in use.") })
   }), { class: "primary" })
   root.append(actions(again, el("span", { class: "hint" },
     "If something is wrong with the file, nothing changes, and it is said here.")),
