@@ -46,6 +46,7 @@ MOST_FLOWS = 50_000
 _DAY_US = 24 * HOUR_US
 _MINUTE_US = 60_000_000
 _MERGED_ROWS = 250_000
+_MOST_PLACES = 10_000  # routes, times minutes, of some files
 _SHOWN = 10  # files that are left out and complained about one by one
 
 _TEXTS = ("route", "src_authority", "sink_authority", "msg_type", "priority", "ingress", "egress", "outcome")
@@ -111,7 +112,7 @@ def read_week(
     spool = SpoolReader(folder, complain)
     try:
         for batch in spool.batches():
-            _add_spooled(batch, since_us, streamer, seen, found)
+            _add_spooled(batch, since_us, streamer, seen, found, most_flows)
     finally:
         spool.close()
     files = [
@@ -120,7 +121,8 @@ def read_week(
         if file.hour_us >= since_us and file.hour_us <= now_us and streamer in (None, file.streamer)
     ]
     hours = [list(of_hour) for _, of_hour in groupby(sorted(files, key=_hour_of), _hour_of)]
-    for answer in _in_order(hours, partial(_read_hour, seen=seen, written_since_us=read_us - CLOCK_SLACK_US)):
+    read = partial(_read_hour, seen=seen, written_since_us=read_us - CLOCK_SLACK_US, most_flows=most_flows)
+    for answer in _in_order(hours, read):
         found.add_hour(answer)
     for text in found.left_out[:_SHOWN]:
         complain(text)
@@ -138,13 +140,24 @@ class _Reduced(NamedTuple):
     first_us: int
 
 
-class _Hour(NamedTuple):
+class _Hour:
     """What the files of one hour were reduced to, how many were read, and why the others could not be."""
 
-    hour_us: int
-    reduced: list[_Reduced]
-    files: int
-    left_out: list[str]
+    def __init__(self, most_flows: int) -> None:
+        self.flows = _FlowCounts(most_flows)
+        self.places: list[pa.Table] = []
+        self.records = self.files = 0
+        self.first_us: int | None = None
+        self.left_out: list[str] = []
+
+    def add(self, batches: list[pa.RecordBatch]) -> None:
+        """Reduce records in the columns of `_SCHEMA` and add them."""
+        reduced = _reduced(batches)
+        if reduced.records:
+            self.records += reduced.records
+            self.first_us = reduced.first_us if self.first_us is None else min(self.first_us, reduced.first_us)
+            self.flows.add(reduced.flows)
+            self.places.append(reduced.places)
 
 
 class _Found:
@@ -159,21 +172,16 @@ class _Found:
         self._records = self._files = 0
         self._first_us: int | None = None
 
-    def add_hour(self, hour: _Hour) -> None:
-        """Add the files of the next hour."""
+    def add_hour(self, hour: _Hour, is_spooled: bool = False) -> None:
+        """Add the files of the next hour. What comes from the spool may be of any hour, and comes first."""
         self._fold([minute for minute in self._minutes if minute * _MINUTE_US // HOUR_US not in self._late_hours])
         self.left_out += hour.left_out
         self._files += hour.files
-        for reduced in hour.reduced:
-            self.add(reduced)
-
-    def add(self, reduced: _Reduced, is_spooled: bool = False) -> None:
-        """Add records. Those from the spool may be of any hour."""
-        self._records += reduced.records
-        if reduced.records:
-            self._first_us = min(reduced.first_us, reduced.first_us if self._first_us is None else self._first_us)
-        self._flows.add(reduced.flows)
-        for row in reduced.places.to_pylist():
+        self._records += hour.records
+        if hour.first_us is not None:
+            self._first_us = hour.first_us if self._first_us is None else min(self._first_us, hour.first_us)
+        self._flows.absorb(hour.flows)
+        for row in (row for table in hour.places for row in table.to_pylist()):
             if is_spooled:
                 self._late_hours.add(row["minute"] * _MINUTE_US // HOUR_US)
             places = self._minutes.setdefault(row["minute"], {})
@@ -260,6 +268,13 @@ class _FlowCounts:
         if self._rows > max(_MERGED_ROWS, 2 * self._most):
             self._merge()
 
+    def absorb(self, other: "_FlowCounts") -> None:
+        """Add what others have counted."""
+        if other._tables:
+            self.add(other._merge())
+        self._more_flows = max(self._more_flows, other._more_flows)
+        self._more_messages += other._more_messages
+
     def flows(self, days: float) -> tuple[list[Flow], int, int]:
         """Return the flows with messages per day, the most frequent first; how many more; and the messages of those."""
         rows = self._merge().to_pylist() if self._tables else []
@@ -339,28 +354,27 @@ def _in_order(hours: list[list[ParquetFile]], read: Callable[[list[ParquetFile]]
             pool.shutdown(cancel_futures=True)
 
 
-def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int) -> _Hour:
+def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int, most_flows: int) -> _Hour:
     """Reduce the records of one hour, many at a time: small files would cost more than their records."""
-    done = _Hour(files[0].hour_us, [], 0, [])
+    hour = _Hour(most_flows)
     waiting: list[pa.RecordBatch] = []
-    read = 0
     for file in files:
         try:
             waiting += _batches(file, seen if file.modified_us >= written_since_us else None)
-            read += 1
+            hour.files += 1
         except FileNotFoundError:
             continue
         except NewerTraceError as exc:
-            done.left_out.append(f"{file.path}: {exc}")
+            hour.left_out.append(f"{file.path}: {exc}")
         except (pa.ArrowException, OSError, ValueError) as exc:
             reason = (str(exc).splitlines() or [type(exc).__name__])[0]
-            done.left_out.append(f"{file.path}: cannot be read: {reason}")
+            hour.left_out.append(f"{file.path}: cannot be read: {reason}")
         if sum(batch.num_rows for batch in waiting) >= _REDUCED_ROWS:
-            done.reduced.append(_reduced(waiting))
+            hour.add(waiting)
             waiting.clear()
     if waiting:
-        done.reduced.append(_reduced(waiting))
-    return done._replace(files=read)
+        hour.add(waiting)
+    return hour
 
 
 def _batches(file: ParquetFile, seen: SeenRecords | None) -> list[pa.RecordBatch]:
@@ -418,12 +432,16 @@ def _check(schema: pa.Schema, names: tuple[str, ...]) -> None:
             raise ValueError(f"its column {name} is {kind}, so it is no file of traces")
 
 
-def _add_spooled(batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found) -> None:
+def _add_spooled(
+    batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found, most_flows: int
+) -> None:
     fresh = seen.add(batch)
     if not fresh.num_rows or streamer not in (None, fresh.column("streamer")[0].as_py()):
         return
     rows = fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us))
-    found.add(_reduced([_as_read(rows)]), is_spooled=True)
+    hour = _Hour(most_flows)
+    hour.add([_as_read(rows)])
+    found.add_hour(hour, is_spooled=True)
 
 
 def _reduced(batches: list[pa.RecordBatch]) -> _Reduced:
@@ -477,6 +495,9 @@ def _reduced(batches: list[pa.RecordBatch]) -> _Reduced:
             ("confirm_us", "sum"),
         ]
     )
+    if places.num_rows > _MOST_PLACES:  # a file of others: a configuration has few routes
+        chosen = pc.select_k_unstable(places, _MOST_PLACES, sort_keys=[("messages_sum", "descending")])
+        places = places.take(chosen)
     first_us = pc.min(ts).as_py()
     return _Reduced(
         flows.rename_columns([*_FLOW, "messages"]),
