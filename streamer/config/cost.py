@@ -6,8 +6,8 @@ from typing import NamedTuple
 class Cost(NamedTuple):
     """A bound that a configuration sets: on memory, on a disk, on a throughput, or a quota.
 
-    ``key`` is its place in the file, or empty if it is a sum; ``what`` says it in words. ``peak`` is the highest value of the
-    last week, None if it is not known. ``text`` is the whole sentence for people.
+    ``key`` is its place in the file, or empty if it is a sum; ``what`` says it in words. ``peak`` is the highest value of
+    the last week, None if it is not known. ``text`` is the whole sentence for people.
     """
 
     key: str
