@@ -1,5 +1,6 @@
 """Flows out of traces: each once, weighted by its messages, whatever lies in the folder; and how busy it was at most."""
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,6 +113,8 @@ def test_flows_of_recorded_messages_are_found_once_with_their_messages(tmp_path:
         Flow(UMessageType.PUBLISH, TOPIC, None, "vehicle", None, UPriority.CS6, None, False): 2,
     }
     assert [flow.went_to for flow in found.flows] == [(queue.target,), (queue.target,), ()]
+    assert [Flow.from_json(json.loads(json.dumps(flow.as_json()))) for flow in found.flows] == found.flows
+    assert {type(flow.has_ttl) for flow in found.flows} == {bool}
     assert (found.records, found.files, found.left_out, found.more_flows) == (10, 1, 0, 0)
 
 
