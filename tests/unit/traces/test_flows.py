@@ -13,63 +13,21 @@ from streamer.config.peaks import Peak
 from streamer.routing.flow import Flow
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces import flows as module
-from streamer.traces.compact import compact_spool
 from streamer.traces.flows import Week, flows_of_traces, read_week
-from streamer.traces.layout import Folders
 from streamer.traces.reader import parquet_files
-from streamer.traces.record import SCHEMA, VERSION_KEY, Buffer, to_columns
-from streamer.traces.recorder import Recorder
-from streamer.transports.base import Received
-from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPriority
+from streamer.traces.record import VERSION_KEY
+from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from streamer.uprotocol.uuid import new_id
 from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, row, write_part
 from tests.unit.delivery.messages import route_queue
+from tests.unit.traces.recorded import Recorded
 
 DAY_US = 24 * HOUR_US
 TOPIC = UUri("veh1", 0xA8000, 2, 0x8A50)
 METHOD = UUri("veh1", 0xA8000, 2, 7)
 APP = UUri("app", 0x1, 1, 0)
-DENIED = Failure(Outcome.REJECTED, UCode.PERMISSION_DENIED, "no")
 COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
-
-
-class Recorded:
-    """A folder of traces that the product's own recorder and compaction have written, of messages that came in now."""
-
-    def __init__(self, folder: Path, streamer: str = NAME) -> None:
-        self.buffers: list[Buffer] = []
-        self.folders = Folders(folder, streamer)
-        self._queue = route_queue()
-        self._recorder = Recorder({}, self._take, lambda: NOW_US - 60_000_000)
-
-    def _take(self, buffer: Buffer) -> bool:
-        self.buffers.append(buffer)
-        return True
-
-    def deliver(self, attributes: Attributes, count: int, to: UUri | None, payload: bytes = b"0123456789") -> None:
-        """Record messages that were delivered, to the sink that their route gave them."""
-        for _ in range(count):
-            message = UMessage(new_id(NOW_US // 1000), attributes, payload)
-            lane = self._queue.lane((attributes.source, to))
-            delivery = self._queue.push(Received(message), message, lane, 1.0, (NOW_US - 59_000_000) // 1000)
-            delivery.sent_s = 1.5
-            self._recorder.delivered([delivery], 2.0, 0)
-
-    def refuse(self, attributes: Attributes, count: int, failure: Failure = DENIED, route: str = "none") -> None:
-        """Record messages that never were in a queue."""
-        for _ in range(count):
-            message = UMessage(new_id(NOW_US // 1000), attributes, b"")
-            self._recorder.never_queued(message, (route, "vehicle", ""), failure, 1.0, (NOW_US - 59_000_000) // 1000)
-
-    def compact(self) -> None:
-        self._recorder.hand_on()
-        self.folders.create()
-        with pa.OSFile(str(self.folders.spool / "1-1.arrows"), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
-            for each in self.buffers:
-                writer.write_batch(to_columns(each, 1))
-        assert compact_spool(self.folders, 1 << 30).problems == []
 
 
 def publish(**other: object) -> Attributes:
