@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -30,6 +31,7 @@ from streamer.traces.reader import (
     CLOCK_SLACK_US,
     HOUR_US,
     Complain,
+    Ints,
     ParquetFile,
     SeenRecords,
     SpoolReader,
@@ -43,25 +45,37 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 MOST_FLOWS = 50_000
 """Distinct flows that are kept: those with the most messages."""
 
+_MOST_VALUES = 1 << 62
 _DAY_US = 24 * HOUR_US
 _MINUTE_US = 60_000_000
 _MERGED_ROWS = 250_000
+_MOST_PLACES = 10_000  # routes, times minutes, of some files
 _SHOWN = 10  # files that are left out and complained about one by one
 
 _TEXTS = ("route", "src_authority", "sink_authority", "msg_type", "priority", "ingress", "egress", "outcome")
-_NUMBERS = ("src_ue_id", "src_ue_version", "src_resource_id", "sink_ue_id", "sink_ue_version", "sink_resource_id")
+_ENDS = ("src", "sink")
+_PARTS = (("ue_id", 32), ("ue_version", 8), ("resource_id", 16))
+_NUMBERS = tuple(f"{end}_{part}" for end in _ENDS for part, _ in _PARTS)
 _SUMMED = ("payload_bytes", "queue_wait_us", "latency_us")
 _READ = ("ts", *_TEXTS, *_NUMBERS, *_SUMMED, "ttl_ms")
 _IDENTIFY = ("run_ts", "seq", "latency_us")
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema([(name, _TEXT if name in _TEXTS else SCHEMA.field(name).type) for name in _READ])
-_NO_TEXTS = pa.array([], _TEXT)
 _REDUCED_ROWS = 2 * BATCH_ROWS
 """Records of several files that are reduced together."""
 
-_FLOW = (*(name for name in _TEXTS if name != "outcome"), *_NUMBERS, "has_ttl")
+_FLOW = (*(name for name in _TEXTS if name != "outcome"), "src", "sink", "has_ttl")
 _PLACE = ("route", "ingress", "egress", "minute")
+_INVALID = 1 << 56  # numbers of an address that have more bits than they may
+_SUMS: list[tuple[Any, str]] = [
+    ("payload_bytes", "sum"),
+    ("payload_bytes", "max"),
+    ("queue_wait_us", "max"),
+    ("queue_wait_us", "sum"),
+    ("latency_us", "sum"),
+    ([], "count_all"),
+]
 _DUPLICATE: Final = Outcome.DUPLICATE.value
 _DELIVERED: Final = Outcome.DELIVERED.value
 
@@ -111,7 +125,7 @@ def read_week(
     spool = SpoolReader(folder, complain)
     try:
         for batch in spool.batches():
-            _add_spooled(batch, since_us, streamer, seen, found)
+            _add_spooled(batch, since_us, streamer, seen, found, most_flows)
     finally:
         spool.close()
     files = [
@@ -120,7 +134,8 @@ def read_week(
         if file.hour_us >= since_us and file.hour_us <= now_us and streamer in (None, file.streamer)
     ]
     hours = [list(of_hour) for _, of_hour in groupby(sorted(files, key=_hour_of), _hour_of)]
-    for answer in _in_order(hours, partial(_read_hour, seen=seen, written_since_us=read_us - CLOCK_SLACK_US)):
+    read = partial(_read_hour, seen=seen, written_since_us=read_us - CLOCK_SLACK_US, most_flows=most_flows)
+    for answer in _in_order(hours, read):
         found.add_hour(answer)
     for text in found.left_out[:_SHOWN]:
         complain(text)
@@ -130,7 +145,7 @@ def read_week(
 
 
 class _Reduced(NamedTuple):
-    """What records were reduced to: the rows of `_FLOW` with counts, those of `_PLACE` with sums, and how many they were."""
+    """What records were reduced to: rows of `_FLOW` with counts, rows of `_PLACE` and outcomes with sums."""
 
     flows: pa.Table
     places: pa.Table
@@ -138,13 +153,25 @@ class _Reduced(NamedTuple):
     first_us: int
 
 
-class _Hour(NamedTuple):
+class _Hour:
     """What the files of one hour were reduced to, how many were read, and why the others could not be."""
 
-    hour_us: int
-    reduced: list[_Reduced]
-    files: int
-    left_out: list[str]
+    def __init__(self, most_flows: int) -> None:
+        self.flows = _FlowCounts(most_flows)
+        self.places: list[pa.Table] = []
+        self.records = self.files = 0
+        self.first_us: int | None = None
+        self.left_out: list[str] = []
+
+    def add(self, batches: list[pa.RecordBatch]) -> None:
+        """Reduce records in the columns of `_SCHEMA` and add them."""
+        if not any(batch.num_rows for batch in batches):
+            return
+        reduced = _reduced(batches)
+        self.records += reduced.records
+        self.first_us = reduced.first_us if self.first_us is None else min(self.first_us, reduced.first_us)
+        self.flows.add(reduced.flows)
+        self.places.append(reduced.places)
 
 
 class _Found:
@@ -159,21 +186,16 @@ class _Found:
         self._records = self._files = 0
         self._first_us: int | None = None
 
-    def add_hour(self, hour: _Hour) -> None:
-        """Add the files of the next hour."""
+    def add_hour(self, hour: _Hour, is_spooled: bool = False) -> None:
+        """Add the files of the next hour. What comes from the spool may be of any hour, and comes first."""
         self._fold([minute for minute in self._minutes if minute * _MINUTE_US // HOUR_US not in self._late_hours])
         self.left_out += hour.left_out
         self._files += hour.files
-        for reduced in hour.reduced:
-            self.add(reduced)
-
-    def add(self, reduced: _Reduced, is_spooled: bool = False) -> None:
-        """Add records. Those from the spool may be of any hour."""
-        self._records += reduced.records
-        if reduced.records:
-            self._first_us = min(reduced.first_us, reduced.first_us if self._first_us is None else self._first_us)
-        self._flows.add(reduced.flows)
-        for row in reduced.places.to_pylist():
+        self._records += hour.records
+        if hour.first_us is not None:
+            self._first_us = hour.first_us if self._first_us is None else min(self._first_us, hour.first_us)
+        self._flows.absorb(hour.flows)
+        for row in (row for table in hour.places for row in table.to_pylist()):
             if is_spooled:
                 self._late_hours.add(row["minute"] * _MINUTE_US // HOUR_US)
             places = self._minutes.setdefault(row["minute"], {})
@@ -223,14 +245,17 @@ class _Sums(NamedTuple):
     confirm_us: int = 0
 
     def plus(self, row: Mapping[str, Any]) -> "_Sums":
+        """Return the sum with a row of one outcome."""
+        messages = row["count_all"]
+        is_delivered = row["outcome"] == _DELIVERED
         return self.joined(
             _Sums(
-                row["messages"],
-                (row["bytes"] or 0) + OVERHEAD_BYTES * row["messages"],
-                row["largest"] or 0,
-                row["wait_us"] or 0,
-                row["delivered"],
-                row["confirm_us"] or 0,
+                messages,
+                (row["payload_bytes_sum"] or 0) + OVERHEAD_BYTES * messages,
+                row["payload_bytes_max"] or 0,
+                row["queue_wait_us_max"] or 0,
+                messages if is_delivered else 0,
+                (row["latency_us_sum"] or 0) - (row["queue_wait_us_sum"] or 0) if is_delivered else 0,
             )
         )
 
@@ -259,6 +284,13 @@ class _FlowCounts:
         self._rows += table.num_rows
         if self._rows > max(_MERGED_ROWS, 2 * self._most):
             self._merge()
+
+    def absorb(self, other: "_FlowCounts") -> None:
+        """Add what others have counted."""
+        if other._tables:
+            self.add(other._merge())
+        self._more_flows = max(self._more_flows, other._more_flows)
+        self._more_messages += other._more_messages
 
     def flows(self, days: float) -> tuple[list[Flow], int, int]:
         """Return the flows with messages per day, the most frequent first; how many more; and the messages of those."""
@@ -298,6 +330,8 @@ def _flow(row: Mapping[str, Any]) -> Flow | None:
     source, sink, ingress = _uri(row, "src"), _uri(row, "sink"), row["ingress"]
     if kind is None or source is None or not source.authority or not ingress or ingress == LOCAL_ENDPOINT:
         return None
+    if row["src"] == _INVALID or row["sink"] == _INVALID:
+        return None
     try:
         source.check()
         sink = None if sink is None else sink.check()
@@ -306,14 +340,13 @@ def _flow(row: Mapping[str, Any]) -> Flow | None:
         return None
     if kind is UMessageType.PUBLISH and sink is not None and row["egress"] and authority_only(sink):
         sink = None
-    return Flow(kind, source, sink, ingress, None, priority, None, row["has_ttl"])
+    return Flow(kind, source, sink, ingress, None, priority, None, bool(row["has_ttl"]))
 
 
 def _uri(row: Mapping[str, Any], end: str) -> UUri | None:
-    authority = row[f"{end}_authority"]
-    if authority is None:
-        return None
-    return UUri(authority, *(row[f"{end}_{part}"] or 0 for part in ("ue_id", "ue_version", "resource_id")))
+    """Return an address whose numbers are packed by `_address`."""
+    authority, packed = row[f"{end}_authority"], row[end]
+    return None if authority is None else UUri(authority, packed >> 24, packed >> 16 & 0xFF, packed & 0xFFFF)
 
 
 # -- files
@@ -339,28 +372,27 @@ def _in_order(hours: list[list[ParquetFile]], read: Callable[[list[ParquetFile]]
             pool.shutdown(cancel_futures=True)
 
 
-def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int) -> _Hour:
+def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int, most_flows: int) -> _Hour:
     """Reduce the records of one hour, many at a time: small files would cost more than their records."""
-    done = _Hour(files[0].hour_us, [], 0, [])
+    hour = _Hour(most_flows)
     waiting: list[pa.RecordBatch] = []
-    read = 0
     for file in files:
         try:
             waiting += _batches(file, seen if file.modified_us >= written_since_us else None)
-            read += 1
+            hour.files += 1
         except FileNotFoundError:
             continue
         except NewerTraceError as exc:
-            done.left_out.append(f"{file.path}: {exc}")
+            hour.left_out.append(f"{file.path}: {exc}")
         except (pa.ArrowException, OSError, ValueError) as exc:
             reason = (str(exc).splitlines() or [type(exc).__name__])[0]
-            done.left_out.append(f"{file.path}: cannot be read: {reason}")
+            hour.left_out.append(f"{file.path}: cannot be read: {reason}")
         if sum(batch.num_rows for batch in waiting) >= _REDUCED_ROWS:
-            done.reduced.append(_reduced(waiting))
+            hour.add(waiting)
             waiting.clear()
     if waiting:
-        done.reduced.append(_reduced(waiting))
-    return done._replace(files=read)
+        hour.add(waiting)
+    return hour
 
 
 def _batches(file: ParquetFile, seen: SeenRecords | None) -> list[pa.RecordBatch]:
@@ -418,69 +450,96 @@ def _check(schema: pa.Schema, names: tuple[str, ...]) -> None:
             raise ValueError(f"its column {name} is {kind}, so it is no file of traces")
 
 
-def _add_spooled(batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found) -> None:
+def _add_spooled(
+    batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found, most_flows: int
+) -> None:
     fresh = seen.add(batch)
     if not fresh.num_rows or streamer not in (None, fresh.column("streamer")[0].as_py()):
         return
     rows = fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us))
-    found.add(_reduced([_as_read(rows)]), is_spooled=True)
+    hour = _Hour(most_flows)
+    hour.add([_as_read(rows)])
+    found.add_hour(hour, is_spooled=True)
+
+
+class _Grouping:
+    """Groups records by columns of small numbers, packed into few of 64 bits, which takes a fraction of the time."""
+
+    def __init__(self) -> None:
+        self._columns: list[Ints] = []
+        self._names: list[list[tuple[str, int]]] = []
+        self._values = 0
+
+    def add(self, name: str, values: Ints, count: int) -> None:
+        """Group by a column with values from 0 up, below ``count``."""
+        if not self._columns or self._values * count > _MOST_VALUES:
+            self._columns.append(values)
+            self._names.append([])
+            self._values = count
+        else:
+            self._columns[-1] = self._columns[-1] * count + values
+            self._values *= count
+        self._names[-1].append((name, count))
+
+    def grouped(self, summed: Mapping[str, Any], sums: list[tuple[Any, str]]) -> dict[str, Any]:
+        """Return a row for each group: the columns that were added, and the sums over ``summed``."""
+        packed = {f"key_{number}": column for number, column in enumerate(self._columns)}
+        table = pa.table({**packed, **summed}).group_by(list(packed), use_threads=False).aggregate(sums)
+        found: dict[str, Any] = {name: table.column(name) for name in table.column_names if name not in packed}
+        for key, names in zip(packed, self._names, strict=True):
+            rest = table.column(key).to_numpy()
+            for name, count in reversed(names):
+                rest, found[name] = np.divmod(rest, count)
+        return found
 
 
 def _reduced(batches: list[pa.RecordBatch]) -> _Reduced:
-    """Return the distinct flows and the busy minutes of records in the columns of `_SCHEMA`."""
+    """Return the distinct flows and the busy minutes of records, at least one, in the columns of `_SCHEMA`."""
     rows = pa.Table.from_batches(batches, _SCHEMA).unify_dictionaries().combine_chunks()
-    ts = rows.column("ts").cast(pa.int64())
-    columns: dict[str, Any] = {
-        "minute": pc.divide(ts, _MINUTE_US),
-        "has_ttl": pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False),
-        **{name: rows.column(name) for name in (*_NUMBERS, *_SUMMED)},
-    }
-    # Numbers are grouped faster than texts. A column with one value, such as the ingress mostly, needs no grouping at all.
+    ts: Ints = rows.column("ts").cast(pa.int64()).to_numpy()
+    first_us = int(ts.min())
+    minute = ts // _MINUTE_US - first_us // _MINUTE_US
+    of_flows, of_places = _Grouping(), _Grouping()
+    of_places.add("minute", minute, int(minute.max()) + 1)
     texts: dict[str, pa.Array] = {}
-    constants: dict[str, pa.Scalar] = {}
     for name in _TEXTS:
-        column = rows.column(name).chunk(0) if rows.num_rows else _NO_TEXTS
+        column = rows.column(name).chunk(0)
         texts[name] = column.dictionary
-        if len(column.dictionary) == 1 and not column.null_count:
-            constants[name] = column.dictionary[0]
-        elif not len(column.dictionary):
-            constants[name] = pa.scalar(None, pa.string())
-        else:
-            columns[name] = column.indices
-    keys = [name for name in ("minute", "has_ttl", *_NUMBERS, *_TEXTS) if name in columns]
-    sums = [("payload_bytes", "sum"), ("payload_bytes", "max"), ("queue_wait_us", "max"), ("queue_wait_us", "sum")]
-    grouped = (
-        pa.table(columns).group_by(keys, use_threads=False).aggregate([*sums, ("latency_us", "sum"), ([], "count_all")])
+        count = len(column.dictionary)  # stands for null
+        indices = pc.fill_null(column.indices, count).to_numpy().astype(np.int64)
+        of_flows.add(name, indices, count + 1)
+        if name in (*_PLACE, "outcome"):
+            of_places.add(name, indices, count + 1)
+    of_flows.add("has_ttl", pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False).cast(pa.int64()).to_numpy(), 2)
+    for end in _ENDS:
+        of_flows.add(end, _address(rows, end), _INVALID + 1)
+    flows = _without_duplicates(of_flows.grouped({}, [([], "count_all")]), texts)
+    places = _without_duplicates(of_places.grouped({name: rows.column(name) for name in _SUMMED}, _SUMS), texts)
+    if places.num_rows > _MOST_PLACES:  # a file of others: a configuration has few routes
+        places = places.take(pc.select_k_unstable(places, _MOST_PLACES, sort_keys=[("count_all", "descending")]))
+    places = places.set_column(
+        places.schema.get_field_index("minute"), "minute", pc.add(places.column("minute"), first_us // _MINUTE_US)
     )
-    named: dict[str, Any] = {name: grouped.column(name) for name in grouped.column_names}
-    for name in _TEXTS:
-        named[name] = (
-            pa.repeat(constants[name], grouped.num_rows)
-            if name in constants
-            else texts[name].take(named[name].combine_chunks())
-        )
-    named["messages"] = named["count_all"]
-    is_delivered = pc.equal(named["outcome"], _DELIVERED)
-    named["delivered"] = pc.if_else(is_delivered, named["messages"], 0)
-    confirmed = pc.subtract(pc.fill_null(named["latency_us_sum"], 0), pc.fill_null(named["queue_wait_us_sum"], 0))
-    named["confirm_us"] = pc.if_else(is_delivered, confirmed, 0)
-    table = pa.table(named)
-    table = table.filter(pc.not_equal(table.column("outcome"), _DUPLICATE))
-    flows = table.group_by(list(_FLOW), use_threads=False).aggregate([("messages", "sum")])
-    places = table.group_by(list(_PLACE), use_threads=False).aggregate(
-        [
-            ("messages", "sum"),
-            ("payload_bytes_sum", "sum"),
-            ("payload_bytes_max", "max"),
-            ("queue_wait_us_max", "max"),
-            ("delivered", "sum"),
-            ("confirm_us", "sum"),
-        ]
-    )
-    first_us = pc.min(ts).as_py()
-    return _Reduced(
-        flows.rename_columns([*_FLOW, "messages"]),
-        places.rename_columns([*_PLACE, "messages", "bytes", "largest", "wait_us", "delivered", "confirm_us"]),
-        rows.num_rows,
-        0 if first_us is None else first_us,
-    )
+    flows = flows.group_by(list(_FLOW), use_threads=False).aggregate([("count_all", "sum")])
+    return _Reduced(flows.rename_columns([*_FLOW, "messages"]), places, rows.num_rows, first_us)
+
+
+def _without_duplicates(columns: dict[str, Any], texts: Mapping[str, pa.Array]) -> pa.Table:
+    """Return grouped rows with their texts, without those of duplicates."""
+    for name, known in texts.items():
+        if name in columns:
+            columns[name] = known.take(pa.array(columns[name], mask=columns[name] == len(known)))
+    table = pa.table(columns)
+    return table.filter(pc.not_equal(table.column("outcome"), _DUPLICATE))
+
+
+def _address(rows: pa.Table, end: str) -> Ints:
+    """Return the numbers of addresses as one: ue_id, version and resource, or `_INVALID`. Without an address it is 0."""
+    packed: Ints = np.zeros(rows.num_rows, np.int64)
+    is_valid = np.ones(rows.num_rows, np.bool_)
+    for part, bits in _PARTS:
+        values = pc.fill_null(rows.column(f"{end}_{part}"), 0).to_numpy().astype(np.int64)
+        is_valid &= (values >> bits) == 0
+        packed = packed << bits | values
+    packed[~is_valid] = _INVALID
+    return packed
