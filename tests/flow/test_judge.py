@@ -215,5 +215,5 @@ def test_a_difference_is_found_exactly_where_the_router_would_do_something_else(
 
 
 def outcome(config: Config, flow: Flow) -> set[tuple[str, str]]:
-    judgement = judge(flow, side(config).known)
+    judgement = judge(flow._replace(identity=""), side(config).known)  # these networks prove none
     return {(hop.route.target, str(hop.sink)) for hop in judgement.hops}
