@@ -16,6 +16,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort, PortFiles
 from streamer.admin.pushing import Pushing
 from streamer.admin.readiness import summary
+from streamer.admin.running import Judge
 from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, Problem, load
@@ -340,14 +341,14 @@ class Daemon:
             wanted.clear()
             await self.reload("SIGHUP", "process")
 
-    async def reload(self, who: str, where: str) -> list[str]:
+    async def reload(self, who: str, where: str, judge: Judge | None = None) -> list[str]:
         """Use the configuration file as it is now; return the problems, with which nothing changes.
 
-        ``who`` and ``where`` are for the audit log.
+        ``who`` and ``where`` are for the audit log. ``judge`` returns why a configuration that could be used is not wanted.
         """
         async with self._reload_lock:
             try:
-                problems = await self._reload()
+                problems = await self._reload(judge)
             except Exception as exc:  # a bug: the daemon goes on
                 logger.exception("reload_failed")
                 problems = [f"the reload failed: {type(exc).__name__}; the log has its traceback"]
@@ -359,18 +360,26 @@ class Daemon:
             audit("reloaded", who=who, where=where, file=str(self._path), routes=len(self.config.routes))
         return problems
 
-    async def _reload(self) -> list[str]:
+    async def read_file(self) -> Config | list[str]:
+        """Return the configuration file as it is now, which is not used, or its problems."""
         if self._path is None:
             return ["this daemon was not started from a file"]
         if not self._has_started or self._is_ending:
             return ["the daemon is starting or stopping"]
         try:
-            config = await self._files.run(partial(load, self._path, may_wait=False))
+            return await self._files.run(partial(load, self._path, may_wait=False))
         except ConfigError as exc:
             return [str(problem) for problem in exc.problems]
         except OSError as exc:
             return [f"{self._path}: {exc.strerror}"]
+
+    async def _reload(self, judge: Judge | None) -> list[str]:
+        config = await self.read_file()
+        if isinstance(config, list):
+            return config
         if problems := beyond_reload(self.config, config):
+            return problems
+        if judge is not None and (problems := await judge(config)):
             return problems
         systemd.notify("RELOADING=1")
         try:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from streamer.clock import SystemClock
 from streamer.config.load import load_text
 from streamer.config.models import Config
 from streamer.config.permissions import TypeName
-from streamer.routing.explain import TYPES, Known, RoutingQuestion, explain
+from streamer.routing.explain import explain
+from streamer.routing.flow import TYPES, Flow
 from streamer.routing.interest import Interest
+from streamer.routing.judge import Known
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import RoutingTable
 from streamer.services.host import entities
@@ -89,8 +90,7 @@ def verdict(config: Config, kind: TypeName, source: UUri, sink: UUri, endpoint: 
     known = Known(RoutingTable.from_config(config, config.addressed, own, config.catalogue.topics), Interest(), PauseRules())
     identities = (config.permissions and config.permissions.endpoints[endpoint].identities) or {}
     identity = next((name for name, spoken_for in identities.items() if source.authority in spoken_for), None)
-    question = RoutingQuestion(TYPES[kind], source, sink, endpoint, identity)
-    return explain(question, known, SystemClock().wall_ms())
+    return explain(Flow(TYPES[kind], source, sink, endpoint, identity), known)
 
 
 def test_there_are_examples_of_both_kinds() -> None:

@@ -1,13 +1,17 @@
-"""The pages for the configuration: `config` shows what is in use, `reload` reads the file again."""
+"""The pages for the configuration: `config` shows what is in use, `reload` reads the file again, `preview` says what that
+would change."""
 
 from aiohttp import web
 
 from streamer.admin.access import caller_of
-from streamer.admin.answers import API, PROLONG, body_of
+from streamer.admin.answers import API, PROLONG, bad, body_of
+from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
+from streamer.config.models import Config
 from streamer.config.shown import cohort, fingerprint, shown
 
 _RELOAD_S = 3600.0  # a reload waits for deliveries; clients that may request it are trusted
+_CAREFULLY = "if_nothing_denied"
 
 
 class ConfigPages:
@@ -18,16 +22,41 @@ class ConfigPages:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the HTTP routes of these pages."""
-        return [web.get(f"{API}/config", self._show), web.post(f"{API}/reload", self._reload)]
+        return [
+            web.get(f"{API}/config", self._show),
+            web.post(f"{API}/reload", self._reload),
+            web.post(f"{API}/preview", one_at_a_time(self._preview)),
+        ]
 
     async def _show(self, request: web.Request) -> web.Response:
         config = self._running.config
         return web.json_response({"fingerprint": fingerprint(config), "cohort": cohort(config), "config": shown(config)})
 
     async def _reload(self, request: web.Request) -> web.Response:
-        await body_of(request, ())
+        body = await body_of(request, (_CAREFULLY,))
+        is_careful = body.get(_CAREFULLY, False)
+        if not isinstance(is_careful, bool):
+            raise bad(f"body: {_CAREFULLY}: expected true or false")
         request.app[PROLONG](request, _RELOAD_S)
-        problems = await self._running.reload(*caller_of(request))
+        denied: list[str] = []
+
+        async def judge(config: Config) -> list[str]:
+            from streamer.admin.changes import refusals  # noqa: PLC0415  # only who asks for it pays for it
+
+            denied.extend(await refusals(self._running, config))
+            return denied
+
+        problems = await self._running.reload(*caller_of(request), judge if is_careful else None)
         if problems:
-            return web.json_response({"error": "; ".join(problems), "problems": problems}, status=422)
+            answer = {"error": "; ".join(problems), "problems": problems}
+            return web.json_response(answer, status=409 if denied else 422)
         return web.json_response({"fingerprint": fingerprint(self._running.config)})
+
+    async def _preview(self, request: web.Request) -> web.Response:
+        from streamer.admin.changes import preview  # noqa: PLC0415  # only who asks for it pays for it
+
+        await body_of(request, ())
+        config = await self._running.read_file()
+        if isinstance(config, list):
+            return web.json_response({"error": "; ".join(config), "problems": config}, status=422)
+        return web.json_response(await preview(self._running, config))

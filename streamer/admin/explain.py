@@ -1,4 +1,4 @@
-"""The page that explains what would happen to a message now, as `streamer explain` does."""
+"""The page that explains what would happen to a message now, as `streamer explain` does, and why it takes no other route."""
 
 from aiohttp import web
 
@@ -6,7 +6,9 @@ from streamer.admin.answers import API, RequestQuery, bad, one_of, pattern, whol
 from streamer.admin.readiness import link_of, why_not_up
 from streamer.admin.running import RunningStreamer
 from streamer.delivery.inbound.source_clocks import about
-from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
+from streamer.routing.explain import explain
+from streamer.routing.flow import TYPES, Flow
+from streamer.routing.judge import Known, UnclearQuestionError
 from streamer.transports.base import LinkState
 
 _MOST_LEVEL = 0xFFFF_FFFF
@@ -23,23 +25,23 @@ class ExplainPages:
         return [web.get(f"{API}/explain", self._explain)]
 
     async def _explain(self, request: web.Request) -> web.Response:
-        query = RequestQuery(request, ("type", "source", "sink", "from", "identity", "permission_level"))
+        query = RequestQuery(request, ("type", "source", "sink", "from", "identity", "permission_level", "why_not"))
         kind = query.read("type", one_of(TYPES))
         source = query.read("source", pattern)
         if kind is None or source is None:
             raise bad("query: expected type and source")
-        question = RoutingQuestion(
+        flow = Flow(
             TYPES[kind],
             source,
             query.read("sink", pattern),
-            query.text("from"),
+            query.text("from") or "",
             query.text("identity"),
-            query.read("permission_level", lambda text: whole(text, 0, _MOST_LEVEL)),
+            permission_level=query.read("permission_level", lambda text: whole(text, 0, _MOST_LEVEL)),
         )
         router = self._running.router
         known = Known(router.table, router.interest, router.pause_rules)
         try:
-            answer = explain(question, known, router.clock.wall_ms())
+            answer = explain(flow, known, query.text("why_not"))
         except UnclearQuestionError as exc:
             raise bad(f"query: {exc}") from exc
         ingress = router.transports[answer["from"]].link

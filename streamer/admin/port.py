@@ -14,6 +14,7 @@ from streamer.admin.console import ConsolePages
 from streamer.admin.expiry import CertificateExpiry
 from streamer.admin.explain import ExplainPages
 from streamer.admin.flows import FlowPages
+from streamer.admin.known_flows import KnownFlowPages
 from streamer.admin.letters import LetterPages
 from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
@@ -114,6 +115,7 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
     kinds = (
         StatusPages(running),
         FlowPages(running),
+        KnownFlowPages(running),
         LetterPages(running),
         ExplainPages(running),
         SubscriptionPages(running),

@@ -1,5 +1,6 @@
 """The daemon's interface for the pages of the administration API."""
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from streamer.config.models import Config
@@ -8,6 +9,8 @@ from streamer.services.host import ServiceHost
 
 if TYPE_CHECKING:
     from streamer.traces.tracing import Tracing
+
+Judge = Callable[[Config], Awaitable[list[str]]]
 
 
 class RunningStreamer(Protocol):
@@ -32,5 +35,11 @@ class RunningStreamer(Protocol):
     def started_s(self) -> float:
         """Return the time of the start in seconds of the monotonic clock."""
 
-    async def reload(self, who: str, where: str) -> list[str]:
-        """Load and use the configuration file. Returns its problems: with any, the earlier configuration stays in use."""
+    async def read_file(self) -> Config | list[str]:
+        """Return the configuration file as it is now, which is not used, or its problems."""
+
+    async def reload(self, who: str, where: str, judge: Judge | None = None) -> list[str]:
+        """Load and use the configuration file. Returns its problems: with any, the earlier configuration stays in use.
+
+        ``judge`` returns why a configuration that could be used is not wanted.
+        """

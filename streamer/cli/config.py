@@ -1,6 +1,7 @@
 """``streamer config | reload``: prints the file's or the daemon's configuration; makes the daemon read its file again."""
 
 import argparse
+from http import HTTPStatus
 from typing import Any
 
 import yaml
@@ -22,6 +23,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     text = "Make the running daemon read its file again, and print whether it has accepted it, or everything that is wrong."
     reload = commands.add_parser("reload", help=text, description=text)
     reload.set_defaults(command=answered(_reload))
+    text = "only if no flow that the daemon knows would be denied or go nowhere any more; exit code 1 if one would"
+    reload.add_argument("--if-nothing-denied", action="store_true", help=text)
     for command in (config, reload):
         add_options(command)
         add_json(command)
@@ -51,8 +54,9 @@ def _reload(arguments: argparse.Namespace) -> int:
     config = loaded(arguments)
     # Changed endpoints are drained, then removed ones.
     within_s = _RELOAD_S + 2 * (_DRAIN_S if config is None else config.shutdown.drain_s)
+    asked = {"if_nothing_denied": True} if arguments.if_nothing_denied else {}
     try:
-        digits = ask(daemon_of(arguments, config), "/reload", lambda answer: str(answer["fingerprint"]), {}, within_s)
+        digits = ask(daemon_of(arguments, config), "/reload", lambda answer: str(answer["fingerprint"]), asked, within_s)
         if arguments.as_json:
             document_out({"fingerprint": digits})
         else:
@@ -61,7 +65,8 @@ def _reload(arguments: argparse.Namespace) -> int:
         problems = exc.answer.get("problems") if isinstance(exc.answer, dict) else None
         if not isinstance(problems, list):
             return complain(str(exc), 1)
+        status = 1 if exc.code == HTTPStatus.CONFLICT else EX_CONFIG
         for problem in problems:
-            complain(str(problem), EX_CONFIG)
-        return complain("refused: nothing has changed", EX_CONFIG)
+            complain(str(problem), status)
+        return complain("refused: nothing has changed", status)
     return 0

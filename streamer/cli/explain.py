@@ -11,14 +11,17 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
+from streamer.cli.judging import table_of
 from streamer.cli.running import DaemonAddress, DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
 from streamer.cli.text import EX_CONFIG, add_json, complain, document_out, lines_out, uri
 from streamer.clock import SystemClock
 from streamer.config.models import Config
-from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
+from streamer.routing.explain import explain
+from streamer.routing.flow import TYPES, Flow
 from streamer.routing.interest import Interest
+from streamer.routing.judge import Known, UnclearQuestionError
 from streamer.routing.pause_rules import PauseRules
-from streamer.routing.table import FlowKey, RoutingTable
+from streamer.routing.table import FlowKey
 from streamer.services.host import ServiceHost, entities
 from streamer.services.state import StateError
 from streamer.transports.base import TransportContext
@@ -45,6 +48,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sub.add_argument("--permission-level", type=int, metavar="N", help="the permission level in a Request; default: none")
     text = "the endpoint where it arrives; default: the one where its source lives"
     sub.add_argument("--from", dest="ingress", metavar="ENDPOINT", help=text)
+    text = "say every reason why it does not go over this route; exit code 0 if it does"
+    sub.add_argument("--why-not", metavar="ROUTE", help=text)
 
 
 class Remembered:
@@ -66,16 +71,37 @@ class Remembered:
 
 def _explain(arguments: argparse.Namespace) -> int:
     kind = TYPES[arguments.type]
-    question = RoutingQuestion(
-        kind, arguments.source, arguments.sink, arguments.ingress, arguments.identity, arguments.permission_level
+    flow = Flow(
+        kind,
+        arguments.source,
+        arguments.sink,
+        arguments.ingress or "",
+        arguments.identity,
+        permission_level=arguments.permission_level,
     )
     if kind is not UMessageType.PUBLISH and arguments.sink is None:
         return complain(f"a {arguments.type} needs --sink", 2)
     config = loaded(arguments)
     if arguments.running or config is None:
-        return _ask(daemon_of(arguments, config), question, arguments.as_json)
+        return _ask(daemon_of(arguments, config), flow, arguments.why_not, arguments.as_json)
+    try:
+        known = known_of(config)
+    except StateError as exc:
+        return complain(str(exc), EX_CONFIG)
+    try:
+        return _print(explain(flow, known, arguments.why_not), arguments.as_json)
+    except UnclearQuestionError as exc:
+        return complain(str(exc), 2)
+
+
+def known_of(config: Config) -> Known:
+    """Return what a daemon with this configuration would know, by its state file.
+
+    Says so if that cannot be read. Raises `StateError` for a file of a newer version.
+    """
     remembered = Remembered()
-    table, service_host = _table(config, remembered)
+    local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
+    service_host = ServiceHost(config, local_transport, remembered, SystemClock())
     logger = logging.getLogger("ustreamer")
     level = logger.level
     logger.setLevel(logging.ERROR)  # suppresses the start's warnings about the file
@@ -83,26 +109,23 @@ def _explain(arguments: argparse.Namespace) -> int:
         service_host.look()
     except StateError as exc:
         if exc.is_newer:
-            return complain(str(exc), EX_CONFIG)
+            raise
         complain(f"subscriptions and pause rules are unknown: {exc}", 0)
     finally:
         logger.setLevel(level)
-    try:
-        known = Known(table, remembered.interest, remembered.pause_rules)
-        return _print(explain(question, known, SystemClock().wall_ms()), arguments.as_json)
-    except UnclearQuestionError as exc:
-        return complain(str(exc), 2)
+    return Known(table_of(config), remembered.interest, remembered.pause_rules)
 
 
-def _ask(daemon: DaemonAddress, question: RoutingQuestion, as_json: bool) -> int:
+def _ask(daemon: DaemonAddress, flow: Flow, why_not: str | None, as_json: bool) -> int:
     """Print the running daemon's explanation; return the exit status."""
     asked = {
-        "type": question.kind.name.lower(),
-        "source": str(question.source),
-        "sink": question.sink,
-        "from": question.ingress,
-        "identity": question.identity,
-        "permission_level": question.permission_level,
+        "type": flow.kind.name.lower(),
+        "source": str(flow.source),
+        "sink": flow.sink,
+        "from": flow.ingress or None,
+        "identity": flow.identity,
+        "permission_level": flow.permission_level,
+        "why_not": why_not,
     }
     query = urlencode({name: str(value) for name, value in asked.items() if value is not None})
     try:
@@ -113,9 +136,11 @@ def _ask(daemon: DaemonAddress, question: RoutingQuestion, as_json: bool) -> int
 
 def _print(explanation: dict[str, Any], as_json: bool) -> int:
     """Print an explanation; return the exit status."""
+    asked = explanation.get("why_not")  # an earlier daemon does not answer it
+    status = 0 if (explanation if asked is None else asked)["goes"] else 1
     if as_json:
         document_out(explanation)
-        return 0 if explanation["goes"] else 1
+        return status
     message, failure = explanation["message"], explanation["failure"]
     sink = "" if message["sink"] is None else f" → {message['sink']}"
     lines = [f"{message['type']} {message['source']}{sink} from {explanation['from']}"]
@@ -132,12 +157,8 @@ def _print(explanation: dict[str, Any], as_json: bool) -> int:
             lines.append(f"  and waits there: {hop['endpoint']} {link['why']}{again}")
     if failure is not None:
         lines.append(f"goes nowhere: {failure['outcome']} ({failure['code']}), {failure['text']}")
+    if asked is not None and asked["reasons"]:
+        lines.append(f"does not go over route {asked['route']}:")
+        lines += [f"  {reason}" for reason in asked["reasons"]]
     lines_out(lines)
-    return 0 if explanation["goes"] else 1
-
-
-def _table(config: Config, remembered: Remembered) -> tuple[RoutingTable, ServiceHost]:
-    """Return the routing table and the services that a daemon would have, without connections."""
-    local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-    service_host = ServiceHost(config, local_transport, remembered, SystemClock())
-    return RoutingTable.from_config(config, config.addressed, entities(config), config.catalogue.topics), service_host
+    return status

@@ -1,5 +1,5 @@
-"""The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
-tap | top | send | listen | ping | support-bundle | schema | demo | completion``.
+"""The command line: ``streamer init | run | check | test | diff | config | reload | explain | pause | resume |
+dead-letters | traces | tap | top | send | listen | ping | support-bundle | schema | demo | completion``.
 
 Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
 usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
@@ -169,6 +169,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     from streamer.cli import (  # noqa: PLC0415
         completion,
         dead_letters,
+        diff,
         explain,
         init,
         listen,
@@ -177,6 +178,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
         send,
         support_bundle,
         tap,
+        test,
         top,
         traces,
     )
@@ -189,6 +191,8 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     text = "also test this machine: files, ports, disks, brokers; exit code 1 if the file is good but a test fails"
     check.add_argument("--probe", action="store_true", help=text)
     add_json(check)
+    test.add_to(commands)
+    diff.add_to(commands)
     config_commands.add_to(commands)
     explain.add_to(commands)
     dead_letters.add_to(commands)

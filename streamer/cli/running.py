@@ -95,6 +95,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"the configuration file that the daemon was started with; {CONFIG_DEFAULT}",
     )
+    add_elsewhere(parser)
+
+
+def add_elsewhere(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a daemon elsewhere to a command."""
     group = parser.add_argument_group("a daemon elsewhere", "Instead of --config, or overriding its values.")
     group.add_argument("--url", metavar="URL", help="the daemon's HTTP port, such as https://gateway:9464")
     group.add_argument("--token-file", type=Path, metavar="FILE", help="a file with the token that changes need")

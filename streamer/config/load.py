@@ -7,12 +7,13 @@ import os
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from streamer.config.checks import is_elsewhere, nearest
 from streamer.config.claims import paths
+from streamer.config.costs import EVIDENCE_S, unconfirmed_rooms
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence, shown_key
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
@@ -32,7 +33,8 @@ from streamer.transports.installed import available_transports, loadable_transpo
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
 _EXAMPLE_BYTES = 1024 + 200  # a message of 1 KiB, with its attributes
-_EVIDENCE_S = 3.0  # the longest time until links confirm a message, at the default lease of nodes
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Problem(NamedTuple):
@@ -82,23 +84,44 @@ def _raised_at(exc: Exception) -> str:
     return f"{Path(last.filename).name}:{last.lineno}"
 
 
+def load_as(model: type[M], path: Path, environ: Mapping[str, str] = os.environ) -> tuple[M, Document]:
+    """Read and check a file of another kind, such as expectations; return it with the positions of its values.
+
+    Raises `ConfigError`.
+    """
+    document, reporter = _opened(_text(path, may_wait=True), path, environ, " and ".join(model.model_fields))
+    found: M | None = None
+    if isinstance(document.data, dict):
+        try:
+            found = model.model_validate(document.data)
+        except ValidationError as exc:
+            reporter.add_errors(exc, document.data, model)
+    if reporter.problems or found is None:
+        raise ConfigError(reporter.sorted())
+    return found, document
+
+
 def _loaded(text: str, path: Path, environ: Mapping[str, str]) -> Config:
-    document = read(text, environ)
-    if document.data is None and not document.mistakes:
-        raise _unusable(path, Position(1, 1), "the file is empty; expected the keys authority, endpoints and routes")
-    if not isinstance(document.data, dict) and not document.mistakes:
-        text = described(document.data)
-        found = text if isinstance(document.data, list) else "a single value"
-        raise _unusable(
-            path, document.position(()), f"expected a mapping with the keys authority, endpoints and routes, found {found}"
-        )
-    reporter = _Reporter(str(path), document)
-    for mistake in document.mistakes:
-        reporter.add(mistake.location, mistake.message, mistake.position)
+    document, reporter = _opened(text, path, environ, "authority, endpoints and routes")
     config = _validated(document, reporter) if isinstance(document.data, dict) else None
     if reporter.problems or config is None:
         raise ConfigError(reporter.sorted())
     return config
+
+
+def _opened(text: str, path: Path, environ: Mapping[str, str], keys: str) -> tuple[Document, "_Reporter"]:
+    """Read a mapping with these keys; return it, and a reporter that has the mistakes in the YAML. Raises `ConfigError`."""
+    document = read(text, environ)
+    if document.data is None and not document.mistakes:
+        raise _unusable(path, Position(1, 1), f"the file is empty; expected the keys {keys}")
+    if not isinstance(document.data, dict) and not document.mistakes:
+        text = described(document.data)
+        found = text if isinstance(document.data, list) else "a single value"
+        raise _unusable(path, document.position(()), f"expected a mapping with the keys {keys}, found {found}")
+    reporter = _Reporter(str(path), document)
+    for mistake in document.mistakes:
+        reporter.add(mistake.location, mistake.message, mistake.position)
+    return document, reporter
 
 
 def _text(path: Path, may_wait: bool) -> str:
@@ -133,10 +156,7 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
     try:
         return Config.model_validate(data)
     except ValidationError as exc:
-        for error in exc.errors(include_url=False):
-            location, of_key = place(error), is_about_key(error)
-            found = shown_key(location[-1]) if of_key else reporter.found(location, data)
-            reporter.add(location, sentence(error, data, found), of_key=of_key)
+        reporter.add_errors(exc, data, Config)
     return None
 
 
@@ -170,6 +190,13 @@ class _Reporter:
         text = message if is_clean else redacted(message, self._document.secrets)
         self.problems[Problem(self._file, *position, dotted(location), text)] = None
 
+    def add_errors(self, exc: ValidationError, data: Any, model: type[BaseModel]) -> None:
+        """Add every error of a file that ought to be a ``model``."""
+        for error in exc.errors(include_url=False):
+            location, of_key = place(error), is_about_key(error)
+            found = shown_key(location[-1]) if of_key else self.found(location, data)
+            self.add(location, sentence(error, data, found, model), of_key=of_key)
+
     def found(self, location: Location, data: Any) -> str:
         """Return the value at ``location`` for a message, without secrets."""
         value = data
@@ -198,16 +225,11 @@ def warnings(config: Config) -> list[str]:
 
 def throughputs(config: Config) -> Iterator[str]:
     """Yield the throughput that ``journal.max_bytes`` allows to each network that does not confirm."""
-    if config.journal is None:
-        return
-    each_s = {name: endpoint.options.longest_unconfirmed_s for name, endpoint in config.endpoints.items()}
-    waits_s = {name: wait_s for name, wait_s in each_s.items() if wait_s}
-    for name, wait_s in waits_s.items():
-        room = config.journal.max_bytes // 2 // len(waits_s)
-        slow, fast = (round(room / (_EXAMPLE_BYTES * seconds)) for seconds in (wait_s, min(wait_s, _EVIDENCE_S)))
+    for name, (room, wait_s) in unconfirmed_rooms(config).items():
+        slow, fast = (round(room / (_EXAMPLE_BYTES * seconds)) for seconds in (wait_s, min(wait_s, EVIDENCE_S)))
         yield (
             f"journal.max_bytes lets through {slow} messages/s of 1 KiB to {name} while nothing confirms them "
-            f"({wait_s:g} s each), and about {fast} where the links do ({min(wait_s, _EVIDENCE_S):g} s)"
+            f"({wait_s:g} s each), and about {fast} where the links do ({min(wait_s, EVIDENCE_S):g} s)"
         )
 
 

@@ -72,16 +72,16 @@ def is_about_key(error: ErrorDetails) -> bool:
     return error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
 
 
-def sentence(error: ErrorDetails, data: Any, found: str) -> str:
-    """Return what was expected and what was found. ``found`` describes the value; ``data`` is the whole file."""
+def sentence(error: ErrorDetails, data: Any, found: str, root: type[BaseModel] = Config) -> str:
+    """Return what was expected and what was found. ``found`` describes the value; ``data`` is the whole file, a ``root``."""
     kind, context = error["type"], error.get("ctx") or {}
     location = place(error)
     if kind == "missing":
         return "expected this key, which is required; found none"
     if kind == "extra_forbidden":
-        valid = valid_keys(location[:-1], data)
+        valid = valid_keys(location[:-1], data, root)
         known = RENAMED.get(str(location[-1]))
-        hint = f"; it is called {known!r} now" if known in valid else _nearest(location, valid, data)
+        hint = f"; it is called {known!r} now" if known in valid else _nearest(location, valid, data, root)
         if not is_plain_key(location[-1]):
             hint = "; is there a space behind the colon?"
         return f"unknown key; expected one of {', '.join(valid)}{hint}"
@@ -97,7 +97,7 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
     if kind not in _EXPECTED:
         return f"{error['msg'][:1].lower()}{error['msg'][1:]}, found {found}"
     if _EXPECTED[kind] is _MAPPING:
-        return f"expected {_mapping(location, data)}, found {found}"
+        return f"expected {_mapping(location, data, root)}, found {found}"
     expected = _EXPECTED[kind].format_map({k: f"{v:.15g}" if isinstance(v, float) else v for k, v in context.items()})
     hint = ""
     if kind in ("literal_error", "enum") and isinstance(error["input"], str) and found != WITHHELD:
@@ -107,18 +107,18 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
     return f"expected {expected}, found {found}{hint}"
 
 
-def _mapping(location: Location, data: Any) -> str:
+def _mapping(location: Location, data: Any, root: type[BaseModel]) -> str:
     """Return what is expected in place of a section: its keys if they are few, and null if that is allowed."""
-    kind = _kind_at(location, data)
-    valid = valid_keys(location, data)
+    kind = _kind_at(location, data, root)
+    valid = valid_keys(location, data, root)
     expected = f"a mapping with the keys {', '.join(valid)}" if 0 < len(valid) <= _FEW_KEYS else _MAPPING
     return f"null or {expected}" if types.NoneType in typing.get_args(kind) else expected
 
 
-def _nearest(location: Location, valid: list[str], data: Any) -> str:
+def _nearest(location: Location, valid: list[str], data: Any, root: type[BaseModel]) -> str:
     """Return the probable meaning of an unknown key: that name in a section below, else the nearest name here."""
     wrong = location[-1]
-    below = [f"{key}.{wrong}" for key in valid if wrong in valid_keys((*location[:-1], key), data)]
+    below = [f"{key}.{wrong}" for key in valid if wrong in valid_keys((*location[:-1], key), data, root)]
     return f"; did you mean {' or '.join(map(repr, below))}?" if below else nearest(wrong, valid)
 
 
@@ -154,18 +154,18 @@ def kind_of(value: Any) -> str:
     return "a number" if isinstance(value, int | float) and not isinstance(value, bool) else described(value)
 
 
-def valid_keys(location: Location, data: Any) -> list[str]:
-    """Return the keys that the mapping at ``location`` may have."""
-    kind = _plain(_kind_at(location, data))
+def valid_keys(location: Location, data: Any, root: type[BaseModel] = Config) -> list[str]:
+    """Return the keys that the mapping at ``location`` may have, in a file that is a ``root``."""
+    kind = _plain(_kind_at(location, data, root))
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return []
     names = [info.alias or name for name, info in kind.model_fields.items()]
     return [name for name in names if name != "queue_policy"] + list(POLICY_KEYS) if kind is RouteConfig else names
 
 
-def _kind_at(location: Location, data: Any) -> Any:
+def _kind_at(location: Location, data: Any, root: type[BaseModel]) -> Any:
     """Return the annotation of the value at ``location``; None: no model has one."""
-    kind: Any = Config
+    kind: Any = root
     for depth, part in enumerate(location):
         kind = _plain(kind)
         if isinstance(kind, type) and issubclass(kind, BaseModel):

@@ -22,7 +22,7 @@ _AUTHORITY = re.compile(r"\[[^\]]*\]|[a-z0-9._~-]+")
 
 def shown(config: Config) -> dict[str, Any]:
     """Return an equivalent of the file, in JSON's types. A route has the keys in which it differs from ``queue_policy``."""
-    data: dict[str, Any] = _without_secrets(config.model_dump(mode="json", by_alias=True), ())
+    data: dict[str, Any] = shown_value(config.model_dump(mode="json", by_alias=True), ())
     for route in data["routes"]:
         own = route.pop("queue_policy")
         route |= {key: value for key, value in own.items() if value != data["queue_policy"][key]}
@@ -48,7 +48,7 @@ def cohort(config: Config) -> str:
                 names.setdefault(authority, f"{{{name}.{number}}}")
     own = re.compile(rf"(?<![a-z0-9]){re.escape(config.authority)}(?![a-z0-9])")
     data = _without_names(config.model_dump(by_alias=True, exclude_defaults=True), own, names)
-    return _digest(_without_secrets(data, ()))
+    return _digest(shown_value(data, ()))
 
 
 def _digest(data: Any) -> str:
@@ -76,12 +76,12 @@ def _renamed(text: str, own: re.Pattern[str], names: Mapping[str, str]) -> str:
     return _AUTHORITY.sub(lambda match: names.get(match[0], match[0]), own.sub("{own}", text))
 
 
-def _without_secrets(value: Any, location: tuple[str | int, ...]) -> Any:
+def shown_value(value: Any, location: tuple[str | int, ...]) -> Any:
     """Return a value without secrets that environment variables may have inserted. Paths of secret files are kept."""
     if isinstance(value, dict):
-        return {key: _without_secrets(each, (*location, key)) for key, each in value.items()}
+        return {key: shown_value(each, (*location, key)) for key, each in value.items()}
     if isinstance(value, list):
-        return [_without_secrets(each, (*location, index)) for index, each in enumerate(value)]
+        return [shown_value(each, (*location, index)) for index, each in enumerate(value)]
     if not isinstance(value, str):
         return value
     name = location[-1]

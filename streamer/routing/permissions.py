@@ -17,7 +17,7 @@ The text of a refusal names the rule. It is for operators and is not sent to the
 Pure: no event loop, no clock, no logger, no file.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
@@ -114,6 +114,16 @@ class Permissions:
         demand = self._demands.find(kind, source, to) if kind is UMessageType.REQUEST else None
         return replace(found, demand=demand) if demand is not None else found
 
+    def checks_identities(self, ingress: str) -> bool:
+        """Whether messages that come in through ``ingress`` need a proven identity."""
+        endpoint = self._endpoints.get(ingress)
+        return endpoint is not None and endpoint.checks_identities
+
+    def speakers(self, ingress: str, authority: str) -> tuple[str, ...]:
+        """Return identities that may speak for ``authority`` where they are checked; where anybody may, its own name."""
+        endpoint = self._endpoints.get(ingress)
+        return () if endpoint is None else tuple(endpoint.speakers(authority))
+
 
 class _Endpoint:
     """The configured rules and identities of one endpoint."""
@@ -137,6 +147,17 @@ class _Endpoint:
                 about = rule.deny
                 verdict = denied(UCode.PERMISSION_DENIED, f"{name} denies it")
             yield tuple(_KINDS[kind] for kind in about.types), about.from_, about.to, verdict
+
+    @property
+    def checks_identities(self) -> bool:
+        return self._identities is not None
+
+    def speakers(self, authority: str) -> Iterator[str]:
+        """Yield the configured identities that may speak for ``authority``; for ``*`` the authority's own name."""
+        for identity in self._identities or ():
+            name = authority if identity == ANY_AUTHORITY else identity
+            if not self.unproven(authority, name):
+                yield name
 
     def unproven(self, authority: str, identity: str | None) -> str:
         """Return why a message from ``authority`` may not come in with this identity; empty if it may."""

@@ -182,6 +182,18 @@ class SeenRecords:
             self._join((streamer, int(run)), numbers[rows], ended[rows])
         return batch if fresh.all() else batch.filter(pa.array(fresh))
 
+    def has(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which records of a batch of one streamer were seen. Remembers nothing."""
+        found = np.zeros(batch.num_rows, dtype=np.bool_)
+        if not self._runs or not batch.num_rows:
+            return found
+        streamer = batch.column("streamer")[0].as_py()
+        runs, numbers = _ints(batch, "run_ts"), _ints(batch, "seq")
+        for run in np.unique(runs):
+            rows = runs == run
+            found[rows] = self._covers((streamer, int(run)), numbers[rows])
+        return found
+
     def missing(self, since_us: int) -> int:
         """How many records are missing: before a record that ended since then, or at the start of a run since then."""
         missing = 0

@@ -121,6 +121,10 @@ LARGEST_FACTOR = 1000.0
 """The largest factor by which a wait may grow, so that its powers are finite (`streamer.backoff`)."""
 
 
+BACKLOG_BYTES = 16 * 1024 * 1024
+"""What may be received and not be in a queue yet before a transport is paused (`delivery.inbound.receiving`)."""
+
+
 class ListenerOptions(BaseModel):
     """Limits on listeners. Beyond them, the transport raises RESOURCE_EXHAUSTED (uP-L1)."""
 
@@ -155,6 +159,20 @@ class TransportOptions(BaseModel):
     def longest_unconfirmed_s(self) -> float:
         """For how many seconds a sent message stays in the journal on a network that confirms nothing; else 0."""
         return 0.0
+
+    def receive_bytes(self, message_bytes: int) -> int:
+        """Return the most memory that received messages take until it is decided where they go, if they have that size."""
+        return BACKLOG_BYTES
+
+    @property
+    def largest_message_bytes(self) -> int | None:
+        """The size beyond which a message is not received. None: there is no such bound."""
+        return None
+
+    @property
+    def send_window(self) -> int | None:
+        """How many messages may be sent and not confirmed, or not taken by the network. None: there is no such bound."""
+        return None
 
     @property
     def is_divided(self) -> bool:

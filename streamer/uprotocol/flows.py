@@ -40,12 +40,16 @@ class Flows(BySource[Attributes, Attributes]):
             self.remember(flow, flow)
             return flow
 
+    def known(self) -> list[Attributes]:
+        """Return all flows that are remembered."""
+        return [*self, *self._old]
+
     def changed(self, source: UUri | None = None) -> None:
         """Empty the slots of the flows from ``source`` after a change that affects them.
 
         With a wildcard, or without a source: of all flows.
         """
-        for flow in (*self, *self._old) if source is None or source.has_wildcard else self._keys.get(source, ()):
+        for flow in self.known() if source is None or source.has_wildcard else self._keys.get(source, ()):
             flow.listeners = flow.resolved = flow.canonical = None
 
     def _dropped(self, keys: Iterable[Attributes]) -> None:

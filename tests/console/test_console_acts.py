@@ -135,6 +135,32 @@ def test_a_reload_of_a_wrong_file_shows_its_problems(console: Console, topology:
     console.said("It says the same")
 
 
+def test_what_a_file_would_change_is_shown_before_it_is_used(console: Console, topology: Topology, send: Any) -> None:
+    good = topology.daemon.config
+    send(publishes(88))
+    rules: list[dict[str, Any]] = [{"deny": {"types": ["publish"]}}, {"allow": {}}]
+    sections = {name: {"rules": rules} for name in good["endpoints"]}
+    topology.daemon.write(good | {"permissions": {"endpoints": sections}})
+    console.open("configuration")
+    console.button("Read the file again").click()
+    console.give(TOKEN)
+    dialog = console.page.get_by_role("dialog").filter(has_text="What the file would change")
+    expect(dialog).to_contain_text("would be denied")
+    expect(dialog).to_contain_text(SPEED_TEXT)
+    expect(dialog).to_contain_text("permissions: endpoints")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert asked(topology, "/config")["config"]["permissions"] is None
+    console.button("Read the file again").click()
+    dialog.get_by_role("button", name="Use it").click()
+    console.said("What it says is in use")
+    assert asked(topology, "/config")["config"]["permissions"] is not None
+    topology.daemon.write(good)
+    console.button("Read the file again").click()
+    expect(dialog).to_contain_text("would now be allowed")
+    dialog.get_by_role("button", name="Use it").click()
+    console.said("What it says is in use")
+
+
 def test_a_tap_shows_a_message_with_its_payload_and_can_be_held(console: Console, topology: Topology, send: Any) -> None:
     console.open(f"tap?route={ROUTE}&payload=json")
     expect(console.field("Route")).to_have_value(ROUTE)

@@ -213,7 +213,7 @@ def test_an_error_is_text(console: Console, daemon: StreamerProcess, tmp_path: P
     body = json.dumps({"error": HOSTILE, "problems": [HOSTILE]})
     console.open("configuration")
     console.page.route(
-        "**/api/v1/reload", lambda route: route.fulfill(status=422, body=body, content_type="application/json")
+        "**/api/v1/preview", lambda route: route.fulfill(status=422, body=body, content_type="application/json")
     )
     console.button("Read the file again").click()
     expect(console.page.get_by_role("alert").filter(has_text="pwned=1")).to_contain_text("U+202E")

@@ -1,7 +1,7 @@
 /* The sections that show all entries of a kind. Each builds itself once, and returns the function that requests its data. */
 
 import { get, post, query } from "./daemon.js"
-import { actions, announce, ask, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties, stack,
+import { actions, announce, ask, attempt, button, card, el, empty, field, fill, flow, form, name, pieces, pill, properties, stack,
   state, table, way, wrongs } from "./elements.js"
 import { chart, leftOut, loadHistory, seriesOf, together } from "./history.js"
 import { about, endpointOf, highest, model, ratesOf, total } from "./live.js"
@@ -307,13 +307,39 @@ const verdict = ({ from, goes, why, hops, failure }) => card(null,
 
 // ---------------------------------------------------------------- configuration
 
+const LOSSES = ["denied", "unrouted"]
+
+/** What another configuration would change. */
+function preview({ flows, changes, settings, restart, rebuilt }) {
+  const list = (title, texts) => texts.length && [el("h3", {}, title), el("ul", {}, texts.map(each => el("li", {}, each)))]
+  const change = ({ kind, words: what, text, flows: some, messages_per_day, examples }) => [
+    pill(LOSSES.includes(kind) ? "bad" : "warn", words(kind)), " ", plural(some, "flow"),
+    messages_per_day ? `, ${count(messages_per_day)} messages a day,` : "", ` ${what}: `, name(text),
+    el("ul", {}, examples.map(each => el("li", {}, flow(each)))),
+  ]
+  return [
+    el("p", { class: "hint" }, `Judged for ${plural(flows, "flow")} that the streamer knows.`),
+    list("Flows", changes.map(change)),
+    list("Settings", settings.map(({ text }) => name(text))),
+    list("It will be refused", restart.map(text => name(text))),
+    list("Endpoints that connect anew", rebuilt.map(text => name(text))),
+  ].filter(Boolean)
+}
+
 export function configuration(root) {
   const box = el("div"), wrong = wrongs()
-  const again = button("Read the file again", () => attempt(wrong, again, async () => {
+  const use = async saying => {
     announce("The file is being read. Endpoints that change may take a while.")
-    const before = model.about?.config_fingerprint, { fingerprint } = await post("/reload", {})
-    announce(`The file was read again. ${fingerprint === before ? "It says the same." : "What it says is in use."}`)
+    await post("/reload", {})
+    announce(`The file was read again. ${saying}`)
     await refresh()
+  }
+  const again = button("Read the file again", () => attempt(wrong, again, async () => {
+    const changes = await post("/preview", {})
+    if (!changes.changes.length && !changes.settings.length && !changes.restart.length) return use("It says the same.")
+    const isDanger = changes.changes.some(({ kind }) => LOSSES.includes(kind))
+    await ask({ title: "What the file would change", body: preview(changes), label: "Use it", isDanger,
+      run: () => use("What it says is in use.") })
   }), { class: "primary" })
   root.append(actions(again, el("span", { class: "hint" },
     "If something is wrong with the file, nothing changes, and it is said here.")),

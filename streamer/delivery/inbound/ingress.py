@@ -103,6 +103,11 @@ class Ingress(UListener):
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick
 
+    @property
+    def flows(self) -> Flows:
+        """The flows that this endpoint receives."""
+        return self._resolver.flows
+
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Use a new routing table, with the queue and egress of each route by name, and decide on the backlog again."""
         self._resolver.use(table, queues)
@@ -334,6 +339,8 @@ class Ingress(UListener):
             message = received.message
             attributes = message.attributes
             resolved = resolver.decided(attributes)
+            if not is_backlog:
+                resolved.messages += 1
             if resolved.failure is not None:
                 if resolved.is_misrouted and not is_backlog:  # in the backlog, it came from where its source lived then
                     self.misrouted.take(received, resolved.failure, now_s)

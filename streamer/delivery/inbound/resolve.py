@@ -72,7 +72,8 @@ class Resolved:
     """What was decided for messages with the same attributes.
 
     ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the method that demands a valid token of each of them;
-    ``paces``: the rates of the rule that allows them; ``copied``: how many legs carry copies.
+    ``paces``: the rates of the rule that allows them; ``copied``: how many legs carry copies. ``messages`` counts those that
+    arrived since it was decided, at ``since_s`` (monotonic).
     """
 
     __slots__ = (
@@ -83,7 +84,9 @@ class Resolved:
         "failure",
         "is_misrouted",
         "legs",
+        "messages",
         "paces",
+        "since_s",
         "wants_token",
     )
 
@@ -100,6 +103,8 @@ class Resolved:
         self.is_misrouted = is_misrouted
         self.wants_token = wants_token
         self.paces = paces
+        self.messages = 0
+        self.since_s = 0.0
         self.addressees = addressees(legs)
         self.copied = sum(leg.is_copy for leg in legs)
         self._last_copied: frozenset[str] = frozenset()
@@ -195,6 +200,7 @@ class Resolver:
         resolved: Resolved | None = flow.resolved
         if resolved is None:
             resolved = flow.resolved = self._decide(flow)
+            resolved.since_s = self._clock.monotonic_s()
         return resolved
 
     def refusal_of_token(self, demand: Demand, attributes: Attributes) -> Failure | None:

@@ -40,6 +40,7 @@ _NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 _File = Annotated[Path, Field(strict=False)]
 _MOST_BROKERS = 8
+_QOS_0_BYTES = 64 * 1024 * 1024  # messages with QoS 0 have no window: `delivery.inbound.ingress` rejects those beyond that
 _OF_SEVERAL = (
     "broker: unless these brokers are one cluster, each has a session of its own: messages that one of them still has when "
     "the streamer goes to another wait there until the streamer comes back, at most session_expiry_s, and then arrive late, "
@@ -256,6 +257,17 @@ class Mqtt5Options(WireOptions):
     @property
     def proves_identity(self) -> bool:
         return self.identity_property is not None
+
+    def receive_bytes(self, message_bytes: int) -> int:
+        return max(2 * self.receive_maximum * self.max_packet_bytes, self.receive_excess_bytes) + _QOS_0_BYTES
+
+    @property
+    def largest_message_bytes(self) -> int | None:
+        return self.max_packet_bytes
+
+    @property
+    def send_window(self) -> int | None:
+        return self.window
 
     @property
     def is_session_persistent(self) -> bool:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import LONGEST_S, ListenerOptions, WireOptions
+from streamer.transports.base import BACKLOG_BYTES, LONGEST_S, ListenerOptions, WireOptions
 from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.errors import ConfigurationError
@@ -33,6 +33,7 @@ _PLACE = re.compile(r"(?:--> |line: )(\d+)(?::|, column: )(\d+)")
 # Zenoh's own defaults are 1 s and 4 s; uP-L1 requires the first attempt after half a second.
 _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2}
 
+_BATCH = 256  # samples that are handed over together (`intake`)
 _DEFAULT_LEASE_MS = 10_000
 _NOTICED = 1.25  # times the lease: when the matches of a link whose receiver does not read end (see `nodes`)
 # `_NOTICED` times the default lease, with a margin.
@@ -182,6 +183,18 @@ class ZenohOptions(WireOptions):
     @property
     def longest_unconfirmed_s(self) -> float:
         return self.uncertain_s
+
+    def receive_bytes(self, message_bytes: int) -> int:
+        """Return the memory with a single subscription: each further one buffers as much again."""
+        return BACKLOG_BYTES + (_BATCH + self.receive_buffer) * message_bytes
+
+    @property
+    def largest_message_bytes(self) -> int | None:
+        return self.max_message_bytes
+
+    @property
+    def send_window(self) -> int | None:
+        return self.window
 
     def exposures(self) -> Sequence[str]:
         found = [

@@ -263,6 +263,45 @@ def test_the_rule_that_allows_or_denies_is_named(
     assert capsys.readouterr().out.splitlines()[1:] == printed
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "printed"),
+    [
+        (["--source", SPEED, "--why-not", "vehicle-cloud"], 0, []),
+        (
+            ["--source", "//veh1/B/1/8000", "--why-not", "vehicle-cloud"],
+            1,
+            [
+                "does not go over route vehicle-cloud:",
+                "  route vehicle-cloud: none of its publish patterns matches //veh1/B/1/8000, nobody there is interested",
+                "  its nearest pattern, //veh1/A8000/2/FFFF, has another ue_id and another version",
+            ],
+        ),
+        (
+            ["--source", SPEED, "--why-not", "cloud-vehicle"],
+            1,
+            [
+                "does not go over route cloud-vehicle:",
+                "  route cloud-vehicle begins at cloud, and the message comes in through vehicle",
+            ],
+        ),
+    ],
+)
+def test_every_reason_against_a_route_is_printed(
+    good: str, arguments: list[str], status: int, printed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--config", good, "--type", "publish", *arguments]) == status
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[len(lines) - len(printed) :] == printed
+    assert any(line.startswith("does not") for line in lines) == bool(printed)
+
+
+def test_a_route_that_does_not_exist_is_wrong_usage(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["explain", "--config", good, "--type", "publish", "--source", SPEED, "--why-not", "hand"]
+    assert main(asked) == 2
+    told = "no route 'hand'; there are vehicle-cloud, handy, cloud-vehicle; did you mean 'handy'?"
+    assert capsys.readouterr().err.strip() == told
+
+
 def test_explaining_connects_nothing(good: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.transports.memory.MemoryTransport.start", None)
     assert main(["explain", "--config", good, "--source", SPEED, "--type", "publish"]) == 0

@@ -1,0 +1,545 @@
+"""Reads the distinct flows out of a folder of traces, and how busy routes and endpoints were, in one pass over the files.
+
+The law of this file:
+- Only the columns that are needed are read, and only the partitions of the period. What is read is reduced at once: by file
+  to its distinct flows, by hour to the busiest minute. Memory depends on the number of distinct flows, not of records, and
+  that number is bounded: sources choose their names themselves, so there may be any number. The rarest are given up first.
+- A file that cannot be read, is no trace file, or was written by a newer version is left out and counted, as the nightly
+  jobs do. A file that disappears meanwhile was deleted to keep to the bound.
+- The spool is read first. Files that compaction has made of it since are recognised by their records (`SeenRecords`).
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from streamer.config.peaks import Peaks, Place
+from streamer.routing.flow import TYPES, Flow
+from streamer.routing.outcome import Outcome
+from streamer.traces.reader import (
+    BATCH_ROWS,
+    CLOCK_SLACK_US,
+    HOUR_US,
+    Complain,
+    Ints,
+    ParquetFile,
+    SeenRecords,
+    SpoolReader,
+    parquet_files,
+)
+from streamer.traces.record import SCHEMA, NewerTraceError, check_version
+from streamer.uprotocol.message import OVERHEAD_BYTES, UMessageType, UPriority, authority_only
+from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+
+MOST_FLOWS = 50_000
+"""Distinct flows that are kept: those with the most messages."""
+
+_MOST_VALUES = 1 << 62
+_DAY_US = 24 * HOUR_US
+_MINUTE_US = 60_000_000
+_MERGED_ROWS = 250_000
+_MOST_PLACES = 10_000  # routes, times minutes, of some files
+_SHOWN = 10  # files that are left out and complained about one by one
+
+_TEXTS = ("route", "src_authority", "sink_authority", "msg_type", "priority", "ingress", "egress", "outcome")
+_ENDS = ("src", "sink")
+_PARTS = (("ue_id", 32), ("ue_version", 8), ("resource_id", 16))
+_NUMBERS = tuple(f"{end}_{part}" for end in _ENDS for part, _ in _PARTS)
+_SUMMED = ("payload_bytes", "queue_wait_us", "latency_us")
+_READ = ("ts", *_TEXTS, *_NUMBERS, *_SUMMED, "ttl_ms")
+_IDENTIFY = ("run_ts", "seq", "latency_us")
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA = pa.schema([(name, _TEXT if name in _TEXTS else SCHEMA.field(name).type) for name in _READ])
+_REDUCED_ROWS = 2 * BATCH_ROWS
+"""Records of several files that are reduced together."""
+
+_FLOW = (*(name for name in _TEXTS if name != "outcome"), "src", "sink", "has_ttl")
+_PLACE = ("route", "ingress", "egress", "minute")
+_INVALID = 1 << 56  # numbers of an address that have more bits than they may
+_SUMS: list[tuple[Any, str]] = [
+    ("payload_bytes", "sum"),
+    ("payload_bytes", "max"),
+    ("queue_wait_us", "max"),
+    ("queue_wait_us", "sum"),
+    ("latency_us", "sum"),
+    ([], "count_all"),
+]
+_DUPLICATE: Final = Outcome.DUPLICATE.value
+_DELIVERED: Final = Outcome.DELIVERED.value
+
+
+class Week(NamedTuple):
+    """What a folder of traces knows of a period.
+
+    ``flows`` are the most frequent ones; ``more_flows`` (at least so many) and ``more_messages`` are beyond `MOST_FLOWS`.
+    ``days``: the time between the first of the records and now, by which messages per day are averaged, at least an hour.
+    ``files``: how many were read; ``left_out``: how many could not be. ``records`` counts the records that were read.
+    """
+
+    flows: list[Flow]
+    peaks: Peaks
+    days: float
+    records: int
+    files: int
+    left_out: int
+    more_flows: int
+    more_messages: int
+
+
+def flows_of_traces(folder: Path, since_us: int, now_us: int, complain: Complain, streamer: str | None = None) -> list[Flow]:
+    """Return the distinct flows of the records since ``since_us``, see `read_week`."""
+    return read_week(folder, since_us, now_us, complain, streamer).flows
+
+
+def read_week(
+    folder: Path,
+    since_us: int,
+    now_us: int,
+    complain: Complain,
+    streamer: str | None = None,
+    most_flows: int = MOST_FLOWS,
+) -> Week:
+    """Return the distinct flows since ``since_us`` (Unix µs, its whole hour), and the peaks of routes and endpoints.
+
+    ``streamer``: only the records of this streamer. A message that went over several routes, or was copied to several
+    authorities, counts once. Its sink is the one with which it was sent, so a Publish to which only a route may have given
+    an authority has none. Duplicates and what the streamer itself has sent are left out, and so are invalid addresses, which
+    no configuration lets through. Identities are not in the records. ``complain`` is told of the first files that are left
+    out, and how many there are.
+    """
+    since_us -= since_us % HOUR_US
+    found = _Found(most_flows)
+    seen, read_us = SeenRecords(), now_us
+    spool = SpoolReader(folder, complain)
+    try:
+        for batch in spool.batches():
+            _add_spooled(batch, since_us, streamer, seen, found, most_flows)
+    finally:
+        spool.close()
+    files = [
+        file
+        for file in parquet_files(folder)
+        if file.hour_us >= since_us and file.hour_us <= now_us and streamer in (None, file.streamer)
+    ]
+    hours = [list(of_hour) for _, of_hour in groupby(sorted(files, key=_hour_of), _hour_of)]
+    read = partial(_read_hour, seen=seen, written_since_us=read_us - CLOCK_SLACK_US, most_flows=most_flows)
+    for answer in _in_order(hours, read):
+        found.add_hour(answer)
+    for text in found.left_out[:_SHOWN]:
+        complain(text)
+    if len(found.left_out) > _SHOWN:
+        complain(f"{len(found.left_out) - _SHOWN} more files cannot be read")
+    return found.week(since_us, now_us)
+
+
+class _Reduced(NamedTuple):
+    """What records were reduced to: rows of `_FLOW` with counts, rows of `_PLACE` and outcomes with sums."""
+
+    flows: pa.Table
+    places: pa.Table
+    records: int
+    first_us: int
+
+
+class _Hour:
+    """What the files of one hour were reduced to, how many were read, and why the others could not be."""
+
+    def __init__(self, most_flows: int) -> None:
+        self.flows = _FlowCounts(most_flows)
+        self.places: list[pa.Table] = []
+        self.records = self.files = 0
+        self.first_us: int | None = None
+        self.left_out: list[str] = []
+
+    def add(self, batches: list[pa.RecordBatch]) -> None:
+        """Reduce records in the columns of `_SCHEMA` and add them."""
+        if not any(batch.num_rows for batch in batches):
+            return
+        reduced = _reduced(batches)
+        self.records += reduced.records
+        self.first_us = reduced.first_us if self.first_us is None else min(self.first_us, reduced.first_us)
+        self.flows.add(reduced.flows)
+        self.places.append(reduced.places)
+
+
+class _Found:
+    """What was found so far."""
+
+    def __init__(self, most_flows: int) -> None:
+        self.left_out: list[str] = []
+        self._flows = _FlowCounts(most_flows)
+        self._minutes: dict[int, dict[Place, _Sums]] = {}  # by minute
+        self._late_hours: set[int] = set()  # of records in the spool
+        self._peaks = Peaks()
+        self._records = self._files = 0
+        self._first_us: int | None = None
+
+    def add_hour(self, hour: _Hour, is_spooled: bool = False) -> None:
+        """Add the files of the next hour. What comes from the spool may be of any hour, and comes first."""
+        self._fold([minute for minute in self._minutes if minute * _MINUTE_US // HOUR_US not in self._late_hours])
+        self.left_out += hour.left_out
+        self._files += hour.files
+        self._records += hour.records
+        if hour.first_us is not None:
+            self._first_us = hour.first_us if self._first_us is None else min(self._first_us, hour.first_us)
+        self._flows.absorb(hour.flows)
+        for row in (row for table in hour.places for row in table.to_pylist()):
+            if is_spooled:
+                self._late_hours.add(row["minute"] * _MINUTE_US // HOUR_US)
+            places = self._minutes.setdefault(row["minute"], {})
+            place = Place(row["route"] or "", row["ingress"] or "", row["egress"] or "")
+            places[place] = places.get(place, _Sums()).plus(row)
+
+    def week(self, since_us: int, now_us: int) -> Week:
+        """Return what was found, for the period that was asked for."""
+        self._fold(list(self._minutes))
+        first_us = max(since_us, now_us if self._first_us is None else self._first_us)
+        days = max(now_us - first_us, HOUR_US) / _DAY_US
+        flows, more_flows, more_messages = self._flows.flows(days)
+        return Week(
+            flows,
+            self._peaks,
+            days,
+            self._records,
+            self._files,
+            len(self.left_out),
+            more_flows,
+            more_messages,
+        )
+
+    def _fold(self, minutes: list[int]) -> None:
+        """Add whole hours, given as the minutes that they have, to the peaks."""
+        hours: dict[int, dict[Place, _Sums]] = {}
+        for minute in sorted(minutes):
+            places = self._minutes.pop(minute)
+            self._peaks.add(60, minute * 60, {place: (sums.messages, sums.bytes) for place, sums in places.items()})
+            of_hour = hours.setdefault(minute * _MINUTE_US // HOUR_US, {})
+            for place, sums in places.items():
+                of_hour[place] = of_hour.get(place, _Sums()).joined(sums)
+        for hour, places in hours.items():
+            self._peaks.add(3600, hour * 3600, {place: (sums.messages, sums.bytes) for place, sums in places.items()})
+            for place, sums in places.items():
+                self._peaks.add_extremes(place, sums.largest, sums.wait_us / 1e6, sums.delivered, sums.confirm_us / 1e6)
+
+
+class _Sums(NamedTuple):
+    """Sums over messages of one route. ``bytes`` as rates and queues count them."""
+
+    messages: int = 0
+    bytes: int = 0
+    largest: int = 0
+    wait_us: int = 0
+    delivered: int = 0
+    confirm_us: int = 0
+
+    def plus(self, row: Mapping[str, Any]) -> "_Sums":
+        """Return the sum with a row of one outcome."""
+        messages = row["count_all"]
+        is_delivered = row["outcome"] == _DELIVERED
+        return self.joined(
+            _Sums(
+                messages,
+                (row["payload_bytes_sum"] or 0) + OVERHEAD_BYTES * messages,
+                row["payload_bytes_max"] or 0,
+                row["queue_wait_us_max"] or 0,
+                messages if is_delivered else 0,
+                (row["latency_us_sum"] or 0) - (row["queue_wait_us_sum"] or 0) if is_delivered else 0,
+            )
+        )
+
+    def joined(self, other: "_Sums") -> "_Sums":
+        return _Sums(
+            self.messages + other.messages,
+            self.bytes + other.bytes,
+            max(self.largest, other.largest),
+            max(self.wait_us, other.wait_us),
+            self.delivered + other.delivered,
+            self.confirm_us + other.confirm_us,
+        )
+
+
+class _FlowCounts:
+    """Counts the records of distinct flows, of at most ``most`` and those that were added last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+        self._more_flows = self._more_messages = 0
+
+    def add(self, table: pa.Table) -> None:
+        self._tables.append(table)
+        self._rows += table.num_rows
+        if self._rows > max(_MERGED_ROWS, 2 * self._most):
+            self._merge()
+
+    def absorb(self, other: "_FlowCounts") -> None:
+        """Add what others have counted."""
+        if other._tables:
+            self.add(other._merge())
+        self._more_flows = max(self._more_flows, other._more_flows)
+        self._more_messages += other._more_messages
+
+    def flows(self, days: float) -> tuple[list[Flow], int, int]:
+        """Return the flows with messages per day, the most frequent first; how many more; and the messages of those."""
+        rows = self._merge().to_pylist() if self._tables else []
+        counts: dict[Flow, dict[tuple[str, str, UUri | None], int]] = {}
+        for row in rows:
+            flow = _flow(row)
+            if flow is not None:
+                legs = counts.setdefault(flow, {})
+                leg = (row["route"], row["egress"] or "", _uri(row, "sink"))
+                legs[leg] = legs.get(leg, 0) + row["messages"]
+        flows = []
+        for flow, legs in counts.items():
+            nowhere = sum(count for (_, egress, _), count in legs.items() if not egress)
+            messages = nowhere + max((count for (_, egress, _), count in legs.items() if egress), default=0)
+            went_to = tuple(sorted({egress for _, egress, _ in legs if egress}))
+            flows.append(flow._replace(went_to=went_to, messages_per_day=round(messages / days, 3)))
+        flows.sort(key=lambda flow: (-flow.messages_per_day, str(flow)))
+        return flows, self._more_flows, self._more_messages
+
+    def _merge(self) -> pa.Table:
+        merged = pa.concat_tables(self._tables).group_by(list(_FLOW)).aggregate([("messages", "sum")])
+        merged = merged.rename_columns([*_FLOW, "messages"])
+        if merged.num_rows > self._most:
+            before = pc.sum(merged.column("messages")).as_py()
+            chosen = pc.select_k_unstable(merged, self._most, sort_keys=[("messages", "descending")])
+            self._more_flows = max(self._more_flows, merged.num_rows - self._most)
+            merged = merged.take(chosen)
+            self._more_messages += before - pc.sum(merged.column("messages")).as_py()
+        self._tables, self._rows = [merged], merged.num_rows
+        return merged
+
+
+def _flow(row: Mapping[str, Any]) -> Flow | None:
+    """Return the flow of a row of `_FLOW`; None if its addresses are invalid, or it is the streamer's own."""
+    kind = TYPES.get(row["msg_type"])
+    source, sink, ingress = _uri(row, "src"), _uri(row, "sink"), row["ingress"]
+    if kind is None or source is None or not source.authority or not ingress or ingress == LOCAL_ENDPOINT:
+        return None
+    if row["src"] == _INVALID or row["sink"] == _INVALID:
+        return None
+    try:
+        source.check()
+        sink = None if sink is None else sink.check()
+        priority = UPriority[row["priority"]]
+    except (UriError, KeyError):
+        return None
+    if kind is UMessageType.PUBLISH and sink is not None and row["egress"] and authority_only(sink):
+        sink = None
+    return Flow(kind, source, sink, ingress, None, priority, None, bool(row["has_ttl"]))
+
+
+def _uri(row: Mapping[str, Any], end: str) -> UUri | None:
+    """Return an address whose numbers are packed by `_address`."""
+    authority, packed = row[f"{end}_authority"], row[end]
+    return None if authority is None else UUri(authority, packed >> 24, packed >> 16 & 0xFF, packed & 0xFFFF)
+
+
+# -- files
+
+
+def _hour_of(file: ParquetFile) -> int:
+    return file.hour_us
+
+
+def _in_order(hours: list[list[ParquetFile]], read: Callable[[list[ParquetFile]], _Hour]) -> Iterator[_Hour]:
+    """Yield what was read of each hour, in order, on as many threads as there are cores: pyarrow needs no interpreter."""
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    reading: deque[Future[_Hour]] = deque()
+    with ThreadPoolExecutor(workers, "traces") as pool:
+        try:
+            for hour in hours:
+                if len(reading) >= 2 * workers:
+                    yield reading.popleft().result()
+                reading.append(pool.submit(read, hour))
+            while reading:
+                yield reading.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int, most_flows: int) -> _Hour:
+    """Reduce the records of one hour, many at a time: small files would cost more than their records."""
+    hour = _Hour(most_flows)
+    waiting: list[pa.RecordBatch] = []
+    for file in files:
+        try:
+            waiting += _batches(file, seen if file.modified_us >= written_since_us else None)
+            hour.files += 1
+        except FileNotFoundError:
+            continue
+        except NewerTraceError as exc:
+            hour.left_out.append(f"{file.path}: {exc}")
+        except (pa.ArrowException, OSError, ValueError) as exc:
+            reason = (str(exc).splitlines() or [type(exc).__name__])[0]
+            hour.left_out.append(f"{file.path}: cannot be read: {reason}")
+        if sum(batch.num_rows for batch in waiting) >= _REDUCED_ROWS:
+            hour.add(waiting)
+            waiting.clear()
+    if waiting:
+        hour.add(waiting)
+    return hour
+
+
+def _batches(file: ParquetFile, seen: SeenRecords | None) -> list[pa.RecordBatch]:
+    """Return the columns `_READ` of the records of a file that were not ``seen``, with texts as dictionaries.
+
+    Raises `pyarrow.ArrowException`, OSError, ValueError or `NewerTraceError` if it is no file of traces.
+    """
+    names = _READ if seen is None else tuple(dict.fromkeys((*_READ, *_IDENTIFY)))
+    found = []
+    try:
+        opened = pq.ParquetFile(file.path, read_dictionary=list(_TEXTS))
+    except KeyError as exc:
+        raise ValueError("it lacks columns of records, so it is no file of traces") from exc
+    with opened as parquet:
+        check_version(parquet.metadata.metadata)
+        _check(parquet.schema_arrow, names)
+        for batch in parquet.iter_batches(_REDUCED_ROWS, columns=list(names), use_threads=False):
+            rows = batch
+            if seen is not None:
+                streamer = pa.repeat(pa.scalar(file.streamer), rows.num_rows)
+                rows = rows.filter(pa.array(~seen.has(rows.append_column("streamer", streamer))))
+            found.append(_as_read(rows))
+    return found
+
+
+def _as_read(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of records in the order and with the types of `_SCHEMA`. Raises `pyarrow.ArrowException`."""
+    columns = [rows.column(name) for name in _READ]
+    if any(column.type != field.type for column, field in zip(columns, _SCHEMA, strict=True)):
+        columns = [
+            column if column.type == field.type else _cast(column, field.type)
+            for column, field in zip(columns, _SCHEMA, strict=True)
+        ]
+    for name in _TEXTS:  # those of a foreign file may not be UTF-8
+        columns[_READ.index(name)].dictionary.validate(full=True)
+    return pa.record_batch(columns, schema=_SCHEMA)
+
+
+def _cast(column: pa.Array, to: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(to) and not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    return column.cast(to)
+
+
+def _check(schema: pa.Schema, names: tuple[str, ...]) -> None:
+    """Raise ValueError unless a file has the columns of records, with their types."""
+    for name in names:
+        index = schema.get_field_index(name)
+        if index < 0:
+            raise ValueError(f"it has no column {name}, so it is no file of traces")
+        kind = schema.field(index).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (pa.types.is_string(kind) if name in _TEXTS else pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+            raise ValueError(f"its column {name} is {kind}, so it is no file of traces")
+
+
+def _add_spooled(
+    batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found, most_flows: int
+) -> None:
+    fresh = seen.add(batch)
+    if not fresh.num_rows or streamer not in (None, fresh.column("streamer")[0].as_py()):
+        return
+    rows = fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us))
+    hour = _Hour(most_flows)
+    hour.add([_as_read(rows)])
+    found.add_hour(hour, is_spooled=True)
+
+
+class _Grouping:
+    """Groups records by columns of small numbers, packed into few of 64 bits, which takes a fraction of the time."""
+
+    def __init__(self) -> None:
+        self._columns: list[Ints] = []
+        self._names: list[list[tuple[str, int]]] = []
+        self._values = 0
+
+    def add(self, name: str, values: Ints, count: int) -> None:
+        """Group by a column with values from 0 up, below ``count``."""
+        if not self._columns or self._values * count > _MOST_VALUES:
+            self._columns.append(values)
+            self._names.append([])
+            self._values = count
+        else:
+            self._columns[-1] = self._columns[-1] * count + values
+            self._values *= count
+        self._names[-1].append((name, count))
+
+    def grouped(self, summed: Mapping[str, Any], sums: list[tuple[Any, str]]) -> dict[str, Any]:
+        """Return a row for each group: the columns that were added, and the sums over ``summed``."""
+        packed = {f"key_{number}": column for number, column in enumerate(self._columns)}
+        table = pa.table({**packed, **summed}).group_by(list(packed), use_threads=False).aggregate(sums)
+        found: dict[str, Any] = {name: table.column(name) for name in table.column_names if name not in packed}
+        for key, names in zip(packed, self._names, strict=True):
+            rest = table.column(key).to_numpy()
+            for name, count in reversed(names):
+                rest, found[name] = np.divmod(rest, count)
+        return found
+
+
+def _reduced(batches: list[pa.RecordBatch]) -> _Reduced:
+    """Return the distinct flows and the busy minutes of records, at least one, in the columns of `_SCHEMA`."""
+    rows = pa.Table.from_batches(batches, _SCHEMA).unify_dictionaries().combine_chunks()
+    ts: Ints = rows.column("ts").cast(pa.int64()).to_numpy()
+    first_us = int(ts.min())
+    minute = ts // _MINUTE_US - first_us // _MINUTE_US
+    of_flows, of_places = _Grouping(), _Grouping()
+    of_places.add("minute", minute, int(minute.max()) + 1)
+    texts: dict[str, pa.Array] = {}
+    for name in _TEXTS:
+        column = rows.column(name).chunk(0)
+        texts[name] = column.dictionary
+        count = len(column.dictionary)  # stands for null
+        indices = pc.fill_null(column.indices, count).to_numpy().astype(np.int64)
+        of_flows.add(name, indices, count + 1)
+        if name in (*_PLACE, "outcome"):
+            of_places.add(name, indices, count + 1)
+    of_flows.add("has_ttl", pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False).cast(pa.int64()).to_numpy(), 2)
+    for end in _ENDS:
+        of_flows.add(end, _address(rows, end), _INVALID + 1)
+    flows = _without_duplicates(of_flows.grouped({}, [([], "count_all")]), texts)
+    places = _without_duplicates(of_places.grouped({name: rows.column(name) for name in _SUMMED}, _SUMS), texts)
+    if places.num_rows > _MOST_PLACES:  # a file of others: a configuration has few routes
+        places = places.take(pc.select_k_unstable(places, _MOST_PLACES, sort_keys=[("count_all", "descending")]))
+    places = places.set_column(
+        places.schema.get_field_index("minute"), "minute", pc.add(places.column("minute"), first_us // _MINUTE_US)
+    )
+    flows = flows.group_by(list(_FLOW), use_threads=False).aggregate([("count_all", "sum")])
+    return _Reduced(flows.rename_columns([*_FLOW, "messages"]), places, rows.num_rows, first_us)
+
+
+def _without_duplicates(columns: dict[str, Any], texts: Mapping[str, pa.Array]) -> pa.Table:
+    """Return grouped rows with their texts, without those of duplicates."""
+    for name, known in texts.items():
+        if name in columns:
+            columns[name] = known.take(pa.array(columns[name], mask=columns[name] == len(known)))
+    table = pa.table(columns)
+    return table.filter(pc.not_equal(table.column("outcome"), _DUPLICATE))
+
+
+def _address(rows: pa.Table, end: str) -> Ints:
+    """Return the numbers of addresses as one: ue_id, version and resource, or `_INVALID`. Without an address it is 0."""
+    packed: Ints = np.zeros(rows.num_rows, np.int64)
+    is_valid = np.ones(rows.num_rows, np.bool_)
+    for part, bits in _PARTS:
+        values = pc.fill_null(rows.column(f"{end}_{part}"), 0).to_numpy().astype(np.int64)
+        is_valid &= (values >> bits) == 0
+        packed = packed << bits | values
+    packed[~is_valid] = _INVALID
+    return packed
