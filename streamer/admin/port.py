@@ -14,6 +14,7 @@ from streamer.admin.console import ConsolePages
 from streamer.admin.expiry import CertificateExpiry
 from streamer.admin.explain import ExplainPages
 from streamer.admin.flows import FlowPages
+from streamer.admin.last_values import LastValuePages
 from streamer.admin.letters import LetterPages
 from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
@@ -117,6 +118,7 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
         LetterPages(running),
         ExplainPages(running),
         SubscriptionPages(running),
+        LastValuePages(running),
         PausePages(running.service_host.pause_service),
         ConfigPages(running),
         OpenApiPages(),

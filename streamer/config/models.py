@@ -23,7 +23,7 @@ from streamer.config.claims import conflicts, database, read_only, without_name,
 from streamer.config.metrics import MetricsConfig
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.push import OtelConfig, StatusConfig
-from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
+from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig, UtwinConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
 from streamer.config.types import (
     MIB,
@@ -303,6 +303,8 @@ class Config(Section):
     """Where subscriptions and pause rules are kept."""
     usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
     """The streamer's uSubscription service. None: off."""
+    utwin: UtwinConfig | None = None
+    """The uTwin service: the last Publish of each topic. None: no such service."""
     control: ControlConfig = ControlConfig()
     """Who may change something over uProtocol and HTTP."""
     multicast: list[MulticastConfig] = []
