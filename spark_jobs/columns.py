@@ -28,6 +28,7 @@ _MEANINGS = {
     "unwanted": "Publishes that no route forwards",
     "unheard": "Publishes that nobody listened to",
     "sampled_out": "Publishes that came too soon after the one before",
+    "superseded": "Publishes that a newer one of their topic replaced before they were sent",
     "unconfirmed": "how many of them were sent without a confirmation that they arrived",
     "retries": "how often destinations refused messages that were sent again",
     "redelivered": "messages that may have left before",

@@ -134,12 +134,14 @@ OUTCOMES = (
     "unheard",
     "sampled_out",
     "unconfirmed",
+    "superseded",
 )
 """All outcomes. Delivered: the destination has the message. Expired, rejected and dead_lettered are failures.
 
 Unconfirmed: it was sent while somebody listened, and nothing has confirmed that it arrived, so it is neither.
 Duplicate: its id was seen before, so it went no further. Local: its sink lives where it came from. Unwanted: a Publish that
 no route forwards. Unheard: a Publish that nobody listens to. Sampled out: a Publish that comes too soon after the last one.
+Superseded: a Publish of which only the latest is wanted, and a newer one came before it was sent.
 """
 
 FAILURES = ("expired", "rejected", "dead_lettered")

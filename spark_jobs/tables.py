@@ -197,6 +197,7 @@ STATUSES = (
     "unwanted",
     "local",
     "unconfirmed",
+    "superseded",
 )
 """What became of a message across all streamers. Lost: handed over by one, expected at another, never seen there."""
 

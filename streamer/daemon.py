@@ -87,7 +87,9 @@ class Daemon:
         observers = () if self.tracing is None else (self.tracing.recorder,)
         self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
         self.pushing = Pushing(config.otel, config.authority, self.router)
-        self.service_host = ServiceHost(config, local_transport, self.router, self._clock, StatusView(self))
+        self.service_host = ServiceHost(
+            config, local_transport, self.router, self._clock, StatusView(self), self.router.last_values
+        )
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)

@@ -49,7 +49,7 @@ def value(cell: str) -> object:
 
 def test_every_key_is_described_with_its_default() -> None:
     schema = json_schema()
-    mirrored = {f"routes[].{key}" for key in POLICY_KEYS}
+    mirrored = {f"routes[].{key}" for key in POLICY_KEYS} | {"routes[].topics[]"}
     known = {
         path: default_of(node, is_required)
         for path, node, is_required in leaves(schema, schema["$defs"])

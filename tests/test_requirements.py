@@ -23,6 +23,7 @@ def test_all_documents_are_there() -> None:
         "zenoh",
         "usubscription",
         "usubscription4",
+        "utwin",
     ]
 
 

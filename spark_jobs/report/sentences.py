@@ -14,7 +14,7 @@ Figures = dict[str, Any]
 
 REASONS = {"expired": "expired", "rejected": "were rejected", "dead_lettered": "were dead-lettered"}
 """What happened to messages with this outcome."""
-IDLE = ("unheard", "sampled_out", "unwanted", "local")
+IDLE = ("unheard", "sampled_out", "unwanted", "local", "superseded")
 """What became of messages that nobody was waiting for."""
 METRICS = {"messages": "messages", "failed_share": "share of failed messages", "latency_p99_us": "latency (p99)"}
 OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)", "expiry_rate": "expiry rate"}

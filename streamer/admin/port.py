@@ -15,6 +15,7 @@ from streamer.admin.expiry import CertificateExpiry
 from streamer.admin.explain import ExplainPages
 from streamer.admin.flows import FlowPages
 from streamer.admin.known_flows import KnownFlowPages
+from streamer.admin.last_values import LastValuePages
 from streamer.admin.letters import LetterPages
 from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
@@ -119,6 +120,7 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
         LetterPages(running),
         ExplainPages(running),
         SubscriptionPages(running),
+        LastValuePages(running),
         PausePages(running.service_host.pause_service),
         ConfigPages(running),
         OpenApiPages(),

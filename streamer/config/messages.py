@@ -21,7 +21,7 @@ from streamer.transports.installed import load_transport
 Location = tuple[str | int, ...]
 
 _LONGEST_TEXT = 60
-_FEW_KEYS = 8
+_FEW_KEYS = 9
 
 RENAMED = {"dispatch": "queue_policy"}
 """Keys of earlier versions → their present names. The earlier ones are refused like any other unknown key."""

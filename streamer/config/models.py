@@ -23,7 +23,7 @@ from streamer.config.claims import conflicts, database, read_only, without_name,
 from streamer.config.metrics import MetricsConfig
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.push import OtelConfig, StatusConfig
-from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
+from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig, UtwinConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
 from streamer.config.types import (
     MIB,
@@ -44,8 +44,9 @@ from streamer.transports.base import LARGEST_FACTOR, LONGEST_S
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
-POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "lower_share", "rate", "rate_per_authority", "retry")
+POLICY_KEYS = ("queue", "topics", "window", "flow_window", "absent_s", "lower_share", "rate", "rate_per_authority", "retry")
 """The keys of `QueuePolicy`. A route may set them too."""
 
 
@@ -103,11 +104,24 @@ class RetryConfig(Section):
         return value
 
 
+class TopicPolicy(Section):
+    """How the Publishes of some topics wait."""
+
+    topic: Pattern
+    """The topics."""
+    keep: Literal["all", "latest"] = "all"
+    """latest: a message that has not been sent yet is replaced by a newer one of its topic, and ends as ``superseded``."""
+    order: Literal["oldest", "newest"] = "oldest"
+    """Which message of a topic is sent first. newest: the order of the topic is given up."""
+
+
 class QueuePolicy(Section):
     """How messages are queued, sent and retried. A route may set each key for itself."""
 
     queue: QueueConfig = QueueConfig()
     """The bounds of each route's queue, and what happens at a bound."""
+    topics: list[TopicPolicy] = []
+    """How Publishes wait, by their topics: the first entry that matches applies. Other types of messages wait in order."""
     window: Count = 1000
     """Sends in flight per endpoint. The smallest value of its routes applies."""
     flow_window: Count = 1000
@@ -124,6 +138,13 @@ class QueuePolicy(Section):
     """The same for each source authority on a route."""
     retry: RetryConfig = RetryConfig()
     """How often and when a refused message is sent again."""
+
+    def of_topic(self, topic: UUri) -> TopicPolicy:
+        """Return how the Publishes of a topic wait."""
+        return next((each for each in self.topics if each.topic.matches(topic)), _IN_ORDER)
+
+
+_IN_ORDER = TopicPolicy(topic=everything_at(ANY_AUTHORITY))
 
 
 class EndpointConfig(Section):
@@ -282,6 +303,8 @@ class Config(Section):
     """Where subscriptions and pause rules are kept."""
     usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
     """The streamer's uSubscription service. None: off."""
+    utwin: UtwinConfig | None = None
+    """The uTwin service: the last Publish of each topic. None: no such service."""
     control: ControlConfig = ControlConfig()
     """Who may change something over uProtocol and HTTP."""
     multicast: list[MulticastConfig] = []

@@ -17,6 +17,7 @@ def beyond_reload(old: Config, new: Config) -> list[str]:
         *_changed("state", old.state, new.state, *StateConfig.model_fields),
         # This key decides what the state file contains.
         *_changed("usubscription", old.usubscription, new.usubscription, "external"),
+        *_changed("utwin", old.utwin, new.utwin),
     )
     return [*found, *(f"{key}: changed; restart to use it" for key in changed)]
 

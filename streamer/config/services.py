@@ -100,6 +100,19 @@ class UsubscriptionConfig(Section):
     """A uSubscription service elsewhere that the streamer follows instead of running one. None: the service runs here."""
 
 
+class UtwinConfig(Section):
+    """The uTwin service: it knows the last Publish of each topic that the streamer has accepted."""
+
+    max_topics: Count = 10_000
+    """Topics whose last message is kept. Beyond that, the topic that was published longest ago is forgotten."""
+    max_bytes: Size = 16 * MIB
+    """Bytes of these messages; each counts as in a queue. Beyond that likewise."""
+    save_s: Annotated[float, Field(ge=1, le=LONGEST_S)] = 60
+    """How often messages that have changed are written to the state file."""
+    max_answer_bytes: Size = MIB
+    """The largest answer. Topics that do not fit are answered with RESOURCE_EXHAUSTED."""
+
+
 class ControlConfig(Section):
     """Who may change something: pause and resume topics over uProtocol, and everything else over HTTP."""
 

@@ -36,6 +36,7 @@ from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, UTransport
 from streamer.transports.local import LocalTransport
+from streamer.uprotocol.last_values import LastValues
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
@@ -80,6 +81,7 @@ class Router:
         self.settler = Settler(clock, self.seen, self.custody, self.notices, self.observers)
         self.settler.log.use(config.log)
         self._random = random
+        self.last_values = None if config.utwin is None else LastValues(config.utwin.max_topics, config.utwin.max_bytes)
         self.egresses: dict[str, Egress] = {}
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
@@ -123,6 +125,7 @@ class Router:
             egress.request_answered,
         )
         if name != LOCAL_ENDPOINT:
+            self.ingresses[name].last_values = self.last_values
             self.ingresses[name].counts_ttl_from_arrival = config.endpoints[name].ttl_clock == "arrival"
 
     def replace_transport(self, name: str, transport: UTransport) -> None:

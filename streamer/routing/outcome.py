@@ -25,6 +25,7 @@ class Outcome(StrEnum):
     UNHEARD = "unheard"  # a Publish that a route forwards and nobody on the far network listens to
     SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than the sample period of its subscribers
     UNCONFIRMED = "unconfirmed"  # it was sent while somebody listened, and ended before anything confirmed that it arrived
+    SUPERSEDED = "superseded"  # a Publish of which only the latest is wanted, and a newer one came before it was sent
 
     @property
     def is_failure(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from streamer.config.models import Config, QueuePolicy
 from streamer.routing.permissions import Permissions
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, EntityId
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, UTWIN, EntityId
 
 Entity = tuple[str, int, int]
 """Authority, ue_id and version of a uEntity."""
@@ -133,12 +133,13 @@ def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, .
 
 
 def _services(config: Config, entities: tuple[EntityId, ...], addressed: Container[str]) -> frozenset[Entity]:
-    """Return the streamer's uEntities: at its own authority, and uSubscription at the local authorities."""
+    """Return the streamer's uEntities: at its own authority, and uSubscription and uTwin at the local authorities."""
     found = {(config.authority, *entity) for entity in entities}
     options = config.usubscription
+    served = [UTWIN] if UTWIN in entities else []
     if options is not None and options.external is None:
-        served = [entity for entity in USUBSCRIPTIONS if entity in entities]
-        found |= {(authority, *entity) for authority in local_authorities(config, addressed) for entity in served}
+        served += [entity for entity in USUBSCRIPTIONS if entity in entities]
+    found |= {(authority, *entity) for authority in local_authorities(config, addressed) for entity in served}
     return frozenset(found)
 
 

@@ -17,14 +17,22 @@ from streamer.services.state import StateError, StateFile
 from streamer.services.status import StatusService, StreamerView
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
+from streamer.services.utwin import UTwin
 from streamer.transports.local import LocalTransport
+from streamer.uprotocol.last_values import LastValues
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import PING, USTREAMER, USUBSCRIPTIONS, EntityId
+from streamer.uprotocol.well_known import PING, USTREAMER, USUBSCRIPTIONS, UTWIN, EntityId
 
 logger = logging.getLogger("ustreamer.services")
 
-TABLES = {**PauseService.TABLES, **MulticastReceivers.TABLES, **USubscription.TABLES, **Follower.TABLES}
+TABLES = {
+    **PauseService.TABLES,
+    **MulticastReceivers.TABLES,
+    **USubscription.TABLES,
+    **Follower.TABLES,
+    **UTwin.TABLES,
+}
 """The tables of the state file: those of all services, whichever a configuration has."""
 
 _RETRY_S = 1.0
@@ -32,11 +40,12 @@ _RETRY_S = 1.0
 
 def entities(config: Config) -> tuple[EntityId, ...]:
     """Return the services of a streamer with this configuration. The router needs them before they are built."""
-    return (USTREAMER,) if config.usubscription is None else (USTREAMER, *USUBSCRIPTIONS)
+    subscriptions = () if config.usubscription is None else USUBSCRIPTIONS
+    return (USTREAMER, *subscriptions, *(() if config.utwin is None else (UTWIN,)))
 
 
 class ServiceHost:
-    """core.usubscription and core.ustreamer, on the local endpoint."""
+    """core.usubscription, core.utwin and core.ustreamer, on the local endpoint."""
 
     def __init__(
         self,
@@ -45,8 +54,9 @@ class ServiceHost:
         router: RouterForServices,
         clock: Clock,
         view: StreamerView | None = None,
+        last_values: LastValues | None = None,
     ) -> None:
-        """``view``: the source of the published status. None: no status is published."""
+        """``view``: the source of the published status. None: no status is published. ``last_values``: those for uTwin."""
         self.state = StateFile(state_path(config), TABLES)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
@@ -57,6 +67,10 @@ class ServiceHost:
         methods = {PING: Method(pb.PingRequest, _ping), **self.pause_service.methods(), **self.receivers.methods()}
         self._rpc = RpcService(transport, USTREAMER, methods)
         self.status = StatusService(transport, config.status, view, clock)
+        self.utwin: UTwin | None = None
+        if config.utwin is not None and last_values is not None:
+            self.utwin = UTwin(self.state, last_values, config.utwin, access, clock)
+            self._twin_rpc = RpcService(transport, UTWIN, self.utwin.methods())
         self.subscriptions: USubscription | Follower | None = None
         if options is not None:
             kind = USubscription if options.external is None else Follower
@@ -89,6 +103,8 @@ class ServiceHost:
     def _restore(self) -> None:
         self.pause_service.restore()
         self.receivers.restore()
+        if self.utwin is not None:
+            self.utwin.restore()
         if self.subscriptions is not None:
             self.subscriptions.restore()
 
@@ -122,6 +138,8 @@ class ServiceHost:
         self.pause_service.use(config.control, access)
         self.status.use(config.status)
         self.receivers.use(config.catalogue, access, _most_authorities(config))
+        if self.utwin is not None and config.utwin is not None:
+            self.utwin.use(config.utwin, access)
         if self.subscriptions is not None and config.usubscription is not None:
             self.subscriptions.use(config.usubscription, access)
 
@@ -132,6 +150,8 @@ class ServiceHost:
             tasks.create_task(self.status.run(), name="status")
             tasks.create_task(self.pause_service.run(), name="pause-ends")
             tasks.create_task(self._serve_subscriptions(), name="usubscription")
+            if self.utwin is not None:
+                tasks.create_task(self.utwin.run(), name="utwin")
 
     async def _serve_subscriptions(self) -> None:
         while self.subscriptions is not None:

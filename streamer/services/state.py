@@ -34,7 +34,7 @@ Row = tuple[Any, ...]
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
-_ADDED = frozenset({"usubscription_versions", "dispatch_stop_ends"})
+_ADDED = frozenset({"usubscription_versions", "dispatch_stop_ends", "utwin_messages"})
 
 logger = logging.getLogger("ustreamer.state")
 

@@ -29,6 +29,9 @@ USUBSCRIPTION_4 = EntityId(0, 4)
 USUBSCRIPTIONS = (USUBSCRIPTION, USUBSCRIPTION_4)
 """All versions of core.usubscription that a streamer serves."""
 
+UTWIN = EntityId(3, 2)
+"""core.utwin, version 2 (`proto/utwin_v2.proto`)."""
+
 CHANGES = 0x8000
 """The topic on which core.usubscription publishes changes of subscriptions."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.proto import utwin_v2_pb2 as utwin
 from tests.e2e.roles import Role, arrival, ask_and_answer, at_streamer, call, request
 from tests.independent.message import Plain
 from tests.independent.zenoh import ZenohSide, zenoh_key
@@ -122,6 +123,20 @@ async def test_a_receiver_registered_for_a_broadcast_by_name_gets_its_partitions
         assert await arrival(bus.sides["hpc"], message) == message
     await bus.fence("zone-front", "zone-rear")
     assert [each for each in bus.sides["zone-rear"].arrived if each.type == 1] == []
+
+
+async def test_the_last_message_of_a_topic_is_there_for_whoever_comes_late(bus: Bus) -> None:
+    assert await bus.client(FRONT_APP).subscribe(TOPIC) == SUBSCRIBED
+    for payload in (b"earlier", b"now"):
+        await arrival(bus.sides["zone-front"], await bus.publish(TOPIC, payload))
+    asked = utwin.GetLastMessagesRequest()
+    for resource in (TOPIC[3], 0x8009):
+        asked.topics.uris.add(authority_name=TOPIC[0], ue_id=TOPIC[1], ue_version_major=TOPIC[2], resource_id=resource)
+    question = request(REAR_APP, ("zone-rear", 3, 2, 1), asked.SerializeToString())
+    answer = await call(bus.sides["zone-rear"], question, utwin.GetLastMessagesResponse)
+    assert not isinstance(answer, Refused), answer
+    assert [each.status.code for each in answer.responses] == [0, 5]  # OK, NOT_FOUND
+    assert answer.responses[0].message.payload == b"now"
 
 
 async def test_nobody_speaks_in_the_name_of_another_port(bus: Bus) -> None:

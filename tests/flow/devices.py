@@ -121,7 +121,8 @@ class Device:
         local = LocalTransport(self._context(devices, LOCAL_ENDPOINT), entities(self.config))
         transports: dict[str, UTransport] = {"near": self.near, "far": self.far, LOCAL_ENDPOINT: local}
         self.router = Router(self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None)
-        self.service_host = ServiceHost(self.config, local, self.router, devices.clock)
+        last_values = self.router.last_values
+        self.service_host = ServiceHost(self.config, local, self.router, devices.clock, last_values=last_values)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _context(self, devices: Devices, name: str) -> TransportContext:

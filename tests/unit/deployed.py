@@ -60,6 +60,8 @@ def memory_bytes(config: Config) -> int:
     total += len(config.endpoints) * (16 * MIB + 2 * config.dead_letter.queue.bytes + 30 * MIB)
     if config.usubscription is not None and config.usubscription.external is None:
         total += 128 * MIB
+    if config.utwin is not None:
+        total += config.utwin.max_bytes
     for endpoint in config.endpoints.values():
         options = endpoint.options
         if endpoint.transport == "mqtt5":

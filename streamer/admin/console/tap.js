@@ -11,7 +11,7 @@ import { bytes, clock, count, plural, said, span, words } from "./text.js"
 const ROWS = 200
 const DRAW_MS = 250
 const OUTCOMES = ["sent", "delivered", "expired", "rejected", "dead_lettered", "duplicate", "local", "unwanted", "unheard",
-  "sampled_out", "unconfirmed"]
+  "sampled_out", "unconfirmed", "superseded"]
 const KINDS = { delivered: "good", expired: "bad", rejected: "bad", dead_lettered: "bad" }
 
 const COLUMNS = [

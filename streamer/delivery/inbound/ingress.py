@@ -18,7 +18,7 @@ from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.resolve import Leg, Resolved, Resolver
 from streamer.delivery.inbound.source_clocks import SourceClocks
 from streamer.delivery.inbound.tokens import Tokens
-from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK, REDELIVERED, REDRIVEN, Hold
+from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK, REDELIVERED, REDRIVEN, Delivery, Hold
 from streamer.delivery.lanes.queue import Room, RouteQueue
 from streamer.delivery.outbound.egress import Egress
 from streamer.delivery.outcomes.settle import Settler
@@ -32,7 +32,8 @@ from streamer.transports.base import Received, Refused, UListener, UTransport
 from streamer.transports.errors import Unwanted
 from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.flows import Flows
-from streamer.uprotocol.message import Attributes, UMessage
+from streamer.uprotocol.last_values import LastValues
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
@@ -45,6 +46,8 @@ _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
 # are looked up; each one's own would be resolved and encoded anew.
 _ARRIVAL_STEP_MS: Final = 50
 _CLOCK_MESSAGES = 64  # messages of a batch whose ids are compared with our clock
+_PUBLISH: Final = UMessageType.PUBLISH
+_NONE: Final[list[Delivery]] = []
 _MANY = 16  # messages of a batch that may come from a source faster than its destination
 
 
@@ -99,6 +102,7 @@ class Ingress(UListener):
         self._request_answered = request_answered
         self._expired = 0  # in the backlog, since the last tick
         self.counts_ttl_from_arrival = False
+        self.last_values: LastValues | None = None
         self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick
@@ -403,7 +407,8 @@ class Ingress(UListener):
         size, backlog = received.message.size, self.backlog
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
-            if is_behind or (queue.applies_backpressure and queue.messages and not queue.fits(size * copies, copies)):
+            is_full = queue.applies_backpressure and queue.messages and not queue.fits(size * copies, copies)
+            if is_behind or (is_full and not queue.fits_instead(resolved.replaceable(queue), size * copies, copies)):
                 authority = received.message.attributes.source.authority
                 if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
                     continue  # rejected when it enters the others
@@ -440,6 +445,8 @@ class Ingress(UListener):
         legs = resolved.legs
         received.holders += len(legs) - 1
         message, seen = received.message, self._seen
+        if self.last_values is not None and message.attributes.type is _PUBLISH and not is_redrive:
+            self.last_values.put(message, now_ms)
         entered: list[Leg] = []
         for leg in legs:
             queue = leg.queue
@@ -453,28 +460,32 @@ class Ingress(UListener):
             lane = leg.lane
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
-            attributes = leg.attributes
-            if queue.quotas.has_quotas and queue.exceeds_quota(attributes.source.authority, message.size):
+            attributes, size = leg.attributes, message.size
+            outdated = lane.replaceable() if lane.keeps_latest and not is_redrive else _NONE
+            is_exchange = len(outdated) > 0 and queue.fits_instead(outdated, size)
+            if queue.quotas.has_quotas and not is_exchange and queue.exceeds_quota(attributes.source.authority, size):
                 self._settler.reject(received, queue, refusals.OVER_QUOTA, attributes.sink)
                 continue
             outgoing = message
             if leg.is_changed:
                 outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
-            if not queue.applies_backpressure:
-                size, level = message.size, attributes.priority_class
+            if not (queue.applies_backpressure or is_exchange):
+                level = attributes.priority_class
                 room = queue.room_for(size)
                 if room is Room.NO or (
                     room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
                 ):
                     self._settler.reject(received, queue, refusals.FULL, attributes.sink)
                     continue
-            if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(message.size):
+            if lane.hold and lane.hold & Hold.PAUSED and not is_exchange and not queue.has_room_for_paused(size):
                 self._settler.reject(received, queue, refusals.PAUSED, attributes.sink)
                 continue
             if leg.is_changed and not leg.is_copy:  # if the network echoes it, it is a duplicate
                 seen.young.setdefault(message.id + leg.tail, None)
                 if once is not None:
                     seen.young[once] = None
+            if outdated:
+                leg.egress.supersede(outdated)
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
             if is_redrive:
                 delivery.history = REDELIVERED | REDRIVEN

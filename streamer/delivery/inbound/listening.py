@@ -17,7 +17,7 @@ from streamer.transports.base import UTransport
 from streamer.transports.listeners import Filter
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, EntityId
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, EntityId
 
 _TOPICS_PER_LOOP_CYCLE = 100  # before the event loop goes on with others
 
@@ -199,7 +199,7 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
     yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
     if ANY_AUTHORITY not in sinks:
         served = [(authority, EntityId(*entity)) for authority, *entity in sorted(table.services) if authority not in sinks]
-        yield from ((anyone, entity.at(authority, ANY_RESOURCE)) for authority, entity in served if entity in USUBSCRIPTIONS)
+        yield from ((anyone, entity.at(authority, ANY_RESOURCE)) for authority, entity in served)
     yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
 
 

@@ -12,7 +12,7 @@ from streamer.clock import Clock
 from streamer.config.types import RateConfig
 from streamer.delivery.inbound.refusals import invalid
 from streamer.delivery.inbound.tokens import Tokens
-from streamer.delivery.lanes.lane import Hold, Lane
+from streamer.delivery.lanes.lane import Delivery, Hold, Lane
 from streamer.delivery.lanes.queue import Room, RouteQueue
 from streamer.delivery.outbound.egress import Egress
 from streamer.delivery.seen import scope, tail_of
@@ -139,6 +139,10 @@ class Resolved:
             if leg.lane.hold & Hold.PAUSED and not leg.queue.has_room_for_paused(size):
                 return False
         return True
+
+    def replaceable(self, queue: RouteQueue) -> list[Delivery]:
+        """Return the deliveries in a queue that a new message replaces."""
+        return [each for leg in self.legs if leg.queue is queue for each in leg.lane.replaceable()]
 
     def addressees_of(self, copied: list[Leg]) -> tuple[frozenset[str], bool]:
         """Return the authorities of the legs that copies have taken, and whether another message has the same set."""

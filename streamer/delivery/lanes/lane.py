@@ -9,6 +9,8 @@ The law of this file:
 - The window grows by one with each message that was confirmed, or that a network took which confirms nothing, and falls to
   one with each refusal: after a refusal the flow goes on one message at a time, so that nothing overtakes a message that is
   refused again. Messages that were sent before the refusal do not widen the window.
+- A lane of Publishes may be configured otherwise (`TopicPolicy`). One that keeps the latest has at most one delivery that
+  was never sent: a newer one replaces it. One that sends the newest first gives up the order.
 - A delivery that was settled while it waited (expired, evicted) stays in the lane and is skipped.
 - Unconfirmed messages that are to be redelivered may still be packed in batches (`redeliveries`). No newer message is sent
   before them.
@@ -183,7 +185,7 @@ class Lane:
     batches until they are confirmed; ``redeliveries`` are the batches to be sent again, each with its lowest ``seq``.
     ``unconfirmed_in_flight`` counts messages that were in flight when the last receiver was lost: the lane waits for their
     results and sends them again, before younger ones. ``lost_receiver``: the flow had a receiver and has none now, so
-    messages wait for one.
+    messages wait for one. ``keeps_latest``, ``newest_first``: see `TopicPolicy`.
     """
 
     __slots__ = (
@@ -196,10 +198,12 @@ class Lane:
         "hold",
         "in_flight",
         "items",
+        "keeps_latest",
         "key",
         "listed_classes",
         "lost_receiver",
         "max_window",
+        "newest_first",
         "presence",
         "queue",
         "queued_messages",
@@ -212,7 +216,7 @@ class Lane:
         "window",
     )
 
-    def __init__(self, key: FlowKey, queue: LaneQueue, group: SourceGroup, max_window: int) -> None:
+    def __init__(self, key: FlowKey, queue: LaneQueue, group: SourceGroup) -> None:
         self.key = key
         self.queue = queue
         self.group = group
@@ -222,7 +226,7 @@ class Lane:
         self.entered_s = 0.0  # of the newest message
         self.in_flight = 0
         self.window = 1
-        self.max_window = max_window
+        self.max_window = 1
         self.sent_before_refusal = 0  # sent before the last refusal and not answered yet
         self.hold = Hold.NONE
         self.ready_class = -1
@@ -235,7 +239,10 @@ class Lane:
         self.unconfirmed = 0
         self.unconfirmed_in_flight = 0
         self.lost_receiver = False
+        self.keeps_latest = False
+        self.newest_first = False
         self.redeliveries: list[tuple[int, Any]] = []  # few, and an empty deque takes 700 bytes
+        self.use(queue.policy)
 
     @property
     def is_ready(self) -> bool:
@@ -274,13 +281,24 @@ class Lane:
         self.entered_s = delivery.entered_s
         self._count(delivery)
 
+    def replaceable(self) -> list[Delivery]:
+        """Return the deliveries that a newer one replaces: if only the latest is kept, those that were never sent."""
+        if not self.keeps_latest or self.oldest() is None:
+            return []
+        return [each for each in self.items if each.state is QUEUED and not each.history & (REDELIVERED | MAY_HAVE_ARRIVED)]
+
     def put_back(self, delivery: Delivery) -> None:
         """Put a delivery back into its place."""
         delivery.state = QUEUED
         items = self.items
-        at = 0
-        while at < len(items) and items[at].seq < delivery.seq:
-            at += 1
+        if self.newest_first:
+            at = len(items)
+            while at > 0 and items[at - 1].seq > delivery.seq:
+                at -= 1
+        else:
+            at = 0
+            while at < len(items) and items[at].seq < delivery.seq:
+                at += 1
         items.insert(at, delivery)
         self._count(delivery)
 
@@ -309,16 +327,17 @@ class Lane:
             self._count(delivery)
 
     def take(self, count: int, now_ms: int, out: list[Delivery], expired: list[Delivery]) -> int:
-        """Move up to ``count`` deliveries, oldest first, to ``out``; return the number moved.
+        """Move up to ``count`` deliveries, the oldest or newest first, to ``out``; return the number moved.
 
         Those that have expired by ``now_ms`` go to ``expired`` instead and are not counted: the caller settles them. Ends
         early once ``expired`` has `EXPIRED_MESSAGES_PER_TICK` of them.
         """
         items = self.items
         moved = 0
-        redelivery_seq = self.redeliveries[0][0] if self.redeliveries else None
+        newest_first = self.newest_first
+        redelivery_seq = self.redeliveries[0][0] if self.redeliveries and not newest_first else None
         while moved < count and items:
-            delivery = items.popleft()
+            delivery = items.pop() if newest_first else items.popleft()
             if delivery.state is not QUEUED:
                 continue
             if redelivery_seq is not None and delivery.seq > redelivery_seq:
@@ -387,10 +406,15 @@ class Lane:
         is_unheard = self.presence is _ABSENT and self.queued_messages > 0 and self.is_publish and not self.lost_receiver
         return is_unheard and not self.hold & Hold.PAUSED
 
-    def limit(self, max_window: int) -> None:
-        """Bound the window by ``max_window`` from now on."""
-        self.max_window = max_window
-        self.window = min(self.window, max_window)
+    def use(self, policy: QueuePolicy) -> None:
+        """Use another policy from now on."""
+        self.max_window = policy.flow_window
+        self.window = min(self.window, policy.flow_window)
+        if policy.topics and self.is_publish:
+            of_topic = policy.of_topic(self.key[0])
+            self.keeps_latest, self.newest_first = of_topic.keep == "latest", of_topic.order == "newest"
+        else:
+            self.keeps_latest = self.newest_first = False
 
     def set_hold(self, hold: Hold) -> None:
         """Hold the lane for these reasons from now on, and for no others."""

@@ -6,7 +6,7 @@ messages do not. No event loop, no clock and no logger in here.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -124,7 +124,7 @@ class RouteQueue:
                 for delivery in sorted(self.waiting(), key=lambda waiting: waiting.seq):
                     self._by_age[delivery.message.attributes.priority_class].append(delivery)
         for lane in self.lanes.values():
-            lane.limit(policy.flow_window)
+            lane.use(policy)
 
     def _take_bounds(self, policy: QueuePolicy) -> None:
         """Set the bounds. ``applies_backpressure``: a message that does not fit waits in the backlog, not rejected."""
@@ -143,7 +143,7 @@ class RouteQueue:
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
             group = self.quotas.group(key[0].authority)
             group.lanes += 1
-            lane = self.lanes[key] = Lane(key, self, group, self.policy.flow_window)
+            lane = self.lanes[key] = Lane(key, self, group)
             self.owner.lane_added(lane)
         return lane
 
@@ -162,6 +162,10 @@ class RouteQueue:
             self.messages - self.stalled.messages + copies <= self._most
             and self.bytes - self.stalled.bytes + size <= self._most_bytes
         )
+
+    def fits_instead(self, outdated: Sequence[Delivery], size: int, copies: int = 1) -> bool:
+        """Whether ``copies`` more messages, ``size`` bytes in total, stay within the bounds once ``outdated`` are gone."""
+        return bool(outdated) and self.fits(size - sum([each.size for each in outdated]), copies - len(outdated))
 
     def count_held(self, hold: Hold, messages: int, size: int) -> None:
         """Count messages that wait in a lane held for these reasons; negative numbers count those that no longer wait."""

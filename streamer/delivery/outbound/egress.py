@@ -53,6 +53,7 @@ logger = logging.getLogger("ustreamer.egress")
 _UNCONFIRMED: Final = UNCONFIRMED
 _QUANTUM: Final = 64  # messages of one lane in a row: enough for batches, and few enough that many flows share a window
 _REFILLS = 64  # lanes that are refilled from batches per tick, in addition to those that are refilled as they send
+_SUPERSEDED = Failure(Outcome.SUPERSEDED, UCode.OK, "a newer message of its topic replaced it")
 _LAST_TRY_S = 2.0  # before messages that have returned often are sent for the last time
 _FULL_S = 1.0  # without room for unconfirmed messages, before that is reported
 _READ_RETRY_S = 1.0  # after the journal could not be read
@@ -178,6 +179,13 @@ class Egress:
             self._settler.fail(delivery, failure._replace(text=f"{failure.text}; it may have arrived"))
         else:
             self._settler.fail(delivery, failure)
+
+    def supersede(self, outdated: Sequence[Delivery]) -> None:
+        """Settle deliveries that wait in a lane, as far as they still do, because a newer message replaces them."""
+        for delivery in outdated:
+            if delivery.state is QUEUED:
+                delivery.lane.drop(delivery)
+                self._settler.fail(delivery, _SUPERSEDED)
 
     # -- holding lanes
 

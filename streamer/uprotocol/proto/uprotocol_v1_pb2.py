@@ -25,29 +25,31 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+streamer/uprotocol/proto/uprotocol_v1.proto\x12\x0cuprotocol.v1\x1a\x19google/protobuf/any.proto\"\\\n\x04UUri\x12\x16\n\x0e\x61uthority_name\x18\x01 \x01(\t\x12\r\n\x05ue_id\x18\x02 \x01(\r\x12\x18\n\x10ue_version_major\x18\x03 \x01(\r\x12\x13\n\x0bresource_id\x18\x04 \x01(\r\" \n\x04UUID\x12\x0b\n\x03msb\x18\x01 \x01(\x06\x12\x0b\n\x03lsb\x18\x02 \x01(\x06\"u\n\x07UStatus\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.uprotocol.v1.UCode\x12\x14\n\x07message\x18\x02 \x01(\tH\x00\x88\x01\x01\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.AnyB\n\n\x08_message\"\xf4\x03\n\x0bUAttributes\x12\x1e\n\x02id\x18\x01 \x01(\x0b\x32\x12.uprotocol.v1.UUID\x12(\n\x04type\x18\x02 \x01(\x0e\x32\x1a.uprotocol.v1.UMessageType\x12\"\n\x06source\x18\x03 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12 \n\x04sink\x18\x04 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12)\n\x08priority\x18\x05 \x01(\x0e\x32\x17.uprotocol.v1.UPriority\x12\x10\n\x03ttl\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x1d\n\x10permission_level\x18\x07 \x01(\rH\x01\x88\x01\x01\x12,\n\ncommstatus\x18\x08 \x01(\x0e\x32\x13.uprotocol.v1.UCodeH\x02\x88\x01\x01\x12!\n\x05reqid\x18\t \x01(\x0b\x32\x12.uprotocol.v1.UUID\x12\x12\n\x05token\x18\n \x01(\tH\x03\x88\x01\x01\x12\x18\n\x0btraceparent\x18\x0b \x01(\tH\x04\x88\x01\x01\x12\x34\n\x0epayload_format\x18\x0c \x01(\x0e\x32\x1c.uprotocol.v1.UPayloadFormatB\x06\n\x04_ttlB\x13\n\x11_permission_levelB\r\n\x0b_commstatusB\x08\n\x06_tokenB\x0e\n\x0c_traceparent\"[\n\x08UMessage\x12-\n\nattributes\x18\x01 \x01(\x0b\x32\x19.uprotocol.v1.UAttributes\x12\x14\n\x07payload\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\n\n\x08_payload*\xb8\x02\n\x05UCode\x12\x06\n\x02OK\x10\x00\x12\r\n\tCANCELLED\x10\x01\x12\x0b\n\x07UNKNOWN\x10\x02\x12\x14\n\x10INVALID_ARGUMENT\x10\x03\x12\x15\n\x11\x44\x45\x41\x44LINE_EXCEEDED\x10\x04\x12\r\n\tNOT_FOUND\x10\x05\x12\x12\n\x0e\x41LREADY_EXISTS\x10\x06\x12\x15\n\x11PERMISSION_DENIED\x10\x07\x12\x16\n\x12RESOURCE_EXHAUSTED\x10\x08\x12\x17\n\x13\x46\x41ILED_PRECONDITION\x10\t\x12\x0b\n\x07\x41\x42ORTED\x10\n\x12\x10\n\x0cOUT_OF_RANGE\x10\x0b\x12\x11\n\rUNIMPLEMENTED\x10\x0c\x12\x0c\n\x08INTERNAL\x10\r\x12\x0f\n\x0bUNAVAILABLE\x10\x0e\x12\r\n\tDATA_LOSS\x10\x0f\x12\x13\n\x0fUNAUTHENTICATED\x10\x10*\x9f\x01\n\x0cUMessageType\x12\x1d\n\x19UMESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x19\n\x15UMESSAGE_TYPE_PUBLISH\x10\x01\x12\x19\n\x15UMESSAGE_TYPE_REQUEST\x10\x02\x12\x1a\n\x16UMESSAGE_TYPE_RESPONSE\x10\x03\x12\x1e\n\x1aUMESSAGE_TYPE_NOTIFICATION\x10\x04*\xab\x01\n\tUPriority\x12\x19\n\x15UPRIORITY_UNSPECIFIED\x10\x00\x12\x11\n\rUPRIORITY_CS0\x10\x01\x12\x11\n\rUPRIORITY_CS1\x10\x02\x12\x11\n\rUPRIORITY_CS2\x10\x03\x12\x11\n\rUPRIORITY_CS3\x10\x04\x12\x11\n\rUPRIORITY_CS4\x10\x05\x12\x11\n\rUPRIORITY_CS5\x10\x06\x12\x11\n\rUPRIORITY_CS6\x10\x07*\x9e\x02\n\x0eUPayloadFormat\x12\x1f\n\x1bUPAYLOAD_FORMAT_UNSPECIFIED\x10\x00\x12+\n\'UPAYLOAD_FORMAT_PROTOBUF_WRAPPED_IN_ANY\x10\x01\x12\x1c\n\x18UPAYLOAD_FORMAT_PROTOBUF\x10\x02\x12\x18\n\x14UPAYLOAD_FORMAT_JSON\x10\x03\x12\x1a\n\x16UPAYLOAD_FORMAT_SOMEIP\x10\x04\x12\x1e\n\x1aUPAYLOAD_FORMAT_SOMEIP_TLV\x10\x05\x12\x17\n\x13UPAYLOAD_FORMAT_RAW\x10\x06\x12\x18\n\x14UPAYLOAD_FORMAT_TEXT\x10\x07\x12\x17\n\x13UPAYLOAD_FORMAT_SHM\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+streamer/uprotocol/proto/uprotocol_v1.proto\x12\x0cuprotocol.v1\x1a\x19google/protobuf/any.proto\"\\\n\x04UUri\x12\x16\n\x0e\x61uthority_name\x18\x01 \x01(\t\x12\r\n\x05ue_id\x18\x02 \x01(\r\x12\x18\n\x10ue_version_major\x18\x03 \x01(\r\x12\x13\n\x0bresource_id\x18\x04 \x01(\r\"-\n\tUUriBatch\x12 \n\x04uris\x18\x01 \x03(\x0b\x32\x12.uprotocol.v1.UUri\" \n\x04UUID\x12\x0b\n\x03msb\x18\x01 \x01(\x06\x12\x0b\n\x03lsb\x18\x02 \x01(\x06\"u\n\x07UStatus\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.uprotocol.v1.UCode\x12\x14\n\x07message\x18\x02 \x01(\tH\x00\x88\x01\x01\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.AnyB\n\n\x08_message\"\xf4\x03\n\x0bUAttributes\x12\x1e\n\x02id\x18\x01 \x01(\x0b\x32\x12.uprotocol.v1.UUID\x12(\n\x04type\x18\x02 \x01(\x0e\x32\x1a.uprotocol.v1.UMessageType\x12\"\n\x06source\x18\x03 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12 \n\x04sink\x18\x04 \x01(\x0b\x32\x12.uprotocol.v1.UUri\x12)\n\x08priority\x18\x05 \x01(\x0e\x32\x17.uprotocol.v1.UPriority\x12\x10\n\x03ttl\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x1d\n\x10permission_level\x18\x07 \x01(\rH\x01\x88\x01\x01\x12,\n\ncommstatus\x18\x08 \x01(\x0e\x32\x13.uprotocol.v1.UCodeH\x02\x88\x01\x01\x12!\n\x05reqid\x18\t \x01(\x0b\x32\x12.uprotocol.v1.UUID\x12\x12\n\x05token\x18\n \x01(\tH\x03\x88\x01\x01\x12\x18\n\x0btraceparent\x18\x0b \x01(\tH\x04\x88\x01\x01\x12\x34\n\x0epayload_format\x18\x0c \x01(\x0e\x32\x1c.uprotocol.v1.UPayloadFormatB\x06\n\x04_ttlB\x13\n\x11_permission_levelB\r\n\x0b_commstatusB\x08\n\x06_tokenB\x0e\n\x0c_traceparent\"[\n\x08UMessage\x12-\n\nattributes\x18\x01 \x01(\x0b\x32\x19.uprotocol.v1.UAttributes\x12\x14\n\x07payload\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\n\n\x08_payload*\xb8\x02\n\x05UCode\x12\x06\n\x02OK\x10\x00\x12\r\n\tCANCELLED\x10\x01\x12\x0b\n\x07UNKNOWN\x10\x02\x12\x14\n\x10INVALID_ARGUMENT\x10\x03\x12\x15\n\x11\x44\x45\x41\x44LINE_EXCEEDED\x10\x04\x12\r\n\tNOT_FOUND\x10\x05\x12\x12\n\x0e\x41LREADY_EXISTS\x10\x06\x12\x15\n\x11PERMISSION_DENIED\x10\x07\x12\x16\n\x12RESOURCE_EXHAUSTED\x10\x08\x12\x17\n\x13\x46\x41ILED_PRECONDITION\x10\t\x12\x0b\n\x07\x41\x42ORTED\x10\n\x12\x10\n\x0cOUT_OF_RANGE\x10\x0b\x12\x11\n\rUNIMPLEMENTED\x10\x0c\x12\x0c\n\x08INTERNAL\x10\r\x12\x0f\n\x0bUNAVAILABLE\x10\x0e\x12\r\n\tDATA_LOSS\x10\x0f\x12\x13\n\x0fUNAUTHENTICATED\x10\x10*\x9f\x01\n\x0cUMessageType\x12\x1d\n\x19UMESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x19\n\x15UMESSAGE_TYPE_PUBLISH\x10\x01\x12\x19\n\x15UMESSAGE_TYPE_REQUEST\x10\x02\x12\x1a\n\x16UMESSAGE_TYPE_RESPONSE\x10\x03\x12\x1e\n\x1aUMESSAGE_TYPE_NOTIFICATION\x10\x04*\xab\x01\n\tUPriority\x12\x19\n\x15UPRIORITY_UNSPECIFIED\x10\x00\x12\x11\n\rUPRIORITY_CS0\x10\x01\x12\x11\n\rUPRIORITY_CS1\x10\x02\x12\x11\n\rUPRIORITY_CS2\x10\x03\x12\x11\n\rUPRIORITY_CS3\x10\x04\x12\x11\n\rUPRIORITY_CS4\x10\x05\x12\x11\n\rUPRIORITY_CS5\x10\x06\x12\x11\n\rUPRIORITY_CS6\x10\x07*\x9e\x02\n\x0eUPayloadFormat\x12\x1f\n\x1bUPAYLOAD_FORMAT_UNSPECIFIED\x10\x00\x12+\n\'UPAYLOAD_FORMAT_PROTOBUF_WRAPPED_IN_ANY\x10\x01\x12\x1c\n\x18UPAYLOAD_FORMAT_PROTOBUF\x10\x02\x12\x18\n\x14UPAYLOAD_FORMAT_JSON\x10\x03\x12\x1a\n\x16UPAYLOAD_FORMAT_SOMEIP\x10\x04\x12\x1e\n\x1aUPAYLOAD_FORMAT_SOMEIP_TLV\x10\x05\x12\x17\n\x13UPAYLOAD_FORMAT_RAW\x10\x06\x12\x18\n\x14UPAYLOAD_FORMAT_TEXT\x10\x07\x12\x17\n\x13UPAYLOAD_FORMAT_SHM\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'streamer.uprotocol.proto.uprotocol_v1_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_UCODE']._serialized_start=932
-  _globals['_UCODE']._serialized_end=1244
-  _globals['_UMESSAGETYPE']._serialized_start=1247
-  _globals['_UMESSAGETYPE']._serialized_end=1406
-  _globals['_UPRIORITY']._serialized_start=1409
-  _globals['_UPRIORITY']._serialized_end=1580
-  _globals['_UPAYLOADFORMAT']._serialized_start=1583
-  _globals['_UPAYLOADFORMAT']._serialized_end=1869
+  _globals['_UCODE']._serialized_start=979
+  _globals['_UCODE']._serialized_end=1291
+  _globals['_UMESSAGETYPE']._serialized_start=1294
+  _globals['_UMESSAGETYPE']._serialized_end=1453
+  _globals['_UPRIORITY']._serialized_start=1456
+  _globals['_UPRIORITY']._serialized_end=1627
+  _globals['_UPAYLOADFORMAT']._serialized_start=1630
+  _globals['_UPAYLOADFORMAT']._serialized_end=1916
   _globals['_UURI']._serialized_start=88
   _globals['_UURI']._serialized_end=180
-  _globals['_UUID']._serialized_start=182
-  _globals['_UUID']._serialized_end=214
-  _globals['_USTATUS']._serialized_start=216
-  _globals['_USTATUS']._serialized_end=333
-  _globals['_UATTRIBUTES']._serialized_start=336
-  _globals['_UATTRIBUTES']._serialized_end=836
-  _globals['_UMESSAGE']._serialized_start=838
-  _globals['_UMESSAGE']._serialized_end=929
+  _globals['_UURIBATCH']._serialized_start=182
+  _globals['_UURIBATCH']._serialized_end=227
+  _globals['_UUID']._serialized_start=229
+  _globals['_UUID']._serialized_end=261
+  _globals['_USTATUS']._serialized_start=263
+  _globals['_USTATUS']._serialized_end=380
+  _globals['_UATTRIBUTES']._serialized_start=383
+  _globals['_UATTRIBUTES']._serialized_end=883
+  _globals['_UMESSAGE']._serialized_start=885
+  _globals['_UMESSAGE']._serialized_end=976
 # @@protoc_insertion_point(module_scope)

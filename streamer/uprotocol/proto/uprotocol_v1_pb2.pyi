@@ -110,6 +110,12 @@ class UUri(_message.Message):
     resource_id: int
     def __init__(self, authority_name: _Optional[str] = ..., ue_id: _Optional[int] = ..., ue_version_major: _Optional[int] = ..., resource_id: _Optional[int] = ...) -> None: ...
 
+class UUriBatch(_message.Message):
+    __slots__ = ("uris",)
+    URIS_FIELD_NUMBER: _ClassVar[int]
+    uris: _containers.RepeatedCompositeFieldContainer[UUri]
+    def __init__(self, uris: _Optional[_Iterable[_Union[UUri, _Mapping]]] = ...) -> None: ...
+
 class UUID(_message.Message):
     __slots__ = ("msb", "lsb")
     MSB_FIELD_NUMBER: _ClassVar[int]

@@ -13,6 +13,7 @@ NO_FAILURES = {
     Outcome.UNHEARD,
     Outcome.SAMPLED_OUT,
     Outcome.UNCONFIRMED,
+    Outcome.SUPERSEDED,
 }
 
 

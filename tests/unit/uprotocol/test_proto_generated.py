@@ -90,14 +90,14 @@ def test_field_numbers_types_and_presence_are_the_contract(name: str) -> None:
     assert described(pb.DESCRIPTOR.message_types_by_name[name]) == TABLES[name]
 
 
-def test_only_status_details_are_repeated() -> None:
+def test_only_status_details_and_batches_are_repeated() -> None:
     repeated = {
         field.full_name
         for message in pb.DESCRIPTOR.message_types_by_name.values()
         for field in message.fields
         if field.is_repeated
     }
-    assert repeated == {"uprotocol.v1.UStatus.details"}
+    assert repeated == {"uprotocol.v1.UStatus.details", "uprotocol.v1.UUriBatch.uris"}
 
 
 @pytest.mark.parametrize("name", ENUMS)

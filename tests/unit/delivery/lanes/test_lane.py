@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from streamer.config.models import QueuePolicy
 from streamer.delivery.lanes.lane import CLASSES, EXPIRED_MESSAGES_PER_TICK, Delivery, DeliveryState, Hold, Lane
 from streamer.transports.memory import MemoryReceived
 from tests.examples import examples
@@ -22,8 +23,8 @@ class LaneHarness:
     made: int = 0
 
     def __post_init__(self) -> None:
-        queue = route_queue()
-        self.lane = Lane((topic(), None), queue, queue.quotas.group("veh1"), self.max_window)
+        queue = route_queue(flow_window=self.max_window)
+        self.lane = Lane((topic(), None), queue, queue.quotas.group("veh1"))
 
     def push(self, level: int = 1, ttl: int | None = None) -> Delivery:
         self.made += 1
@@ -178,9 +179,9 @@ def test_lost_link_neither_opens_nor_closes_the_window() -> None:
 def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into() -> None:
     harness = LaneHarness(max_window=8)
     open_wide(harness)
-    harness.lane.limit(3)
+    harness.lane.use(QueuePolicy(flow_window=3))
     assert (harness.lane.window, harness.lane.max_window) == (3, 3)
-    harness.lane.limit(5)
+    harness.lane.use(QueuePolicy(flow_window=5))
     assert (harness.lane.window, harness.lane.max_window) == (3, 5)
 
 

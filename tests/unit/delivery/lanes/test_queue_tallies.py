@@ -35,7 +35,7 @@ class Traffic(RuleBasedStateMachine):
         self.in_flight: dict[int, deque[Delivery]] = {flow: deque() for flow in FLOWS}
         self.packed: dict[int, deque[Delivery]] = {flow: deque() for flow in FLOWS}
         for flow in FLOWS:
-            self.lane(flow).limit(1000)
+            self.lane(flow)
 
     def lane(self, flow: int) -> Lane:
         return self.queue.lane((topic(flow), None))

@@ -1,0 +1,82 @@
+"""The page `GET /api/v1/last-values`: what uTwin knows, with the beginning of each payload.
+
+As with the tap, only programs on this machine may read it, with the token or a certificate.
+"""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from streamer.admin.access import for_this_machine, shows_payloads
+from streamer.admin.answers import API, RequestQuery, pattern
+from streamer.admin.paging import EntryPage, cursors
+from streamer.admin.request_queue import one_at_a_time
+from streamer.admin.running import RunningStreamer
+from streamer.admin.tap import PAYLOADS
+from streamer.journal.moments import as_moment
+from streamer.uprotocol.last_values import LastValue
+from streamer.uprotocol.message import UPayloadFormat
+from streamer.uprotocol.payload import payload_as
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import format_id
+
+_SHOWN_BYTES = 1024
+_ENTRIES_PER_ITERATION = 1000
+
+
+def _payload_form(text: str) -> str:
+    if text not in PAYLOADS:
+        raise ValueError(f"{text!r}: expected {', '.join(PAYLOADS)}")
+    return text
+
+
+class LastValuePages:
+    """The last value of each topic that a `RunningStreamer` knows."""
+
+    def __init__(self, running: RunningStreamer) -> None:
+        self._running = running
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the HTTP routes of these pages."""
+        return [web.get(f"{API}/last-values", shows_payloads(for_this_machine(one_at_a_time(self._list))))]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        query = RequestQuery(request, ("topic", "payload", "limit", "after"))
+        topics, form = query.read("topic", pattern), query.read("payload", _payload_form) or "length"
+        page = EntryPage[LastValue](query.limit(), query.read("after", cursors(UUri)))
+        twin = self._running.service_host.utwin
+        for number, (topic, value) in enumerate(() if twin is None else twin.fresh(), 1):
+            if topics is None or topics.matches(topic):
+                page.offer((topic,), value)
+            if not number % _ENTRIES_PER_ITERATION:
+                await asyncio.sleep(0)
+        now_ms = self._running.router.clock.wall_ms()
+        return web.json_response(
+            {
+                "values": [_as_json(value, form, now_ms) for value in page.entries()],
+                "next": page.next,
+                "total": page.total,
+                "is_on": twin is not None,
+            }
+        )
+
+
+def _as_json(value: LastValue, form: str, now_ms: int) -> dict[str, Any]:
+    message = value.message
+    attributes, payload = message.attributes, message.payload or b""
+    shown: dict[str, Any] = {
+        "topic": str(attributes.source),
+        "id": format_id(message.id),
+        "at": as_moment(value.at_ms),
+        "age_s": max(0, now_ms - value.at_ms) / 1000,
+        "ttl_ms": attributes.ttl,
+    }
+    if form != "none":
+        shown["bytes"] = len(payload)
+        shown["payload_format"] = UPayloadFormat(attributes.payload_format).name.lower()
+    if form not in ("none", "length"):
+        cut = len(payload) - _SHOWN_BYTES
+        shown["payload"] = payload_as(payload[:_SHOWN_BYTES], form, is_cut=cut > 0)
+        shown["cut_bytes"] = max(0, cut)
+    return shown

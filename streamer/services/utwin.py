@@ -1,0 +1,166 @@
+"""core.utwin: answers with the last Publish of each topic that the streamer has accepted, and keeps them across restarts.
+
+A message that has expired is not found. Whoever may not subscribe to a topic may not ask for its last message either
+(utwin/v2: "MUST enforce permissions associated with the Topic"). A token that a message came with is not given to others.
+
+`SetLastMessage` is in the text of the specification and not in its proto. There is none here: the streamer sees every
+Publish that flows through it.
+
+Its owner calls `restore` once the state file is open, before the router starts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import ClassVar, NamedTuple
+
+from streamer.clock import Clock
+from streamer.config.services import UtwinConfig
+from streamer.services.access import Access
+from streamer.services.rpc import Method
+from streamer.services.state import Row, StateError, StateFile, Statement
+from streamer.uprotocol.last_values import LastValue, LastValues
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.proto import utwin_v2_pb2 as pb
+from streamer.uprotocol.protobuf import message_from_proto, message_to_proto, status_to_proto, uri_from_proto
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.utwin")
+
+GET_LAST_MESSAGES = 1
+"""The method."""
+
+_SAVED_AT_ONCE = 100  # messages that are converted in one turn of the event loop, and written in one transaction
+
+
+class _Found(NamedTuple):
+    code: UCode
+    text: str
+    message: UMessage | None = None
+
+
+class UTwin:
+    """The service. ``values`` are those that the router's ingresses fill."""
+
+    TABLES: ClassVar[Mapping[str, str]] = {
+        "utwin_messages": """CREATE TABLE utwin_messages (
+            topic TEXT PRIMARY KEY,
+            message BLOB NOT NULL,
+            at_ms INTEGER NOT NULL
+        ) STRICT""",
+    }
+
+    def __init__(self, state: StateFile, values: LastValues, options: UtwinConfig, access: Access, clock: Clock) -> None:
+        self._state = state
+        self._values = values
+        self._options = options
+        self._access = access
+        self._clock = clock
+
+    def methods(self) -> dict[int, Method]:
+        """Return the methods of core.utwin."""
+        return {GET_LAST_MESSAGES: Method(pb.GetLastMessagesRequest, self._get)}
+
+    def use(self, options: UtwinConfig, access: Access) -> None:
+        """Use other bounds and permissions from now on."""
+        self._options, self._access = options, access
+        self._values.limit(options.max_topics, options.max_bytes)
+
+    def restore(self) -> None:
+        """Read the messages of an earlier process. Blocks. Raises `StateError`."""
+        for message, at_ms in self._state.read("SELECT topic, message, at_ms FROM utwin_messages ORDER BY at_ms", _of_row):
+            if self._values.get(message.attributes.source) is None:
+                self._values.put(message, at_ms)
+
+    async def run(self) -> None:
+        """Save what has changed every `UtwinConfig.save_s`, until cancelled; once more then."""
+        try:
+            while True:
+                await asyncio.sleep(self._options.save_s)
+                await self.save()
+        finally:
+            await self.save()
+
+    async def save(self) -> None:
+        """Write what has changed to the state file. What cannot be written is written the next time."""
+        changed = self._values.changed
+        while changed:
+            topics = list(islice(changed, _SAVED_AT_ONCE))
+            for topic in topics:
+                del changed[topic]
+            try:
+                await self._state.write([_statement(topic, self._values.get(topic)) for topic in topics])
+            except StateError as exc:
+                changed |= dict.fromkeys(topics)
+                logger.warning("last_values_not_saved topics=%d error=%s", len(changed), exc)
+                return
+
+    async def _get(self, caller: UUri, request: pb.GetLastMessagesRequest) -> pb.GetLastMessagesResponse:
+        """Answer for each topic, in the order of the request. Raises `UStatusError` (INVALID_ARGUMENT) without topics."""
+        if not request.topics.uris:
+            raise UStatusError(UCode.INVALID_ARGUMENT, "topics: expected at least one")
+        response = pb.GetLastMessagesResponse()
+        size = 0
+        for asked in request.topics.uris:
+            code, text, message = self._find(caller, uri_from_proto(asked))
+            answer = pb.MessageResponse(topic=asked, status=status_to_proto(code, text))
+            if message is not None:
+                answer.message.CopyFrom(message_to_proto(message))
+            if size + answer.ByteSize() > self._options.max_answer_bytes:
+                text = f"the answer would have more than {self._options.max_answer_bytes} bytes: ask for fewer topics"
+                answer = pb.MessageResponse(topic=asked, status=status_to_proto(UCode.RESOURCE_EXHAUSTED, text))
+            size += answer.ByteSize()
+            response.responses.append(answer)
+        return response
+
+    def _find(self, caller: UUri, topic: UUri) -> _Found:
+        try:
+            topic.check()
+        except ValueError as exc:
+            return _Found(UCode.INVALID_ARGUMENT, str(exc))
+        if topic.has_wildcard or not topic.is_topic or not topic.authority:
+            return _Found(UCode.INVALID_ARGUMENT, f"{topic}: expected a topic with its authority, without wildcards")
+        if not self._access.may_subscribe(caller, topic):
+            return _Found(UCode.PERMISSION_DENIED, f"{caller} may not subscribe to {topic}")
+        value = self._values.get(topic)
+        if value is None:
+            return _Found(UCode.NOT_FOUND, f"{topic}: no message since the start, or it was forgotten")
+        if value.message.is_expired(self._clock.wall_ms()):
+            return _Found(UCode.NOT_FOUND, f"{topic}: the last message has expired")
+        return _Found(UCode.OK, "", without_token(value.message))
+
+    def fresh(self) -> Iterator[tuple[UUri, LastValue]]:
+        """Yield every topic with its last value, unless that has expired."""
+        now_ms = self._clock.wall_ms()
+        return ((topic, value) for topic, value in self._values.listed() if not value.message.is_expired(now_ms))
+
+
+def without_token(message: UMessage) -> UMessage:
+    """Return the message of a topic as its publisher sent it: to nobody in particular, and without its token."""
+    attributes = message.attributes
+    if attributes.token is None and attributes.sink is None:
+        return message
+    return UMessage(message.id, replace(attributes, token=None, sink=None), message.payload)
+
+
+def _statement(topic: UUri, value: LastValue | None) -> Statement:
+    if value is None:
+        return "DELETE FROM utwin_messages WHERE topic = ?", (str(topic),)
+    packed = message_to_proto(without_token(value.message)).SerializeToString()
+    return "INSERT OR REPLACE INTO utwin_messages (topic, message, at_ms) VALUES (?, ?, ?)", (
+        str(topic),
+        packed,
+        value.at_ms,
+    )
+
+
+def _of_row(row: Row) -> tuple[UMessage, int]:
+    topic, packed, at_ms = row
+    message = message_from_proto(v1.UMessage.FromString(packed))
+    if str(message.attributes.source) != topic or message.attributes.problems:
+        raise ValueError("not the message of its topic")
+    return message, at_ms

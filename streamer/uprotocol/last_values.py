@@ -1,0 +1,65 @@
+"""The last Publish of each topic that a route has taken: what uTwin answers with. No event loop, no clock."""
+
+from typing import NamedTuple
+
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import UUri
+
+
+class LastValue(NamedTuple):
+    """A message, and when it arrived (Unix milliseconds)."""
+
+    message: UMessage
+    at_ms: int
+
+
+class LastValues:
+    """Topics with their last messages, the one that was published longest ago first.
+
+    ``bytes`` is the size of all messages, which count as in a queue. ``changed`` are the topics that have changed since the
+    owner has last emptied it; those that are no longer known among them were forgotten.
+    """
+
+    def __init__(self, max_topics: int, max_bytes: int) -> None:
+        self.bytes = 0
+        self.changed: dict[UUri, None] = {}
+        self._max_topics = max_topics
+        self._max_bytes = max_bytes
+        self._values: dict[UUri, LastValue] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, topic: UUri) -> LastValue | None:
+        """Return the last value of a topic, whether or not it has expired."""
+        return self._values.get(topic)
+
+    def listed(self) -> list[tuple[UUri, LastValue]]:
+        """Return all topics with their last values, the one that was published longest ago first."""
+        return list(self._values.items())
+
+    def put(self, message: UMessage, at_ms: int) -> None:
+        """Remember a Publish as the last one of its topic, and forget the oldest ones beyond the bounds."""
+        topic = message.attributes.source
+        values = self._values
+        before = values.pop(topic, None)
+        if before is not None:
+            self.bytes -= before.message.size
+        self.changed[topic] = None
+        if message.size > self._max_bytes:  # else it would displace all others
+            return
+        values[topic] = LastValue(message, at_ms)
+        self.bytes += message.size
+        if self.bytes > self._max_bytes or len(values) > self._max_topics:
+            self._shrink()
+
+    def limit(self, max_topics: int, max_bytes: int) -> None:
+        """Use other bounds from now on."""
+        self._max_topics, self._max_bytes = max_topics, max_bytes
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self.bytes > self._max_bytes or len(self._values) > self._max_topics:
+            topic = next(iter(self._values))
+            self.bytes -= self._values.pop(topic).message.size
+            self.changed[topic] = None

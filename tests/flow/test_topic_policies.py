@@ -1,0 +1,198 @@
+"""How Publishes wait, by their topics: only the latest one, or the newest first. Everything else waits in order."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamer.delivery.lifecycle.reload import Reload
+from streamer.routing.pause_rules import PauseRule
+from streamer.transports.errors import RefusedError
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.flow.harness import SPEED, RouterHarness, configuration
+from tests.flow.journaled_run import journaled_run
+from tests.flow.pausing import UP, pause, resume
+
+OTHER = UUri("veh1", 0xA8000, 2, 0x8A51)
+
+
+def policy(*topics: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"queue_policy": {"retry": {"jitter": 0}, "topics": list(topics), **more}}
+
+
+def latest(topic: UUri = SPEED) -> dict[str, Any]:
+    return {"topic": str(topic), "keep": "latest"}
+
+
+def newest(topic: UUri = SPEED) -> dict[str, Any]:
+    return {"topic": str(topic), "order": "newest"}
+
+
+def numbered(harness: RouterHarness, *numbers: int, source: UUri = SPEED, **options: Any) -> list[UMessage]:
+    return [harness.speed(b"%d" % number, source, **options) for number in numbers]
+
+
+def texts(messages: list[UMessage], source: UUri | None = None) -> list[bytes]:
+    """The payloads of messages, or of those from one source."""
+    return [message.payload or b"" for message in messages if source in (None, message.attributes.source)]
+
+
+async def test_after_an_outage_only_the_latest_message_of_a_topic_is_sent_and_each_other_one_has_an_outcome() -> None:
+    async with RouterHarness(configuration(**policy(latest()))) as harness:
+        harness.transports["cloud"].lose_link()
+        replaced = harness.arrive("vehicle", *numbered(harness, *range(7200)))
+        harness.arrive("vehicle", *numbered(harness, 1, 2, 3, source=OTHER))
+        assert harness.queued(UP) == 4
+        assert [received.acknowledged for received in replaced] == [True] * 7199 + [False]
+        harness.transports["cloud"].restore_link()
+        assert texts(harness.sent("cloud")) == [b"7199", b"1", b"2", b"3"]
+        assert harness.outcomes(UP) == {"superseded": 7199, "delivered": 4}
+        assert harness.dead_letters("cloud") == []
+
+
+async def test_without_an_entry_for_its_topic_nothing_is_replaced() -> None:
+    async with RouterHarness(configuration(**policy(latest(OTHER)))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, *range(5)))
+        harness.transports["cloud"].restore_link()
+        assert texts(harness.sent("cloud")) == [b"%d" % number for number in range(5)]
+
+
+async def test_the_first_entry_that_matches_applies() -> None:
+    entries = policy({"topic": str(SPEED), "keep": "all"}, latest(UUri("veh1", 0xFFFFFFFF, 0xFF, 0xFFFF)))
+    async with RouterHarness(configuration(**entries)) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1, 2), *numbered(harness, 3, 4, source=OTHER))
+        harness.transports["cloud"].restore_link()
+        sent = harness.sent("cloud")
+        assert (texts(sent, SPEED), texts(sent, OTHER)) == ([b"1", b"2"], [b"4"])
+
+
+async def test_notifications_and_requests_are_never_replaced() -> None:
+    everything = UUri("*", 0xFFFFFFFF, 0xFF, 0xFFFF)
+    async with RouterHarness(configuration(**policy(latest(everything)))) as harness:
+        for name in ("cloud", "vehicle"):
+            harness.transports[name].lose_link()
+        harness.arrive("vehicle", *(harness.notify(b"%d" % number) for number in range(3)))
+        harness.arrive("cloud", *(harness.ask(payload=b"%d" % number) for number in range(3)))
+        for name in ("cloud", "vehicle"):
+            harness.transports[name].restore_link()
+        assert texts(harness.sent("cloud")) == texts(harness.sent("vehicle")) == [b"0", b"1", b"2"]
+
+
+async def test_each_addressed_copy_of_a_publish_is_replaced_on_its_own() -> None:
+    async with RouterHarness(configuration(**policy(latest())), addressed=("cloud",)) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1, 2, 3))
+        waiting = harness.queued(UP)
+        harness.transports["cloud"].restore_link()
+        assert texts(harness.sent("cloud")) == [b"3"] * waiting
+
+
+async def test_what_was_sent_before_is_not_replaced() -> None:
+    async with RouterHarness(configuration(**policy(latest()))) as harness:
+        cloud = harness.transports["cloud"]
+        cloud.is_withholding = True
+        harness.arrive("vehicle", *numbered(harness, 1))
+        cloud.lose_link()
+        harness.arrive("vehicle", *numbered(harness, 2, 3))
+        assert harness.queued(UP) == 2
+        cloud.is_withholding = False
+        cloud.restore_link()
+        assert texts(harness.sent("cloud")) == [b"1", b"3"]
+        assert harness.outcomes(UP) == {"superseded": 1, "delivered": 2}
+
+
+async def test_a_refused_message_is_not_in_the_way_of_a_newer_one() -> None:
+    async with RouterHarness(configuration(**policy(latest()))) as harness:
+        harness.transports["cloud"].refuse = lambda message: RefusedError(UCode.UNAVAILABLE, "later")
+        harness.arrive("vehicle", *numbered(harness, 1))
+        harness.transports["cloud"].refuse = lambda message: None
+        harness.arrive("vehicle", *numbered(harness, 2, 3))
+        harness.pass_time(600)
+        assert texts(harness.sent("cloud")) == [b"3"]
+        assert harness.outcomes(UP) == {"superseded": 2, "delivered": 1}
+
+
+@pytest.mark.parametrize("on_full", ["backpressure", "reject", "evict"])
+async def test_a_newer_message_enters_a_full_queue_in_place_of_the_one_that_it_replaces(on_full: str) -> None:
+    bounds = {"messages": 3, "on_full": on_full, "stalled_factor": 0}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1), *numbered(harness, 2, 3, source=OTHER))
+        harness.arrive("vehicle", *numbered(harness, 4))
+        harness.transports["cloud"].restore_link()
+        assert sorted(texts(harness.sent("cloud"))) == [b"2", b"3", b"4"]
+        assert harness.outcomes(UP) == {"superseded": 1, "delivered": 3}
+
+
+async def test_a_newer_message_that_does_not_fit_leaves_the_older_one_where_it_is() -> None:
+    bounds = {"bytes": 2000, "on_full": "reject"}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1))
+        harness.arrive("vehicle", harness.speed(bytes(5000)))
+        assert harness.queued(UP) == 1
+        harness.transports["cloud"].restore_link()
+        assert texts(harness.sent("cloud")) == [b"1"]
+
+
+async def test_a_paused_topic_keeps_its_latest_message() -> None:
+    async with RouterHarness(configuration(**policy(latest()))) as harness:
+        pause(harness.router, SPEED)
+        harness.arrive("vehicle", *numbered(harness, 1, 2, 3))
+        assert harness.queued(UP) == 1
+        resume(harness.router, SPEED)
+        assert texts(harness.sent("cloud")) == [b"3"]
+
+
+async def test_the_newest_message_is_sent_first_and_none_is_lost() -> None:
+    async with RouterHarness(configuration(**policy(newest()))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, *range(5)), *numbered(harness, 1, 2, source=OTHER))
+        harness.transports["cloud"].restore_link()
+        sent = harness.sent("cloud")
+        assert texts(sent, SPEED) == [b"4", b"3", b"2", b"1", b"0"]
+        assert texts(sent, OTHER) == [b"1", b"2"]
+
+
+async def test_a_newer_message_overtakes_those_that_were_refused_or_came_back() -> None:
+    async with RouterHarness(configuration(**policy(newest(), flow_window=1))) as harness:
+        cloud = harness.transports["cloud"]
+        cloud.is_withholding = True
+        harness.arrive("vehicle", *numbered(harness, 1, 2, 3))
+        cloud.lose_link()
+        harness.arrive("vehicle", *numbered(harness, 4))
+        cloud.is_withholding = False
+        cloud.restore_link()
+        assert texts(harness.sent("cloud")) == [b"4", b"3", b"2", b"1"]
+
+
+async def test_both_survive_a_kill(tmp_path: Path) -> None:
+    entries = policy(latest(), newest(OTHER))
+    async with journaled_run(tmp_path / "journal", **entries) as run:
+        run.harness.transports["cloud"].lose_link()
+        run.harness.arrive("vehicle", *numbered(run.harness, 1, 2), *numbered(run.harness, 3, 4, source=OTHER))
+        run.harness.pass_time(100)
+        await run.flush()
+    paused = [PauseRule(SPEED, None), PauseRule(OTHER, None)]
+    async with journaled_run(tmp_path / "journal", pause_rules=paused, **entries) as run:
+        assert run.harness.queued(UP) == 3
+        run.harness.arrive("vehicle", *numbered(run.harness, 5), *numbered(run.harness, 6, source=OTHER))
+        for topic in (SPEED, OTHER):
+            resume(run.harness.router, topic)
+        sent = run.harness.sent("cloud")
+        assert (texts(sent, SPEED), texts(sent, OTHER)) == ([b"2", b"5"], [b"6", b"4", b"3"])  # 2 may have been sent
+
+
+async def test_a_reload_changes_how_messages_wait() -> None:
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1, 2))
+        await Reload(harness.router, configuration(**policy(latest())), {}).run()
+        harness.arrive("vehicle", *numbered(harness, 3))
+        harness.transports["cloud"].restore_link()
+        assert texts(harness.sent("cloud")) == [b"3"]
+        assert harness.outcomes(UP) == {"superseded": 2, "delivered": 1}

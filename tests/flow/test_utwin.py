@@ -1,0 +1,172 @@
+"""core.utwin from outside: uEntities ask for the last messages of topics with raw protobuf, through the router."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from streamer.uprotocol.message import Options, UMessage, UMessageType, publish, request
+from streamer.uprotocol.proto import utwin_v2_pb2 as pb
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri, everything_at
+from tests.flow.devices import Device, Devices
+from tests.flow.uentities import Client
+
+SPEED = UUri("dev1", 0x10, 1, 0x8001)
+DOORS = UUri("dev1", 0x10, 1, 0x8002)
+AT_DEVICE, AT_STREAMER = UUri("dev1", 3, 2, 1), UUri("gw1", 3, 2, 1)
+ROUTES = [{"from": "near", "to": "far", "publish": ["//dev1/FFFFFFFF/FF/FFFF"]}, {"from": "far", "to": "near"}]
+
+
+async def started(devices: Devices, **utwin: Any) -> Device:
+    devices.changes = {"utwin": utwin, "routes": ROUTES}
+    return await devices.device(1, subscribe=[{"from": "//phone/C/1/0", "topics": [str(SPEED)]}])
+
+
+@pytest.fixture
+async def device(devices: Devices) -> Device:
+    return await started(devices)
+
+
+@pytest.fixture
+async def app(devices: Devices, device: Device) -> Client:
+    return await devices.client(1, 0xA)
+
+
+async def phone(devices: Devices) -> Client:
+    """A uEntity of another device, which may subscribe to one topic."""
+    client = Client(devices.clock, UUri("phone", 0xC, 1, 0))
+    client.transport = await devices.join("far", "phone")
+    await client.transport.register_listener(everything_at("*"), client.uri, client)
+    return client
+
+
+async def answer(client: Client, *topics: UUri, at: UUri = AT_DEVICE) -> UMessage:
+    asked = pb.GetLastMessagesRequest()
+    asked.topics.uris.extend([uri_to_proto(topic) for topic in topics])
+    return await client.answer_to(request(client.now_ms, client.uri, at, 10_000, asked.SerializeToString()))
+
+
+async def last(client: Client, *topics: UUri, at: UUri = AT_DEVICE) -> Sequence[pb.MessageResponse]:
+    response = await answer(client, *topics, at=at)
+    assert response.attributes.commstatus in (None, UCode.OK)
+    return pb.GetLastMessagesResponse.FromString(response.payload or b"").responses
+
+
+def found(answers: Sequence[pb.MessageResponse]) -> list[bytes | str]:
+    """Payloads, or the names of the codes where there is no message."""
+    assert all(each.HasField("message") is (each.status.code == UCode.OK) for each in answers)
+    return [each.message.payload if each.HasField("message") else UCode(each.status.code).name for each in answers]
+
+
+async def test_the_last_message_of_each_topic_is_returned_in_the_order_of_the_question(app: Client) -> None:
+    for topic, payload in ((SPEED, b"1"), (DOORS, b"2"), (SPEED, b"3")):
+        await app.publish(topic, payload)
+    answers = await last(app, DOORS, SPEED, UUri("dev1", 0x10, 1, 0x8009))
+    assert found(answers) == [b"2", b"3", "NOT_FOUND"]
+    assert [each.topic.resource_id for each in answers] == [0x8002, 0x8001, 0x8009]
+    assert answers[1].message.attributes.source == uri_to_proto(SPEED)
+
+
+async def test_messages_from_every_network_are_known_at_the_device_and_at_the_streamer(
+    devices: Devices, app: Client
+) -> None:
+    news = UUri("cloud", 0x20, 1, 0x8003)
+    await app.subscribe(news)
+    far = await devices.join("far", "cloud")
+    await far.send(publish(devices.clock.ms, news, b"news"))
+    for at in (AT_DEVICE, AT_STREAMER):
+        assert found(await last(app, news, at=at)) == [b"news"]
+
+
+async def test_a_message_that_has_expired_is_not_found(devices: Devices, app: Client) -> None:
+    await app.transport.send(publish(devices.clock.ms, SPEED, b"1", Options(ttl=1000)))
+    assert found(await last(app, SPEED)) == [b"1"]
+    devices.pass_time(1001)
+    assert found(await last(app, SPEED)) == ["NOT_FOUND"]
+
+
+async def test_who_may_not_subscribe_may_not_ask(devices: Devices, app: Client) -> None:
+    await app.publish(SPEED, b"1")
+    await app.publish(DOORS, b"2")
+    assert found(await last(await phone(devices), SPEED, DOORS)) == [b"1", "PERMISSION_DENIED"]
+
+
+@pytest.mark.parametrize("topic", [UUri("dev1", 0x10, 1, 0xFFFF), UUri("dev1", 0x10, 1, 7), UUri("*", 0x10, 1, 0x8001)])
+async def test_what_is_no_topic_is_an_invalid_argument(app: Client, topic: UUri) -> None:
+    assert found(await last(app, topic)) == ["INVALID_ARGUMENT"]
+
+
+async def test_a_question_without_topics_and_another_method_are_refused(app: Client) -> None:
+    assert (await answer(app)).attributes.commstatus is UCode.INVALID_ARGUMENT
+    assert (await answer(app, SPEED, at=AT_DEVICE._replace(resource=2))).attributes.commstatus is UCode.UNIMPLEMENTED
+
+
+async def test_the_token_of_a_publisher_is_given_to_nobody(devices: Devices, device: Device, app: Client) -> None:
+    await app.transport.send(publish(devices.clock.ms, SPEED, b"1", Options(token="canary")))
+    (answered,) = await last(app, SPEED)
+    assert answered.message.payload == b"1"
+    assert "canary" not in str(answered)
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    assert b"canary" not in b"".join(path.read_bytes() for path in devices.folder.iterdir())
+
+
+async def test_beyond_the_bounds_the_topic_that_was_published_longest_ago_is_forgotten(devices: Devices) -> None:
+    await started(devices, max_topics=2)
+    app = await devices.client(1, 0xA)
+    topics = [SPEED._replace(resource=0x8001 + number) for number in range(3)]
+    for topic in (*topics[:2], topics[0], topics[2]):
+        await app.publish(topic, b"x")
+    assert found(await last(app, *topics)) == [b"x", "NOT_FOUND", b"x"]
+
+
+async def test_a_message_beyond_the_bytes_displaces_no_other(devices: Devices) -> None:
+    await started(devices, max_bytes=5000)
+    app = await devices.client(1, 0xA)
+    await app.publish(SPEED, b"1")
+    await app.publish(DOORS, b"2")
+    await app.publish(DOORS, bytes(5000))
+    assert found(await last(app, SPEED, DOORS)) == [b"1", "NOT_FOUND"]
+
+
+async def test_topics_that_the_answer_has_no_room_for_are_to_be_asked_for_again(devices: Devices) -> None:
+    await started(devices, max_answer_bytes=1500)
+    app = await devices.client(1, 0xA)
+    for topic in (SPEED, DOORS):
+        await app.publish(topic, bytes(1000))
+    assert found(await last(app, SPEED, DOORS)) == [bytes(1000), "RESOURCE_EXHAUSTED"]
+    assert found(await last(app, DOORS)) == [bytes(1000)]
+
+
+async def test_what_was_saved_survives_a_restart_and_what_was_forgotten_does_not_return(devices: Devices) -> None:
+    device = await started(devices, max_topics=2)
+    app = await devices.client(1, 0xA)
+    topics = [SPEED._replace(resource=0x8001 + number) for number in range(3)]
+    for topic in topics[:2]:
+        await app.publish(topic, b"x")
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    await app.publish(topics[2], b"y")
+    await device.service_host.utwin.save()
+    device = await devices.restart(device)
+    assert found(await last(app, *topics)) == ["NOT_FOUND", b"x", b"y"]
+
+
+async def test_without_the_key_there_is_no_such_service(devices: Devices) -> None:
+    devices.changes = {"routes": ROUTES}
+    await devices.device(1)
+    app = await devices.client(1, 0xA)
+    await app.publish(SPEED, b"1")
+    asked = request(app.now_ms, app.uri, AT_STREAMER, 10_000, b"")
+    response = await app.answer_to(asked)
+    assert response.attributes.type is UMessageType.RESPONSE
+    assert response.attributes.commstatus not in (None, UCode.OK)
+
+
+async def test_the_present_value_is_known_at_once_after_an_outage(devices: Devices, device: Device, app: Client) -> None:
+    await device.far.stop()
+    for number in range(100):
+        await app.publish(SPEED, b"%d" % number)
+    assert found(await last(app, SPEED)) == [b"99"]
