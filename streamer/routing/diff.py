@@ -17,7 +17,7 @@ from streamer.config.models import Config
 from streamer.config.types import RateConfig
 from streamer.routing.flow import Flow
 from streamer.routing.interest import EVERY_MESSAGE
-from streamer.routing.judge import Judgement, Known, UnclearQuestionError, as_text, judge
+from streamer.routing.judge import Judgement, Known, UnclearQuestionError, as_text, as_waiting, judge
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
@@ -39,6 +39,7 @@ class Kind(StrEnum):
     LEVEL = "level"
     TTL = "ttl"
     SAMPLED = "sampled"
+    WAITING = "waiting"
     REASON = "reason"
     UNPACED = "unpaced"
     ALLOWED = "allowed"
@@ -64,6 +65,7 @@ _WORDS = {
     Kind.LEVEL: "would have another permission level",
     Kind.TTL: "would have another TTL",
     Kind.SAMPLED: "would be sampled otherwise",
+    Kind.WAITING: "would wait otherwise",
     Kind.REASON: "would fail for another reason",
     Kind.UNPACED: "would be paced less",
     Kind.ALLOWED: "would now be allowed",
@@ -215,11 +217,22 @@ class Comparison:
             yield Consequence(
                 Kind.TTL, f"at {after.flow.ingress} it counts from {words[clocks[1]]} instead of {words[clocks[0]]}"
             )
+        if after.flow.kind is UMessageType.PUBLISH:
+            yield from self._waiting(before, after)
         periods = {hop.route.target: hop.period_ms for hop in after.hops}
         for hop in before.hops:
             name = self._renamed.get(hop.route.target, hop.route.target)
             if periods.get(name, hop.period_ms) != hop.period_ms:
                 yield Consequence(Kind.SAMPLED, f"to {name} {_period(periods[name])} instead of {_period(hop.period_ms)}")
+
+    def _waiting(self, before: Judgement, after: Judgement) -> Iterator[Consequence]:
+        """Yield where messages of a topic wait in another way: only the latest, or the newest first."""
+        then = {hop.route.target: as_waiting(hop.route.policy, after.flow.source) for hop in after.hops}
+        for hop in before.hops:
+            name = self._renamed.get(hop.route.target, hop.route.target)
+            was = as_waiting(hop.route.policy, before.flow.source)
+            if then.get(name, was) != was:
+                yield Consequence(Kind.WAITING, f"to {name} {then[name]} instead of {was}")
 
     def _ttl_clock(self, side: Side, judgement: Judgement) -> str:
         return side.config.endpoints[judgement.flow.ingress].ttl_clock

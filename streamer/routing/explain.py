@@ -54,7 +54,7 @@ def _hops(judgement: Judgement, pause_rules: PauseRules) -> Iterator[dict[str, A
             "endpoint": hop.route.target,
             "sink": None if hop.sink is None else str(hop.sink),
             "period_ms": hop.period_ms,
-            "limits": list(limits(hop.route.policy)),
+            "limits": list(limits(hop.route.policy, judgement.flow)),
             "paused_by": None if rule is None or is_ours else str(rule),
             "link": None,  # only a daemon that runs knows it
         }

@@ -4,7 +4,7 @@
 uses: `decide`, the permit of a permission rule, and `declined`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ _LOCAL_SOURCE = (
     "a source without authority is local to its network, whose topics or keys name it: "
     "it needs one, or an endpoint that lists a single authority as the place where it arrives"
 )
+_IN_ORDER = "all messages are kept in order"
 _REQUEST_ID = new_id(0)
 _TTL_MS = 1000
 _NOBODY: Mapping[str, int] = {}
@@ -126,10 +127,21 @@ def _goes_over(route: TableRoute, judgement: Judgement) -> bool:
     return any(hop.route.name == route.name for hop in judgement.hops)
 
 
-def limits(policy: QueuePolicy) -> tuple[str, ...]:
-    """Return the rates of a route as text."""
-    rates = ((policy.rate, "the route"), (policy.rate_per_authority, "each source authority"))
-    return tuple(f"{whose} sends {as_text(rate)}" for rate, whose in rates if rate is not None)
+def limits(policy: QueuePolicy, flow: Flow) -> Iterator[str]:
+    """Yield the rates of a route as text, and how messages of a flow wait there if not in order."""
+    for rate, whose in ((policy.rate, "the route"), (policy.rate_per_authority, "each source authority")):
+        if rate is not None:
+            yield f"{whose} sends {as_text(rate)}"
+    if flow.kind is UMessageType.PUBLISH and (how := as_waiting(policy, flow.source)) != _IN_ORDER:
+        yield f"of this topic, {how}"
+
+
+def as_waiting(policy: QueuePolicy, topic: UUri) -> str:
+    """Return in words how Publishes of a topic wait on a route."""
+    of_topic = policy.of_topic(topic)
+    if of_topic.keep == "latest":
+        return "only the latest message is kept"
+    return "the newest message is sent first" if of_topic.order == "newest" else _IN_ORDER
 
 
 def as_text(rate: RateConfig) -> str:

@@ -22,7 +22,7 @@ from streamer.uprotocol.uri import (
     UUri,
     everything_at,
 )
-from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTIONS
+from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTIONS, UTWIN
 
 MOST = 20_000
 """Flows at most."""
@@ -65,6 +65,7 @@ def representatives(*configs: Config) -> Representatives:
 def _patterns(config: Config) -> Iterator[UUri]:
     for route in config.routes:
         yield from route.publish
+        yield from (each.topic for each in route.queue_policy.topics)
     for entry in config.multicast:
         yield from (entry.provider._replace(resource=resource) for resource in entry.partitions.values())
     if config.permissions is not None:
@@ -74,7 +75,9 @@ def _patterns(config: Config) -> Iterator[UUri]:
                 assert about is not None
                 yield from (about.from_, about.to)
         yield from (each.method for each in config.permissions.methods)
-    yield from (entity.at(config.authority)._replace(resource=ANY_RESOURCE) for entity in (USTREAMER, *USUBSCRIPTIONS))
+    yield from (
+        entity.at(config.authority)._replace(resource=ANY_RESOURCE) for entity in (USTREAMER, *USUBSCRIPTIONS, UTWIN)
+    )
     yield everything_at(ANY_AUTHORITY)
 
 

@@ -144,6 +144,16 @@ PLANTED = {
         {"paced", "settings"},
         ["each source authority on route vehicle-cloud: 10000 bytes per second"],
     ),
+    "only the latest": Planted(
+        lambda raw: raw["routes"][0].update(topics=[{"topic": SPEED, "keep": "latest"}]),
+        {"waiting", "settings"},
+        ["to cloud only the latest message is kept instead of all messages are kept in order"],
+    ),
+    "newest first": Planted(
+        lambda raw: raw.update(queue_policy={"topics": [{"topic": SPEED, "order": "newest"}]}),
+        {"waiting", "settings"},
+        ["to cloud the newest message is sent first instead of all messages are kept in order"],
+    ),
     "identity": Planted(
         lambda raw: raw["permissions"]["endpoints"]["cloud"].update(identities={"backend-8a": ["fleet"]}),
         {"allowed", "denied", "settings"},
