@@ -68,6 +68,7 @@ async def test_a_newcomer_sends_listens_and_calls_from_the_readme_alone(tmp_path
             assert [await each.interrupted(signal.SIGINT) for each in listeners] == [0, 0]
         assert [line.split("  ")[1] for line in cloud.out.splitlines()] == ["publish", "request", "response"]
         assert "  21.5\n" in cloud.out
+        assert [line.split("  ")[1] for line in service.out.splitlines()] == ["request"]  # not the Publish for all of cloud
         assert service.out.endswith("  how are you?\n")
         assert "delivered in " in printed
         assert "  fine  (" in printed
