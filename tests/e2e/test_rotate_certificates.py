@@ -20,7 +20,7 @@ from streamer.uprotocol.message import Options, publish, request
 from streamer.uprotocol.uri import UUri
 from tests.brokers import Mosquitto, TlsFiles
 from tests.certificates import write_certificates
-from tests.e2e.how_to import until_subscribed, up
+from tests.e2e.how_to import up
 from tests.flow.harness import SPEED
 from tests.independent.zenoh import ZenohSide
 from tests.pages import DOCS
@@ -184,7 +184,7 @@ async def test_the_files_of_a_zenoh_endpoint_where_others_connect(folder: Path) 
     ):
         link = served.daemon.transports["vehicle"]
         await until(lambda: link.state is LinkState.UP, "the link")
-        await until_subscribed(vehicle, up(1))
+        await vehicle.until_subscribed(up(1))
         await vehicle.send([up(1)])
         await until(lambda: total(served, "vehicle") == 1, "the first message")
         assert {await shown_at(where, folder)} == {serial((folder / "earlier/server.pem").read_bytes())}
@@ -192,7 +192,7 @@ async def test_the_files_of_a_zenoh_endpoint_where_others_connect(folder: Path) 
         await run_commands_of("Zenoh", served)
         assert served.daemon.transports["vehicle"] is not link
         assert {await shown_at(where, folder)} == {serial((folder / "later/server.pem").read_bytes())}
-        await until_subscribed(vehicle, up(2))
+        await vehicle.until_subscribed(up(2))
         await vehicle.send([up(2)])
         await until(lambda: total(served, "vehicle") == 2, "the second message")
 
