@@ -23,6 +23,13 @@ def test_a_page_is_listed_in_the_readme_and_in_the_index(page: Path) -> None:
 
 
 @EACH
+def test_a_page_is_listed_once(page: Path) -> None:
+    for index, heading in ((README, "## How to"), (DOCS / "README.md", "## How to")):
+        part = index.read_text().partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+        assert part.count(f"how-to/{page.name})") == 1, index
+
+
+@EACH
 def test_a_command_reads_the_files_of_the_service_as_the_service(page: Path) -> None:
     """They are 0640: whoever has another user's rights is refused."""
     assert [line for line in code(page.read_text()) if line.startswith("streamer ")] == []

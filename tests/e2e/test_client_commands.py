@@ -92,6 +92,18 @@ async def test_listen_prints_what_arrives_and_ends_at_ctrl_c(running: Gateway, s
     assert far.err.splitlines()[1:] == near.err.splitlines()[1:] == []
 
 
+async def test_a_listener_reads_that_a_gateway_is_gone_and_back(start: Start) -> None:
+    async with gateway(cloud={"will": {"to": "cloud", "delay_s": 0}}) as running:
+        listener = start("listen", "--broker", running.broker.url, "--source", "//gateway.veh1/FFFFFFFF/FF/FFFF")
+        await listener.until_listening()
+        running.daemon.signal(signal.SIGKILL)
+        await listener.until_out('"link": "LINK_OFFLINE"')
+        assert '  Status {"reasons": ["the connection was lost"], ' in listener.out
+        running.daemon.start()
+        await listener.until_out('"link": "LINK_ONLINE"')
+        assert await listener.interrupted() == 0
+
+
 async def test_a_request_is_answered_through_the_gateway(running: Gateway, start: Start) -> None:
     service = start("listen", "--broker", running.broker.url, "--sink", METHOD, "--answer", "fine", "--count", "2")
     await service.until_listening()
