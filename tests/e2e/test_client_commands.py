@@ -223,10 +223,16 @@ async def test_a_network_that_is_not_there_yet_is_waited_for(start: Start) -> No
 
 
 ANSWERS = {
-    "bad user name or password": (mqtt5.ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong user or password"),
-    "not authorized": (mqtt5.ConnAckReasonCode.NOT_AUTHORIZED, "wrong user or password, or no right to connect"),
-    "banned": (mqtt5.ConnAckReasonCode.BANNED, "it has banned this client"),
-    "client id": (mqtt5.ConnAckReasonCode.CLIENT_ID_NOT_VALID, "it does not accept this client id"),
+    "bad user name or password": (
+        mqtt5.ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        "UNAUTHENTICATED: wrong user or password",
+    ),
+    "not authorized": (
+        mqtt5.ConnAckReasonCode.NOT_AUTHORIZED,
+        "PERMISSION_DENIED: wrong user or password, or no right to connect",
+    ),
+    "banned": (mqtt5.ConnAckReasonCode.BANNED, "INTERNAL"),
+    "client id": (mqtt5.ConnAckReasonCode.CLIENT_ID_NOT_VALID, "INTERNAL: it does not accept this client id"),
     "busy": (mqtt5.ConnAckReasonCode.SERVER_BUSY, "UNAVAILABLE"),
 }
 
@@ -379,7 +385,9 @@ async def test_credentials_come_from_the_configuration(tmp_path: Path) -> None:
         flags = ("ping", "gateway.veh1", "--broker", running.broker.url, "--source", APP, "--count", "1")
         wrong = tmp_path / "wrong"
         wrong.write_text("another\n")
-        refusal = "the broker refused: NOT_AUTHORIZED (0x87), wrong user or password, or no right to connect\n"
+        refusal = (
+            "the broker refused: NOT_AUTHORIZED (0x87), PERMISSION_DENIED: wrong user or password, or no right to connect\n"
+        )
         for user in ((), ("--option", "username=joe", "--option", f"password_file={wrong}")):
             done = await command(*flags, *WITHOUT_END, *user)
             assert (done.returncode, done.stderr) == (1, f"{running.broker.url}: {refusal}")

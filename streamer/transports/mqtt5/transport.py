@@ -80,7 +80,6 @@ _REFUSED = {
     0x85: "it does not accept this client id",
     0x86: "wrong user or password",
     0x87: "wrong user or password, or no right to connect",
-    0x8A: "it has banned this client",
 }
 """What the reasons of a CONNACK mean that brokers use for several mistakes: mosquitto calls a wrong password 0x87."""
 
@@ -673,6 +672,6 @@ class Mqtt5Transport(ListeningTransport):
 def _refusal(packet: mqtt5.ConnAckPacket) -> tuple[LinkFailure, str]:
     """Return the reason and the text for a CONNACK that refuses a connection."""
     reason = int(packet.reason_code)
-    meaning = _REFUSED.get(reason, connack_code(reason).name)
+    meaning = f": {_REFUSED[reason]}" if reason in _REFUSED else ""
     failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
-    return failure, f"the broker refused: {named(packet.reason_code)}, {meaning}"
+    return failure, f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}{meaning}"
