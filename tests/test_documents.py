@@ -44,6 +44,7 @@ from tests.pages import (
     slugs,
 )
 
+ADR = DOCS / "adr"
 README_LINES = 200
 
 # links
@@ -59,17 +60,32 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken == []
 
 
-def test_every_page_can_be_reached_from_the_readme_or_the_index() -> None:
-    seen: set[Path] = set()
-    waiting = [README, DOCS / "README.md"]
-    while waiting:
-        page = waiting.pop()
-        if page.is_dir():
-            page /= "README.md"
-        if page.suffix == ".md" and page.is_file() and page not in seen:
-            seen.add(page)
-            waiting += [target for _, target, _ in links(page)]
-    assert [named(page) for page in sorted(DOCS.rglob("*.md")) if page not in seen] == []
+def reached(clicks: int) -> set[Path]:
+    """The pages to which so many links lead from the README, one after the other."""
+    seen = {README}
+    for _ in range(clicks):
+        found = {target / "README.md" if target.is_dir() else target for page in seen for _, target, _ in links(page)}
+        seen |= {page for page in found if page.suffix == ".md" and page.is_file()}
+    return seen
+
+
+def test_every_page_is_two_clicks_from_the_readme() -> None:
+    wanted = {page for page in DOCS.rglob("*.md") if ADR not in page.parents}
+    assert len(wanted) > 30
+    assert sorted(named(page) for page in wanted - reached(2)) == []
+
+
+def test_every_decision_can_be_reached_from_the_readme() -> None:
+    assert sorted(named(page) for page in set(ADR.rglob("*.md")) - reached(3)) == []
+
+
+def test_a_page_that_lists_its_tasks_lists_each_section_of_the_first_level() -> None:
+    """The list of docs/operations.md: what stands under a heading of its own is found from the top."""
+    page = DOCS / "operations.md"
+    listed = page.read_text().partition("\n## ")[0]
+    headings = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+    anchors = {slug for heading in headings for slug in slugs(f"## {heading}\n")}
+    assert anchors - {link.partition("#")[2] for link, *_ in links(page) if f"({link})" in listed} == set()
 
 
 def test_the_readme_is_short() -> None:
@@ -263,8 +279,6 @@ def _is_module(path: Path) -> bool:
 
 
 # the decisions
-
-ADR = DOCS / "adr"
 
 
 def records() -> dict[int, Path]:

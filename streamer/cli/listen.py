@@ -11,9 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from streamer.cli.network import Client, Filter, Network, NetworkError, add_options, check_pace, joined, network_of, run
+from streamer.cli.network import Client, Filter, Network, add_command, joined
 from streamer.cli.tap import payload_text
 from streamer.cli.text import complain, lines_out, milliseconds, uri
 from streamer.clock import SystemClock
@@ -22,9 +20,10 @@ from streamer.journal.moments import as_moment
 from streamer.transports.base import Received, UListener
 from streamer.transports.errors import SendError
 from streamer.transports.listeners import check_filter
-from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response, sink_matches
+from streamer.uprotocol.known_types import decoded, readable
+from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
 from streamer.uprotocol.payload import payload_as
-from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
 from streamer.uprotocol.uuid import format_id
@@ -41,9 +40,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     text = (
         "Print the messages that arrive on a network, until Ctrl-C, as a receiver of its own: tap only watches the daemon."
     )
-    listen = commands.add_parser("listen", help=text, description=text)
-    listen.set_defaults(command=_listen)
-    add_options(listen)
+    listen = add_command(commands, "listen", text, ListenCommand)
     text = "only messages from this source: a UUri or a pattern; default: any"
     listen.add_argument("--source", type=uri, default=everything_at(ANY_AUTHORITY), metavar="URI", help=text)
     text = "only messages to this sink: a UUri or a pattern; default: any, and Publishes"
@@ -51,18 +48,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     text = "how to print the payload; json: as JSON, text or hexadecimal, whichever it is; default: json"
     listen.add_argument("--payload", choices=FORMS, default="json", help=text)
     listen.add_argument("--answer", metavar="TEXT", help="answer each Request with this text")
-    listen.add_argument("--count", type=int, metavar="N", help="end after N messages")
     text = "end after this time; exit code 1 if --count messages have not come by then"
     listen.add_argument("--for", dest="for_ms", type=milliseconds, metavar="DURATION", help=text)
-    listen.add_argument("--json", action="store_true", help="one JSON object per line")
-
-
-def _listen(arguments: argparse.Namespace) -> int:
-    try:
-        command = ListenCommand(arguments, network_of(arguments))
-    except NetworkError as exc:
-        return complain(str(exc), exc.status)
-    return run(command.run(), lambda: 0)
 
 
 def filters(source: UUri, sink: UUri | None, is_addressed: bool) -> list[Filter]:
@@ -89,7 +76,6 @@ class ListenCommand(UListener):
 
     def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
         """Raises `NetworkError`."""
-        check_pace(arguments)
         self._arguments = arguments
         self._network = network
         self._source = network.at_home(arguments.source, "--source")
@@ -100,8 +86,9 @@ class ListenCommand(UListener):
 
     def on_receive(self, received: Received) -> None:
         attributes = received.message.attributes
+        sink, wanted = attributes.sink, self._sink  # a Publish for all of an authority is for no uEntity of it in particular
         is_wanted = self._source.matches(attributes.source) and (
-            self._sink is None or sink_matches(self._sink, attributes.sink)
+            wanted is None or (sink is not None and wanted.matches(sink))
         )
         if is_wanted and not self._waiting.full():
             self._waiting.put_nowait(received)
@@ -115,7 +102,7 @@ class ListenCommand(UListener):
         wanted = filters(self._source, sink, self._network.options.addresses_publishes)
         authority = _OWN if sink is None or sink.authority == ANY_AUTHORITY else sink.authority
         for_s = None if arguments.for_ms is None else arguments.for_ms / 1000
-        async with joined(self._network, authority, arguments.timeout / 1000, wanted, self) as client:
+        async with joined(self._network, authority, wanted, self) as client:
             end = "Ctrl-C ends it" if arguments.count is None else f"ends after --count {arguments.count}, or at Ctrl-C"
             complain(f"listening on {self._network.named}; {end}", 0)
             reporting = asyncio.create_task(_report(client), name="report")
@@ -128,6 +115,10 @@ class ListenCommand(UListener):
                 reporting.cancel()
             if self._answering:
                 await asyncio.wait(self._answering)
+        return 0
+
+    def status(self) -> int:
+        """Return 0: a listener ends when it is interrupted."""
         return 0
 
     async def _print(self, client: Client) -> None:
@@ -199,7 +190,10 @@ def as_json(message: UMessage, now_ms: int, payload: str) -> dict[str, Any]:
     }
     if payload != "none":
         shown |= {"bytes": len(content), "payload_format": a.payload_format.name.lower()}
-    if payload not in ("none", "length"):
+    if payload == "json" and (known := decoded(a, content)) is not None:
+        shown["payload"] = {"json": readable(known), "hex": content.hex()}
+        shown["payload_type"] = known.DESCRIPTOR.full_name
+    elif payload not in ("none", "length"):
         is_text = payload == "json" and a.payload_format is UPayloadFormat.TEXT  # 1e3 is to stay as it is
         shown["payload"] = payload_as(content, "text" if is_text else payload)
     return shown
@@ -216,14 +210,11 @@ def cells(shown: dict[str, Any]) -> Iterator[str]:
     if shown["code"] != "OK":
         yield f"{shown['code']}: {shown['text']}"
     elif "payload" in shown:
-        yield payload_text(shown["payload"])
+        text = payload_text(shown["payload"])
+        yield f"{shown['payload_type'].rpartition('.')[2]} {text}" if "payload_type" in shown else text
 
 
 def _status_text(message: UMessage) -> str:
     """Return the text with which a Response refuses; empty if it does not, or not as a UStatus."""
-    if not message.attributes.commstatus:
-        return ""
-    try:
-        return pb.UStatus.FromString(message.payload or b"").message
-    except DecodeError:
-        return ""
+    status = decoded(message.attributes, message.payload or b"") if message.attributes.commstatus else None
+    return status.message if isinstance(status, v1.UStatus) else ""

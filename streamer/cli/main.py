@@ -105,7 +105,11 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
     elsewhere = (getattr(arguments, name, None) for name in ("url", "path", "broker", "zenoh"))  # take the place of the file
     arguments.config_from = ""
     if "config" in arguments and arguments.config is None and not any(elsewhere):
-        arguments.config = _default_config(parser.prog, "url" in arguments)
+        try:
+            arguments.config = _default_config(parser.prog, "url" in arguments)
+        except UsageError:
+            if not getattr(arguments, "works_without_config", False):
+                raise
         arguments.config_from = "" if arguments.config == DEFAULT_CONFIG else f" ({CONFIG_VARIABLE})"
     return arguments
 

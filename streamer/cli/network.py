@@ -9,17 +9,17 @@ import asyncio
 import secrets
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
+from functools import partial
 from itertools import count
-from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import yaml
 
-from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, complain, milliseconds, reason_of
+from streamer.cli.text import CONFIG_DEFAULT, EX_CONFIG, complain, milliseconds, number, rate, reason_of
 from streamer.config.load import ConfigError, load, load_text
 from streamer.config.models import Config
 from streamer.logs.output import set_up
@@ -37,11 +37,14 @@ from streamer.transports.base import (
 )
 from streamer.transports.errors import ConfigurationError, LinkLostError, SendError
 from streamer.transports.installed import load_transport
+from streamer.transports.link_error import LinkError, LinkFailure
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _NAME = "client"
 _LOOK_S = 0.05
+_FINAL = (LinkFailure.AUTHENTICATION, LinkFailure.FILES)
+"""Failures that go on until somebody changes something."""
 
 Filter = tuple[UUri, UUri | None]
 
@@ -66,38 +69,104 @@ class Network(NamedTuple):
     """A network that can be joined.
 
     If it is an endpoint of a configuration, ``authority`` is that of the uEntities on it, unless the configuration names
-    none, and ``streamer`` that of the streamer itself.
+    none, and ``streamer`` that of the streamer itself. ``timeout_s`` is the longest wait for an answer; for ``wait_s`` a
+    connection that fails is tried again.
     """
 
     named: str
     kind: str
     options: TransportOptions
     authority: str | None
-    streamer: str | None = None
+    streamer: str | None
+    timeout_s: float
+    wait_s: float
 
     def at_home(self, uri: UUri, option: str) -> UUri:
         """Return a URI with the network's authority if it has none. Raises `NetworkError`."""
         if uri.authority:
             return uri
         if self.authority is None:
-            raise NetworkError(f"{option}: {uri}: expected an authority, such as //veh1{uri}", 2)
+            raise NetworkError(f"{option}: {uri}: expected an authority, such as //veh1{uri}: {self.named} names none", 2)
         return uri._replace(authority=self.authority)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+class NetworkCommand(Protocol):
+    """The work of a command on a network."""
+
+    async def run(self) -> int:
+        """Do the work. Return the exit status. Raises `NetworkError`."""
+
+    def status(self) -> int:
+        """Return the exit status of a command that was interrupted."""
+
+
+Make = Callable[[argparse.Namespace, Network], NetworkCommand]
+"""Makes the command of its arguments. May raise `NetworkError`."""
+
+
+def add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    make: Make,
+    count: int | None = None,
+) -> argparse.ArgumentParser:
+    """Add a command that joins a network, with the options that all of these have. Return its parser.
+
+    ``count``: how often it does its work unless ``--count`` says otherwise; None: until it is interrupted.
+    """
+    parser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=partial(_command, make))
+    _add_network(parser)
+    text = f"end after N messages; default: {'at Ctrl-C' if count is None else count}"
+    parser.add_argument("--count", type=number, default=count, metavar="N", help=text)
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    return parser
+
+
+def add_rate(parser: argparse.ArgumentParser, default: float | None) -> None:
+    """Add the option that says how fast a command sends. None: as fast as possible."""
+    text = f"at most N messages a second; default: {'as fast as possible' if default is None else f'{default:g}'}"
+    parser.add_argument("--rate", type=rate, default=default, metavar="N", help=text)
+
+
+def _command(make: Make, arguments: argparse.Namespace) -> int:
+    """Run a command until it ends, or until Ctrl-C or SIGTERM. Return the exit status."""
+    set_up("error", "human")
+    try:
+        command = make(arguments, network_of(arguments))
+        return asyncio.run(_until_interrupted(command))
+    except NetworkError as exc:
+        return complain(str(exc), exc.status)
+
+
+async def _until_interrupted(command: NetworkCommand) -> int:
+    task = asyncio.create_task(command.run(), name="command")
+    for each in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(each) is not signal.SIG_IGN:  # as in the background of a script
+            asyncio.get_running_loop().add_signal_handler(each, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return command.status()
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which network to join, and how long to wait for it."""
     group = parser.add_argument_group("the network", "An endpoint of a configuration, or a network that is named here.")
     where = group.add_mutually_exclusive_group(required=True)
     where.add_argument("--endpoint", metavar="NAME", help="this endpoint of --config, beside the streamer that uses it")
-    where.add_argument("--broker", metavar="URL", help="an MQTT 5 broker, such as mqtt://127.0.0.1:1883")
+    where.add_argument("--broker", metavar="URL", help="an MQTT 5 broker: mqtt://HOST:PORT, mqtts://…, ws://… or wss://…")
     where.add_argument("--zenoh", metavar="LOCATOR", help="a Zenoh node, such as tcp/127.0.0.1:7447")
     group.add_argument("--config", type=Path, metavar="FILE", help=f"the file with the endpoint; {CONFIG_DEFAULT}")
     text = "an option of the endpoint, as in a configuration: topics=in-vehicle, username=joe, tls.ca_file=FILE, ..."
     group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
     text = "the MQTT client id, for brokers that allow only some; never the one of a streamer; default: a random one"
     group.add_argument("--client-id", metavar="ID", help=text)
-    text = "the longest wait for the network, and for the confirmation of a message; default: 10s"
+    text = "the longest wait for an answer of the network, and for the confirmation of a message; default: 10s"
     group.add_argument("--timeout", type=milliseconds, default=10_000, metavar="DURATION", help=text)
+    text = "try again for so long while there is no connection; default: not at all"
+    group.add_argument("--wait", type=milliseconds, default=0, metavar="DURATION", help=text)
 
 
 def network_of(arguments: argparse.Namespace) -> Network:
@@ -124,7 +193,7 @@ def network_of(arguments: argparse.Namespace) -> Network:
         options = options.beside(name)
     except ConfigurationError as exc:
         raise NetworkError(f"{named}: {exc.key}: {exc}", EX_CONFIG) from exc
-    return Network(named, kind, options, authority, streamer)
+    return Network(named, kind, options, authority, streamer, arguments.timeout / 1000, arguments.wait / 1000)
 
 
 def _read(kind: str, given: dict[str, Any]) -> TransportOptions:
@@ -159,42 +228,13 @@ def _changed(options: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def run(work: Coroutine[Any, Any, int], when_interrupted: Callable[[], int]) -> int:
-    """Run a command on the network until it ends, or until Ctrl-C or SIGTERM. Return the exit status."""
-    set_up("error", "human")
-    try:
-        return asyncio.run(_until_interrupted(work, when_interrupted))
-    except NetworkError as exc:
-        return complain(str(exc), exc.status)
-
-
-async def _until_interrupted(work: Coroutine[Any, Any, int], when_interrupted: Callable[[], int]) -> int:
-    task = asyncio.create_task(work, name="command")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as in the background of a script
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return when_interrupted()
-
-
-def check_pace(arguments: argparse.Namespace) -> None:
-    """Raise `NetworkError` unless ``--count`` and ``--rate`` can be used. Either may be missing."""
-    if arguments.count is not None and arguments.count < 1:
-        raise NetworkError("--count: expected at least 1", 2)
-    rate = getattr(arguments, "rate", None)
-    if rate is not None and not 0 < rate < inf:
-        raise NetworkError("--rate: expected more than 0", 2)
-
-
-async def paced(number: int | None, rate: float | None) -> AsyncIterator[int]:
-    """Yield 1, 2, ... ``number`` (None: without end), ``rate`` times a second (None: at once)."""
+async def paced(last: int | None, rate_s: float | None) -> AsyncIterator[int]:
+    """Yield 1, 2, ... ``last`` (None: without end), ``rate_s`` times a second (None: at once)."""
     loop = asyncio.get_running_loop()
     begin_s = loop.time()
-    for each in count(1) if number is None else range(1, number + 1):
-        if rate is not None:
-            await asyncio.sleep(begin_s + (each - 1) / rate - loop.time())
+    for each in count(1) if last is None else range(1, last + 1):
+        if rate_s is not None:
+            await asyncio.sleep(begin_s + (each - 1) / rate_s - loop.time())
         yield each
 
 
@@ -234,11 +274,11 @@ class _Events(TransportEvents):
 class Client:
     """A uEntity on a network that was joined. Its methods raise `NetworkError`, and `SendError` for single messages."""
 
-    def __init__(self, network: Network, transport: UTransport, events: _Events, timeout_s: float) -> None:
+    def __init__(self, network: Network, transport: UTransport, events: _Events) -> None:
         self._network = network
         self._transport = transport
         self._events = events
-        self._timeout_s = timeout_s
+        self._timeout_s = network.timeout_s
         self._taken: deque[tuple[float, asyncio.Future[Confirmation]]] = deque()  # without evidence, in order
         self._presences: dict[Filter, Presence] = {}
         self._lost_nodes = 0
@@ -262,9 +302,24 @@ class Client:
         return self._transport.problems()
 
     async def until_up(self) -> None:
-        """Wait for the network, and for the broker's answers to subscriptions."""
-        if not await self._until(lambda: self.is_up):
-            raise NetworkError(f"{self._network.named}: no connection within {self._timeout_s:g} s: {self._why_down()}")
+        """Wait for the network, and for the broker's answers to subscriptions.
+
+        The first failure ends this at once, or after ``wait_s`` if that may help.
+        """
+        now_s = asyncio.get_running_loop().time
+        wait_s, begin_s = self._network.wait_s, now_s()
+        longest_s = max(self._timeout_s, wait_s)
+        while not self.is_up:
+            error = self._failure()
+            if error is not None and (error.reason in _FINAL or not wait_s):
+                raise NetworkError(self._named(error))
+            if error is not None and now_s() >= begin_s + wait_s:
+                raise NetworkError(f"{self._named(error)} (waited {wait_s:g} s)")
+            if now_s() >= begin_s + longest_s:
+                raise NetworkError(f"{self._network.named}: no connection within {longest_s:g} s: {self._why_down()}")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self.until_changed()
 
     async def until_changed(self) -> None:
         """Wait until the state of the link may have changed."""
@@ -338,10 +393,20 @@ class Client:
                     await self.until_changed()
         return condition()
 
+    def _failure(self) -> LinkError | None:
+        """Return why the network cannot be joined; None: nothing has failed, or another address is still to be tried."""
+        transport = self._transport
+        is_alone = transport.state is LinkState.ALONE and len(transport.addresses) == 1
+        return transport.last_error if is_alone or transport.next_attempt_ms is not None else None
+
+    def _named(self, error: LinkError) -> str:
+        """Return an error with the network. An address that an option names is not said twice."""
+        return f"{self._network.named}: {error.text if self._network.streamer is None else error}"
+
     def _why_down(self) -> str:
         found = self.problems()
         if not found and self._transport.last_error is not None:
-            found = [str(self._transport.last_error)]
+            found = [self._transport.last_error.text]
         if not found and self._transport.state is LinkState.ALONE:
             found = ["no other node is there"]
         return "; ".join(found) or "the reason is unknown"
@@ -354,7 +419,7 @@ def _settle(future: "asyncio.Future[Confirmation]", delivery: Confirmation) -> N
 
 @asynccontextmanager
 async def joined(
-    network: Network, authority: str, timeout_s: float, filters: Sequence[Filter] = (), listener: UListener | None = None
+    network: Network, authority: str, filters: Sequence[Filter] = (), listener: UListener | None = None
 ) -> AsyncIterator[Client]:
     """Join a network as a uEntity at ``authority``, and leave it again. ``listener`` gets what matches the filters.
 
@@ -362,7 +427,7 @@ async def joined(
     """
     events = _Events()
     transport = load_transport(network.kind)(TransportContext(_NAME, authority, events=events), network.options)
-    client = Client(network, transport, events, timeout_s)
+    client = Client(network, transport, events)
     await transport.authenticate(UUri(authority, 0, 0, 0))
     if listener is not None:
         for source, sink in filters:

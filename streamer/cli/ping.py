@@ -6,9 +6,9 @@ import sys
 import time
 
 from streamer.cli.listen import as_json
-from streamer.cli.network import Network, NetworkError, add_options, check_pace, joined, network_of, paced, run
+from streamer.cli.network import Network, NetworkError, add_command, add_rate, joined, paced
 from streamer.cli.send import Responses, answer_filters
-from streamer.cli.text import complain, lines_out, uri
+from streamer.cli.text import lines_out, uri
 from streamer.clock import SystemClock
 from streamer.uprotocol.message import Attributes, InvalidMessageError, UMessage, UMessageType, UPriority
 from streamer.uprotocol.status import UCode, UStatusError
@@ -24,24 +24,12 @@ _REACHED = (None, UCode.OK, UCode.UNIMPLEMENTED)
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
     text = "Measure round trips to a streamer, until Ctrl-C. Exit code 1: it never answered."
-    ping = commands.add_parser("ping", help=text, description=text)
-    ping.set_defaults(command=_ping)
-    add_options(ping)
+    ping = add_command(commands, "ping", text, PingCommand)
+    add_rate(ping, default=1.0)
     text = "the authority of the streamer, such as gateway.veh1; default: that of --config"
     ping.add_argument("gateway", nargs="?", metavar="GATEWAY", help=text)
     text = f"the uEntity that asks, such as //veh1{_SOURCE}; default: {_SOURCE} at the endpoint's first authority"
-    ping.add_argument("--source", type=uri, default=_SOURCE, metavar="URI", help=text)
-    ping.add_argument("--count", type=int, metavar="N", help="end after N; default: at Ctrl-C")
-    ping.add_argument("--rate", type=float, default=1.0, metavar="N", help="at most N a second; default: 1")
-    ping.add_argument("--json", action="store_true", help="one JSON object per line")
-
-
-def _ping(arguments: argparse.Namespace) -> int:
-    try:
-        command = PingCommand(arguments, network_of(arguments))
-    except NetworkError as exc:
-        return complain(str(exc), exc.status)
-    return run(command.run(), command.status)
+    ping.add_argument("--source", type=uri, metavar="URI", help=text)
 
 
 class PingCommand:
@@ -49,13 +37,15 @@ class PingCommand:
 
     def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
         """Raises `NetworkError`."""
-        check_pace(arguments)
         self._arguments = arguments
         self._network = network
         self._gateway: str | None = arguments.gateway or network.streamer
         if self._gateway is None:
             raise NetworkError("expected the authority of the streamer, such as gateway.veh1", 2)
-        source = network.at_home(arguments.source, "--source")
+        if arguments.source is None and network.authority is None:
+            text = f"expected --source, who asks, such as //veh1{_SOURCE}: {network.named} names no authority"
+            raise NetworkError(text, 2)
+        source = network.at_home(arguments.source or _SOURCE, "--source")
         ttl, sink = arguments.timeout, USTREAMER.at(self._gateway.removeprefix("//").partition("/")[0], PING)
         self._attributes = Attributes(UMessageType.REQUEST, source, sink, UPriority.CS4, ttl)
         try:
@@ -67,8 +57,8 @@ class PingCommand:
 
     async def run(self) -> int:
         """Ask until there were enough. Return the exit status."""
-        a, answers, timeout_s = self._attributes, Responses(), self._arguments.timeout / 1000
-        async with joined(self._network, a.source.authority, timeout_s, answer_filters(a), answers) as client:
+        a, answers = self._attributes, Responses()
+        async with joined(self._network, a.source.authority, answer_filters(a), answers) as client:
             await client.until_heard(a.source, a.sink)
             if not self._arguments.json:
                 lines_out([f"PING {a.sink} from {a.source} through {self._network.named}"])

@@ -10,19 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamer.cli.listen import as_json, cells
-from streamer.cli.network import (
-    Client,
-    Confirmation,
-    Filter,
-    Network,
-    NetworkError,
-    add_options,
-    check_pace,
-    joined,
-    network_of,
-    paced,
-    run,
-)
+from streamer.cli.network import Client, Confirmation, Filter, Network, NetworkError, add_command, add_rate, joined, paced
 from streamer.cli.text import complain, lines_out, milliseconds, reason_of, uri
 from streamer.clock import SystemClock
 from streamer.transports.base import Received, UListener
@@ -54,9 +42,8 @@ _MAX_REQUESTS = 100
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
     text = "Send messages through a network. Exit code 0: all were confirmed, and Requests answered without an error."
-    send = commands.add_parser("send", help=text, description=text)
-    send.set_defaults(command=_send)
-    add_options(send)
+    send = add_command(commands, "send", text, SendCommand, count=1)
+    add_rate(send, default=None)
     text = "the source: a topic such as //veh1/A8000/2/8A50, of a Request a uEntity (resource 0)"
     send.add_argument("--source", type=uri, required=True, metavar="URI", help=text)
     text = "the sink: of a Notification a uEntity, of a Request a method; a Publish has none, or only an authority"
@@ -77,17 +64,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     send.add_argument("--permission-level", type=int, metavar="N", help="the permission level in a Request")
     send.add_argument("--token-file", type=Path, metavar="FILE", help="a file with the token in a Request")
-    send.add_argument("--count", type=int, default=1, metavar="N", help="how many messages; default: 1")
-    send.add_argument("--rate", type=float, metavar="N", help="at most N messages a second; default: as fast as possible")
-    send.add_argument("--json", action="store_true", help="one JSON object per line, one for each message")
-
-
-def _send(arguments: argparse.Namespace) -> int:
-    try:
-        command = SendCommand(arguments, network_of(arguments))
-    except NetworkError as exc:
-        return complain(str(exc), exc.status)
-    return run(command.run(), command.status)
 
 
 def attributes_of(arguments: argparse.Namespace, network: Network) -> Attributes:
@@ -200,7 +176,6 @@ class SendCommand:
 
     def __init__(self, arguments: argparse.Namespace, network: Network) -> None:
         """Check the message, and read its payload. Raises `NetworkError`."""
-        check_pace(arguments)
         self._arguments = arguments
         self._network = network
         self._attributes = attributes_of(arguments, network)
@@ -216,9 +191,7 @@ class SendCommand:
         a = self._attributes
         is_request = a.type is UMessageType.REQUEST
         send = self._call if is_request else self._deliver
-        async with joined(
-            self._network, a.source.authority, self._arguments.timeout / 1000, answer_filters(a), self._answers
-        ) as client:
+        async with joined(self._network, a.source.authority, answer_filters(a), self._answers) as client:
             await client.until_heard(a.source, a.sink)
             self._began_s = time.monotonic()
             room = asyncio.Semaphore(min(client.window, _MAX_REQUESTS) if is_request else client.window)

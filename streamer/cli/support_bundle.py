@@ -2,7 +2,8 @@
 
 The law of this file:
 - Nothing of the environment, of a payload, of an access token or of a file that holds a secret goes into the archive. Every
-  text is searched once more for the secrets that the configuration names, and for what looks like one.
+  text is searched once more for the secrets that the configuration names, and for what looks like one. If no
+  configuration is known, only the latter is possible, and the command says so.
 - Everything is bounded: each file by `FILE_BYTES`, each question to a daemon or a program by `WITHIN_S`.
 - What cannot be had is listed with the reason; it does not keep the rest out. So the command works with the daemon down, and
   with a configuration that is wrong.
@@ -23,6 +24,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -31,10 +33,10 @@ import yaml
 
 from streamer import __version__
 from streamer.cli.running import API, DaemonAddress, NotAskedError, add_options, answered, daemon_of, opened
-from streamer.cli.text import add_json, complain, document_out, lines_out, reason_of
+from streamer.cli.text import CONFIG_VARIABLE, DEFAULT_CONFIG, add_json, complain, document_out, lines_out, reason_of
 from streamer.config.load import ConfigError, load, warnings
 from streamer.config.models import Config
-from streamer.config.secrets import WITHHELD, is_secret_file, redacted
+from streamer.config.secrets import WITHHELD, is_secret_file, redacted, without_given
 from streamer.config.shown import cohort, fingerprint, shown
 from streamer.config.token import token_file
 from streamer.journal.sqlite import CorruptFileError, FileError
@@ -46,6 +48,7 @@ FILE_BYTES = 1 << 20
 WITHIN_S = 10.0
 
 _LINES = 5000
+_LOG = "log.txt"
 _PAGES = {
     "status.json": f"{API}",
     "endpoints.json": f"{API}/endpoints",
@@ -71,7 +74,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the command to the command line."""
     text = "Write an archive with configuration, state, metrics, log and versions, without secrets, for whoever helps you."
     bundle = commands.add_parser("support-bundle", help=text, description=text)
-    bundle.set_defaults(command=answered(_bundle))
+    bundle.set_defaults(command=answered(_bundle), works_without_config=True)
     add_options(bundle)
     text = "the archive; default: ustreamer-support-TIME.tar.gz in this folder. An existing file is not replaced"
     bundle.add_argument("--output", type=Path, metavar="FILE", help=text)
@@ -100,17 +103,36 @@ def _bundle(arguments: argparse.Namespace) -> int:
         output.unlink()
         raise
     if arguments.as_json:
-        document_out({"file": str(output), "bytes": size, "files": sorted(contents.texts), "missing": contents.missing})
+        described = {"files": sorted(contents.texts), "missing": contents.missing, "secrets": contents.known.value}
+        document_out({"file": str(output), "bytes": size, **described})
         return 0
-    lines_out([f"{output}: {size} bytes, {len(contents.texts)} files, no secrets. Look at it before you send it"])
+    lines_out(
+        [f"{output}: {size} bytes, {len(contents.texts)} files, {_TOLD[contents.known]}. Look at it before you send it"]
+    )
     lines_out(f"not in it: {name}: {why}" for name, why in contents.missing.items())
     return 0
+
+
+class _Known(Enum):
+    """Which secrets were searched for, beside what looks like one."""
+
+    ALL = "known"  # those that the configuration names
+    SOME = "partly known"  # the file is wrong: those that its text names
+    NONE = "unknown"
+
+
+_TOLD = {
+    _Known.ALL: "no secrets",
+    _Known.SOME: "secrets withheld as far as the configuration names them, for it is wrong",
+    _Known.NONE: "only what looks like a secret is withheld, for the configuration is not known",
+}
 
 
 class _Contents:
     """The files of the archive, and what is missing with the reason. ``secrets`` are replaced in all of them."""
 
     def __init__(self) -> None:
+        self.known = _Known.NONE
         self.texts: dict[str, str] = {}
         self.missing: dict[str, str] = {}
         self.secrets: list[str] = []
@@ -129,19 +151,22 @@ class _Contents:
         self.texts["contents.json"] = _as_json({"files": sorted(self.texts), "missing": self.missing})
         with tarfile.open(fileobj=file, mode="w:gz") as archive:
             for name, text in sorted(self.texts.items()):
-                data = _bounded(self._clean(text), from_end=name == "log.txt").encode(errors="replace")
+                data = _bounded(self._clean(name, text), from_end=name == _LOG).encode(errors="replace")
                 entry = tarfile.TarInfo(f"{folder}/{name}")
                 entry.size, entry.mode = len(data), 0o600
                 archive.addfile(entry, io.BytesIO(data))
 
-    def _clean(self, text: str) -> str:
-        return _LOOKS_SECRET.sub(WITHHELD, redacted(text, self.secrets))
+    def _clean(self, name: str, text: str) -> str:
+        text = _LOOKS_SECRET.sub(WITHHELD, redacted(text, self.secrets))
+        return without_given(text) if name == _LOG else text  # others may write there, too
 
 
 def _collect(arguments: argparse.Namespace, contents: _Contents) -> None:
     config = None
     if arguments.config is not None:
         config = _of_config(arguments.config, contents)
+    elif arguments.url is None:
+        contents.missing["config.yaml"] = f"no --config, and no default file ({CONFIG_VARIABLE}, {DEFAULT_CONFIG})"
     contents.add("versions.json", lambda: _as_json(_versions()))
     try:
         daemon = None if config is None and arguments.url is None else daemon_of(arguments, config)
@@ -154,18 +179,26 @@ def _collect(arguments: argparse.Namespace, contents: _Contents) -> None:
         if config is not None and config.journal is not None:
             journal = config.journal.path
             contents.add("journal.json", lambda: _as_json(summary(journal)))
-        contents.add("log.txt", lambda: _log(arguments.log_file, arguments.unit))
+        contents.add(_LOG, lambda: _log(arguments.log_file, arguments.unit))
 
 
 def _of_config(path: Path, contents: _Contents) -> Config | None:
-    """Add what is said by the configuration file, and learn the secrets that it names; None: it is wrong."""
+    """Add what is said by the configuration file, and learn the secrets that it names; None: it is wrong, or not there."""
+    try:
+        path.read_bytes()
+    except OSError as exc:
+        is_there = not isinstance(exc, FileNotFoundError)
+        contents.missing["config.yaml"] = f"{path}: {exc.strerror if is_there else 'there is no such file'}"
+        return None
     try:
         config = load(path)
     except ConfigError as exc:
+        contents.known = _Known.SOME
         contents.texts["config-problems.txt"] = "".join(f"{problem}\n" for problem in exc.problems)
         contents.missing["config.yaml"] = "the file is wrong: config-problems.txt"
         contents.secrets += _secrets_in(_named_in_text(path))
         return None
+    contents.known = _Known.ALL
     contents.secrets += _secrets(config)
     head = f"# {path}\n# fingerprint {fingerprint(config)}\n# cohort {cohort(config)}\n"
     contents.texts["config.yaml"] = head + yaml.safe_dump(shown(config), sort_keys=False)

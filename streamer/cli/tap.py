@@ -21,7 +21,7 @@ from streamer.cli.running import (
     loaded,
     opened,
 )
-from streamer.cli.text import complain, lines_out, parsed
+from streamer.cli.text import complain, lines_out, number, parsed
 
 _SILENT_S = 40.0  # a daemon sends a comment every 15 seconds
 _AGAIN_S = 0.5
@@ -45,13 +45,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     forms = ("none", "length", "hex", "json", "text")
     tap.add_argument("--payload", choices=forms, default="length", help="how to print the payload; default: length")
     tap.add_argument("--rate", type=int, default=100, metavar="N", help="at most N messages a second; default: 100")
-    tap.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    tap.add_argument("--count", type=number, metavar="N", help="end after N messages")
     tap.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
 def _tap(arguments: argparse.Namespace) -> int:
-    if arguments.count is not None and arguments.count < 1:
-        return complain("--count: expected at least 1", 2)
     daemon = daemon_of(arguments, loaded(arguments))
     asked = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name) is not None}
     left = arguments.count

@@ -9,6 +9,7 @@ status (`errors_as_json`).
 import argparse
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -36,6 +37,21 @@ def milliseconds(text: str) -> int:
         return moments.milliseconds(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+def number(text: str) -> int:
+    """Parse a number of at least 1. Raises argparse.ArgumentTypeError."""
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected at least 1, found {text!r}")
+
+
+def rate(text: str) -> float:
+    """Parse how often something is done in a second. Raises argparse.ArgumentTypeError."""
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(text)) < math.inf:
+            return found
+    raise argparse.ArgumentTypeError(f"expected more than 0, found {text!r}")
 
 
 def uri(text: str) -> UUri:

@@ -235,10 +235,12 @@ def throughputs(config: Config) -> Iterator[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     yield from exposures(config)
-    for location, path in paths(config):
-        if not path.is_absolute():
-            tilde = "; ~ is no more than a name here" if path.parts[:1] and path.parts[0].startswith("~") else ""
-            yield f"{dotted(location)}: {path}: relative to the folder in which the streamer is started{tilde}"
+    relative = {dotted(location): path for location, path in paths(config) if not path.is_absolute()}
+    if relative:
+        named = ", ".join(f"{key}: {path}" for key, path in relative.items())
+        is_tilde = any(path.parts[:1] and path.parts[0].startswith("~") for path in relative.values())
+        tilde = "; ~ is no more than a name here" if is_tilde else ""
+        yield f"{named}: relative to the folder in which the streamer is started{tilde}"
     if config.journal is None:
         yield "journal: null: memory only; queued messages are lost if the process is killed"
     if not config.routes:

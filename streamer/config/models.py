@@ -45,6 +45,7 @@ from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+from streamer.uprotocol.well_known import DEAD_LETTERS
 
 POLICY_KEYS = ("queue", "topics", "window", "flow_window", "absent_s", "lower_share", "rate", "rate_per_authority", "retry")
 """The keys of `QueuePolicy`. A route may set them too."""
@@ -227,7 +228,7 @@ class ReportRateConfig(RateConfig):
 class DeadLetterConfig(Section):
     """Where undeliverable messages go."""
 
-    resource: TopicResource = 0x8001
+    resource: TopicResource = DEAD_LETTERS
     """The resource of the dead letter topic, ``//AUTHORITY/4/1/8001``."""
     endpoints: list[str] = [ORIGIN]
     """Where dead letters are published: ``origin`` (where the message came from) and names of endpoints."""

@@ -18,6 +18,11 @@ _NAME = (
     r"|(?<![a-z])(?:pw|pwd|psk)(?![a-z])"
 )
 _SECRET = re.compile(_NAME, re.IGNORECASE)
+_GIVEN = re.compile(
+    rf"(?<![\w.-])([\w.-]{{0,64}}?(?:{_NAME})s?(?:[_-]?(?:base64|b64|pem|hex))?[\"']?\s*[=:]\s*[\"']?)([^\s\"',;&]+)",
+    re.IGNORECASE,
+)
+"""Matches a key that may hold a secret, and its value, wherever they stand in a text."""
 _HOLDS_SECRET = re.compile(rf"(?:{_NAME})s?(?:[_-]?(?:base64|b64|pem|hex))?$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=://)(.*)(?:@|%40)")
 _PLAIN_KEY = re.compile(r"[\w.*+/ -]{0,64}")
@@ -96,6 +101,11 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, WITHHELD)
     return text
+
+
+def without_given(text: str) -> str:
+    """Return ``text`` with the values of keys that may hold a secret replaced, as in ``password=text``."""
+    return _GIVEN.sub(rf"\1{WITHHELD}", text)
 
 
 def without_settings(address: str) -> str:

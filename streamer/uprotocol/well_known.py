@@ -38,6 +38,9 @@ CHANGES = 0x8000
 PING = 4
 """The method of core.ustreamer that only answers."""
 
+DEAD_LETTERS = 0x8001
+"""The topic on which core.ustreamer publishes dead letters, unless the configuration names another one."""
+
 STATUS = 0x8002
 """The topic on which core.ustreamer publishes its status."""
 

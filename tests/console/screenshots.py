@@ -27,11 +27,13 @@ from tests.zenoh_peers import free_endpoint
 IMAGES = Path(__file__).parents[2] / "docs/images"
 MAX_BYTES = 150_000
 EVERYTHING = "FFFFFFFF/FF/FFFF"
+STRANGER = ("veh1", 0xB, 1, 0x8001)
 PAUSED = ("veh1", 0xA8000, 2, 0x8003)
 DESK: ViewportSize = {"width": 1280, "height": 860}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 SHOTS = (
     ("overview", DESK, "light"),
+    ("endpoints", DESK, "light"),
     ("routes", DESK, "dark"),
     ("dead-letters", DESK, "light"),
     ("overview", PHONE, "dark"),
@@ -54,7 +56,7 @@ def hour(routes: dict[str, float]) -> dict[str, Any]:
         gap = range(200, 214) if mean > 40 else range(0)  # the link was lost for two minutes
         delivered = [0.0 if n in gap else value for n, value in enumerate(accepted)]
         delivered[214:218] = [value * 4 for value in delivered[214:218]]
-        failed = [0.4 if n % 90 < 6 else 0.0 for n in range(360)]
+        failed = [mean / 4 if n % 90 < 6 else 0.0 for n in range(360)]
         queued = [2] * 360
         queued[200:218] = [int(n * mean * 10) for n in (*range(14), 11, 7, 4, 1)] if gap else [2] * 18
         found.append(
@@ -68,6 +70,18 @@ def hour(routes: dict[str, float]) -> dict[str, Any]:
         )
     start = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     return {"interval_s": 10, "start": start, "routes": found, "left_out_routes": 0}
+
+
+def fleet(own: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The endpoints of a gateway with two hundred of them; two are not up."""
+    (sample,) = (each for each in own if each["name"] == "cloud")
+    many = [{**sample, "name": f"veh{n:03}", "authorities": [f"veh{n:03}.fleet.example"]} for n in range(198)]
+    at = {"at": datetime.now(UTC).isoformat(), "when": datetime.now(UTC).isoformat()}
+    error = {"reason": "refused", "text": "connection refused", "address": "10.0.7.117:1883", **at}
+    why = "10.0.7.117:1883: connection refused"
+    many[117] |= {"state": "down", "last_error": {**(sample.get("last_error") or {}), **error}, "why": why}
+    many[42] |= {"problems": ["the broker refused the subscription 'veh042/#': NOT_AUTHORIZED (0x87)"]}
+    return [*own, *many]
 
 
 async def traffic(vehicle: ZenohSide, cloud: MqttSide) -> None:
@@ -86,7 +100,13 @@ async def shoot(browser: Browser, base: str, section: str, size: ViewportSize, s
     async def played(route: Route) -> None:
         await route.fulfill(json=hour({"vehicle-cloud": 50.0, "cloud-vehicle": 10.0}))
 
+    async def many(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(json={"endpoints": fleet((await answer.json())["endpoints"])})
+
     await page.route("**/api/v1/history", played)
+    if section == "endpoints":
+        await page.route("**/api/v1/endpoints", many)
     await page.goto(f"{base}/console/#{section}")
     await page.wait_for_selector(f".section.{section}[aria-busy=false]")
     await page.wait_for_function("document.querySelector('#link').textContent === 'live'")
@@ -121,6 +141,12 @@ async def main() -> None:
                 {"from": "vehicle", "to": "cloud", "publish": [f"//veh1/{EVERYTHING}"]},
                 {"from": "cloud", "to": "vehicle", "publish": [f"//cloud/{EVERYTHING}"]},
             ],
+            "permissions": {
+                "endpoints": {
+                    "vehicle": {"rules": [{"allow": {"from": "//veh1/A8000/2/FFFF"}}]},
+                    "cloud": {"rules": [{"allow": {}}]},
+                }
+            },
             "journal": {"path": str(folder / "journal.db")},
             "state": {"path": str(folder / "state.db")},
             "control": {"http_token_file": str(folder / "token")},
@@ -140,7 +166,8 @@ async def main() -> None:
                 assert paused.ok
                 late = [Plain(1, PAUSED, payload=b"{}", priority=2, ttl=200 + 50 * n) for n in range(14)]
                 await vehicle.send(late)
-                await until(lambda: daemon.total("ustreamer_outcomes_total", outcome="expired") >= 14, what="dead letters")
+                await vehicle.send(Plain(1, STRANGER, payload=b"{}", priority=2) for _ in range(3))
+                await until(lambda: daemon.total("ustreamer_dead_letters_total") >= 17, what="dead letters")
                 for section, size, scheme in SHOTS:
                     await shoot(browser, base, section, size, scheme)
                 await request.dispose()

@@ -119,6 +119,21 @@ def test_dead_letters_are_counted_by_reason_and_one_reason_is_one_click_away(
     assert console.violations() == []
 
 
+def test_on_a_phone_every_cell_begins_below_the_one_above(console: Console) -> None:
+    console.page.set_viewport_size({"width": 390, "height": 844})
+    moment = "2026-11-27T09:32:26.123Z"
+    found = {"reason": "DEADLINE_EXCEEDED", "number": 2, "oldest": moment, "newest": moment}
+    play(console, "dead-letters/reasons*", reasons=[found])
+    play(console, "dead-letters?*", dead_letters=[letter(1, "DEADLINE_EXCEEDED", "late")], next=None, total=1, total_bytes=7)
+    console.open("dead-letters")
+    expect(rows(console.page).first).to_be_visible()
+    aligned = console.page.evaluate(
+        "[...document.querySelectorAll('tbody td')].map((cell) => getComputedStyle(cell).textAlign)"
+    )
+    assert len(aligned) > 6
+    assert set(aligned) == {"left"}
+
+
 def test_at_1440_pixels_no_time_is_cut(console: Console) -> None:
     console.page.set_viewport_size({"width": 1440, "height": 900})
     found = [

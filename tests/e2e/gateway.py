@@ -68,6 +68,8 @@ async def gateway(broker: BrokerProcess | None = None, cloud: dict[str, Any] | N
                     {"from": "vehicle", "to": "cloud", "publish": [f"//veh1/{EVERYTHING}"], "publish_to": ["cloud"]},
                     {"from": "cloud", "to": "vehicle", "publish": [f"//cloud/{EVERYTHING}"]},
                 ],
+                # without a journal a stop waits for receivers that have left before Zenoh had evidence, as clients do here
+                "shutdown": {"drain_s": 0.5},
                 "permissions": {
                     "endpoints": {
                         "vehicle": {"rules": [{"allow": {}}]},

@@ -8,10 +8,14 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import mqtt5
 import pytest
 
 from streamer.transports.base import LinkState
-from tests.brokers import Mosquitto, any_broker
+from streamer.transports.mqtt5.frames import named
+from tests.brokers import Mosquitto, TlsFiles, any_broker
+from tests.certificates import write_certificates
+from tests.e2e.answering import answering
 from tests.e2e.gateway import Gateway, RunningCommand, gateway
 from tests.e2e.mqtt_messages import TOPIC as MESSAGES
 from tests.e2e.mqtt_messages import numbered, texts
@@ -86,6 +90,18 @@ async def test_listen_prints_what_arrives_and_ends_at_ctrl_c(running: Gateway, s
     assert await far.interrupted() == 0
     assert await near.interrupted(signal.SIGTERM) == 0
     assert far.err.splitlines()[1:] == near.err.splitlines()[1:] == []
+
+
+async def test_a_listener_reads_that_a_gateway_is_gone_and_back(start: Start) -> None:
+    async with gateway(cloud={"will": {"to": "cloud", "delay_s": 0}}) as running:
+        listener = start("listen", "--broker", running.broker.url, "--source", "//gateway.veh1/FFFFFFFF/FF/FFFF")
+        await listener.until_listening()
+        running.daemon.signal(signal.SIGKILL)
+        await listener.until_out('"link": "LINK_OFFLINE"')
+        assert '  Status {"reasons": ["the connection was lost"], ' in listener.out
+        running.daemon.start()
+        await listener.until_out('"link": "LINK_ONLINE"')
+        assert await listener.interrupted() == 0
 
 
 async def test_a_request_is_answered_through_the_gateway(running: Gateway, start: Start) -> None:
@@ -171,10 +187,105 @@ async def test_a_network_that_is_down_is_told_with_the_reason() -> None:
         "send", "--broker", f"mqtt://{HOST}:{port}", "--source", CALLER, "--sink", METHOD, "--timeout", "300ms"
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (f"mqtt://{HOST}:{port}: no connection within 0.3 s: {HOST}:{port}: connection refused\n")
-    done = await command("listen", "--zenoh", f"tcp/{HOST}:{port}", "--timeout", "1s")
+    assert done.stderr == (f"mqtt://{HOST}:{port}: connection refused\n")
+    done = await command("listen", "--zenoh", f"tcp/{HOST}:{port}", *WITHOUT_END)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"tcp/{HOST}:{port}: no connection within 1 s: tcp/{HOST}:{port}: connection refused\n"
+    assert done.stderr == f"tcp/{HOST}:{port}: connection refused\n"
+
+
+WITHOUT_END = ("--timeout", "1h")
+"""So that a command which waits for its time limit is noticed."""
+
+
+@pytest.mark.parametrize("locator", ["--broker mqtt://nobody.invalid", "--zenoh tcp/nobody.invalid:7447"])
+async def test_a_host_without_an_address_is_told_at_once(locator: str) -> None:
+    done = await command("listen", *locator.split(), *WITHOUT_END)
+    assert (done.returncode, done.stdout) == (1, "")
+    network = locator.partition(" ")[2]
+    assert done.stderr.startswith(f"{network}: ")
+    assert done.stderr.count("nobody.invalid") == 1
+    assert done.stderr.count("\n") == 1
+
+
+async def test_a_network_that_is_not_there_yet_is_waited_for(start: Start) -> None:
+    with any_broker() as broker:
+        broker.stop()
+        has_tried = asyncio.Event()
+
+        def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.abort()
+            has_tried.set()
+
+        async with await asyncio.start_server(refuse, HOST, broker.port):
+            listener = start("listen", "--broker", broker.url, "--wait", "1h", "--option", "reconnect.initial_ms=20")
+            await has_tried.wait()
+        broker.start()
+        await listener.until_listening()
+        assert await listener.interrupted() == 0
+
+
+ANSWERS = {
+    "bad user name or password": (
+        mqtt5.ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        "UNAUTHENTICATED: wrong user or password",
+    ),
+    "not authorized": (
+        mqtt5.ConnAckReasonCode.NOT_AUTHORIZED,
+        "PERMISSION_DENIED: wrong user or password, or no right to connect",
+    ),
+    "banned": (mqtt5.ConnAckReasonCode.BANNED, "INTERNAL"),
+    "client id": (mqtt5.ConnAckReasonCode.CLIENT_ID_NOT_VALID, "INTERNAL: it does not accept this client id"),
+    "busy": (mqtt5.ConnAckReasonCode.SERVER_BUSY, "UNAVAILABLE"),
+}
+
+
+@pytest.mark.parametrize("reason", ANSWERS)
+@pytest.mark.parametrize("has_credentials", [False, True])
+async def test_a_broker_that_refuses_ends_the_command_at_once_with_one_sentence(
+    reason: str, has_credentials: bool, tmp_path: Path
+) -> None:
+    code, meaning = ANSWERS[reason]
+    secret = tmp_path / "word"
+    secret.write_text("word")
+    user = ("--option", "username=joe", "--option", f"password_file={secret}") if has_credentials else ()
+    async with answering(mqtt5.ConnAckPacket(reason_code=code).write()) as port:
+        url = f"mqtt://{HOST}:{port}"
+        for argv in (("listen",), ("send", "--source", CALLER, "--sink", METHOD), ("ping", "gw", "--source", CALLER)):
+            done = await command(*argv, "--broker", url, *WITHOUT_END, *user)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr == f"{url}: the broker refused: {named(code)}, {meaning}\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(b"", "closed by the broker"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a packet")]
+)
+@pytest.mark.parametrize("has_credentials", [False, True])
+async def test_what_answers_and_is_no_broker_is_told_at_once(
+    answer: bytes, said: str, has_credentials: bool, tmp_path: Path
+) -> None:
+    secret = tmp_path / "word"
+    secret.write_text("word")
+    user = ("--option", "username=joe", "--option", f"password_file={secret}") if has_credentials else ()
+    async with answering(answer) as port:
+        done = await command("listen", "--broker", f"mqtt://{HOST}:{port}", *WITHOUT_END, *user)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert said in done.stderr
+        assert done.stderr.count(str(port)) == 1
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize("has_certificate", [False, True])
+async def test_a_certificate_that_is_not_accepted_is_told_at_once(tmp_path: Path, has_certificate: bool) -> None:
+    (tmp_path / "other").mkdir()
+    write_certificates(tmp_path)
+    write_certificates(tmp_path / "other")
+    own = ("--option", f"tls.cert_file={tmp_path}/client.pem", "--option", f"tls.key_file={tmp_path}/client.key")
+    with Mosquitto(tls=TlsFiles(tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key")) as server:
+        words = ("--option", f"tls.ca_file={tmp_path}/other/ca.pem", *(own if has_certificate else ()))
+        done = await command("listen", "--broker", server.url, *WITHOUT_END, *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{server.url}: the certificate of the other end is not accepted: ")
+    assert done.stderr.count("\n") == 1
 
 
 async def test_nobody_who_listens_on_zenoh_is_told() -> None:
@@ -273,10 +384,19 @@ async def test_credentials_come_from_the_configuration(tmp_path: Path) -> None:
     async with gateway(Mosquitto(users={"joe": "word"}), options) as running:
         done = await command("ping", *running.by_file, "--endpoint", "cloud", "--source", APP, "--count", "1")
         assert (done.returncode, done.stderr) == (0, "")
-        flags = ("ping", "gateway.veh1", "--broker", running.broker.url, "--source", APP, "--count", "1", "--timeout", "1s")
-        done = await command(*flags)
-        assert done.returncode == 1
-        assert "the broker refused: NOT_AUTHORIZED" in done.stderr
+        flags = ("ping", "gateway.veh1", "--broker", running.broker.url, "--source", APP, "--count", "1")
+        wrong = tmp_path / "wrong"
+        wrong.write_text("another\n")
+        refusal = (
+            "the broker refused: NOT_AUTHORIZED (0x87), PERMISSION_DENIED: wrong user or password, or no right to connect\n"
+        )
+        for user in ((), ("--option", "username=joe", "--option", f"password_file={wrong}")):
+            done = await command(*flags, *WITHOUT_END, *user)
+            assert (done.returncode, done.stderr) == (1, f"{running.broker.url}: {refusal}")
+        by_file = ("listen", *running.by_file, "--endpoint", "cloud", "--option", f"password_file={wrong}", *WITHOUT_END)
+        done = await command(*by_file)
+        where = running.broker.url.removeprefix("mqtt://")
+        assert (done.returncode, done.stderr) == (1, f"cloud (mqtt5): {where}: {refusal}")
         done = await command(*flags, "--option", "username=joe", "--option", f"password_file={secret}")
         assert (done.returncode, done.stderr) == (0, "")
         assert running.connections == 1

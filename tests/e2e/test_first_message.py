@@ -1,5 +1,6 @@
 """What the README and docs/first-message.md tell a newcomer to type does what they say."""
 
+import asyncio
 import re
 import shlex
 import signal
@@ -32,6 +33,27 @@ async def running() -> AsyncIterator[Gateway]:
 async def test_mosquitto_pub_sends_the_first_message(running: Gateway) -> None:
     await run_to_its_end("bash", "-euc", of_page("### mosquitto_pub", "bash", running.broker))
     await arrives_in_the_car(running)
+
+
+@pytest.mark.mosquitto_pub
+async def test_mosquitto_sub_shows_what_the_table_says(running: Gateway, tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
+    program, *words = shlex.split(of_page("### On MQTT 5", "bash", running.broker))
+    argv = ["stdbuf", "-oL", program, "-d", "-C", "1", *words]  # -d tells of the subscription
+    with shown.open("w") as out:
+        watching = await asyncio.create_subprocess_exec(*argv, stdout=out, stderr=out)
+    try:
+        await until(lambda: "SUBACK" in shown.read_text(), "the subscription")
+        source = ("--source", "//cloud/C0/1/8001", "--sink", "//veh1/A8000/2/0", "--text", "hello", "--ttl", "20s")
+        assert (await command("send", "--broker", running.broker.url, *source)).returncode == 0
+        await asyncio.wait_for(watching.wait(), 30)
+    finally:
+        if watching.returncode is None:
+            watching.kill()
+            await watching.wait()
+    (found,) = [each for each in shown.read_text().splitlines() if each.startswith("cloud/veh1 ")]
+    for part in ("uP:1 ", "2:up-not.v1 ", "3://cloud/C0/1/8001 ", "4://veh1/A8000/2/0 ", " 7 20 hello"):
+        assert part in found
 
 
 async def test_paho_sends_the_first_message(running: Gateway, tmp_path: Path) -> None:
@@ -68,6 +90,7 @@ async def test_a_newcomer_sends_listens_and_calls_from_the_readme_alone(tmp_path
             assert [await each.interrupted(signal.SIGINT) for each in listeners] == [0, 0]
         assert [line.split("  ")[1] for line in cloud.out.splitlines()] == ["publish", "request", "response"]
         assert "  21.5\n" in cloud.out
+        assert [line.split("  ")[1] for line in service.out.splitlines()] == ["request"]  # not the Publish for all of cloud
         assert service.out.endswith("  how are you?\n")
         assert "delivered in " in printed
         assert "  fine  (" in printed

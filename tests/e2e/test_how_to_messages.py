@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.how_to import TO_CLOUD, Broker, Gateway, numbers, up
+from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, numbers, up
 from tests.independent.message import Plain, id_text
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
@@ -69,6 +69,9 @@ async def test_find_a_lost_message(tmp_path: Path) -> None:
             await gateway.until_total(1, "ustreamer_trace_written_records_total")
             await gateway.do(its_id)
             await gateway.do(its_id)
+            found = await gateway.shell("sudo -u ustreamer streamer traces find 01938f2e-6a5b-7c21-9d3e-5f0a1b2c3d4e")
+            assert found[0] == 1
+            assert f"| none: `{found[1].splitlines()[-1]}` |" in (PAGES / "find-a-lost-message.md").read_text()
             await gateway.do(its_id)
             await gateway.do(its_id)
             waits = json.loads(await gateway.do())

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from streamer.transports.base import LinkError, LinkState, UTransport
 from streamer.transports.link_error import LinkFailure
 from tests.brokers import Mosquitto, TlsFiles, any_broker
 from tests.certificates import DAY, write_certificates
+from tests.e2e.answering import answering
 from tests.mqtt_peer import Endpoint
 from tests.ports import HOST, free_port
 from tests.transport_events import EventLog
@@ -42,23 +43,6 @@ def tls_broker(folder: Path, **valid: Any) -> Mosquitto:
 
 def own_files(folder: Path) -> dict[str, Path]:
     return {"ca_file": folder / "ca.pem", "cert_file": folder / "client.pem", "key_file": folder / "client.key"}
-
-
-@asynccontextmanager
-async def answering(answer: bytes | None) -> AsyncIterator[int]:
-    """A port where somebody answers the first bytes like this, and then closes; None: it never answers."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1000)
-        if answer is None:
-            await over.wait()
-        writer.write(answer or b"")
-        writer.close()
-
-    over = asyncio.Event()
-    async with await asyncio.start_server(serve, HOST, 0) as server:
-        yield server.sockets[0].getsockname()[1]
-        over.set()
 
 
 # -- MQTT

@@ -21,7 +21,7 @@ from tests.waiting import until
 async def test_tls_with_client_certificate_and_password_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_certificates(tmp_path)
     word_file = tmp_path / "password"
-    word_file.write_text("wrong\n")
+    word_file.write_text("mistaken\n")
     files = TlsFiles(tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key")
     own = {"ca_file": tmp_path / "ca.pem", "cert_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
     inbox = RecordingListener()
@@ -39,7 +39,7 @@ async def test_tls_with_client_certificate_and_password_file(tmp_path: Path, cap
                 await until(lambda: len(inbox.received) == 100)
     assert inbox.payloads == texts(100)
     assert "s3cret" not in caplog.text
-    assert "wrong" not in caplog.text
+    assert "mistaken" not in caplog.text
 
 
 @pytest.mark.mosquitto

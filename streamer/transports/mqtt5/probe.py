@@ -1,14 +1,13 @@
 """Tests whether a broker accepts a connection: TCP, TLS, credentials.
 
 The probe asks for a session of its own, and ends that. A broker that ties client ids to users gives it the streamer's
-session instead, which the probe leaves unchanged, with all messages in it.
+session instead, which `Trial` leaves unchanged, with all messages in it.
 """
 
 import asyncio
 import secrets
 import socket
 import ssl
-from collections.abc import Callable
 from typing import Any
 
 import mqtt5
@@ -40,11 +39,56 @@ def new_client_id() -> str:
     return f"check{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
 
 
-async def try_broker(options: Mqtt5Options, broker: Broker, when_tied: Callable[[], None] = lambda: None) -> Answer:
-    """Connect to a broker as the streamer does, except for the client id, and disconnect.
+class Trial:
+    """A connection on which a broker is asked for a session, and nothing else."""
 
-    ``when_tied`` is called if the broker has given us the session of somebody else.
-    """
+    def __init__(self, options: Mqtt5Options) -> None:
+        """``options`` are those of the streamer."""
+        self._options = options
+        self._answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.connection = Connection(options.max_packet_bytes, self._take, lambda is_writable: None, lambda connection: None)
+
+    def _take(self, connection: Connection, frames: list[bytes]) -> bool:
+        if not self._answer.done():
+            try:
+                self._answer.set_result(read(frames[0]))
+            except MalformedPacketError:
+                self._answer.set_result(None)
+        return False
+
+    async def ask(self, client_id: str, username: str | None, password: bytes | None) -> Any:
+        """Send a CONNECT on the open connection, and disconnect. Return the first packet; None: it is none of MQTT 5.
+
+        A session that was there stays with its messages, a new one ends. Raises ConnectionError if no answer comes.
+        """
+        options, connection, answer = self._options, self.connection, self._answer
+        connection.write(
+            mqtt5.ConnectPacket(
+                client_id,
+                username=username,
+                password=password,
+                clean_start=False,
+                keep_alive=options.keep_alive_s,
+                session_expiry_interval=options.session_expiry_s,
+                receive_max=1,  # messages are not acknowledged, so they stay in the session
+                max_packet_size=options.max_packet_bytes,
+            ).write()
+        )
+        try:
+            await asyncio.wait((answer, connection.lost), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ConnectionError(connection.reason)
+            packet = answer.result()
+            is_new = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present
+            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried", 0 if is_new else None)
+            await connection.wait_lost(FAREWELL_S)
+            return packet
+        finally:
+            connection.abort("tried")
+
+
+async def try_broker(options: Mqtt5Options, broker: Broker) -> Answer:
+    """Connect to a broker as the streamer does, except for the client id, and disconnect."""
     try:
         username, password, way = await in_thread(lambda: (*options.credentials(), read_way(options, broker)))
     except ConfigurationError as exc:
@@ -68,55 +112,24 @@ async def try_broker(options: Mqtt5Options, broker: Broker, when_tied: Callable[
     except BaseException:
         link.close()
         raise
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-
-    def take(connection: Connection, frames: list[bytes]) -> bool:
-        if not answer.done():
-            try:
-                answer.set_result(read(frames[0]))
-            except MalformedPacketError:
-                answer.set_result(None)
-        return False
-
-    connection = Connection(options.max_packet_bytes, take, lambda is_writable: None, lambda connection: None)
+    trial = Trial(options)
     try:
-        await attach(way, connection, sock=link)
+        await attach(way, trial.connection, sock=link)
     except (OSError, UnicodeError) as exc:
         link.close()
         if isinstance(exc, WebSocketError):
             return problem(f"{where}: {exc}")
         return problem(f"{where}: TLS: {_of_tls(exc)}{_NO_TLS if _is_no_tls(exc) else ''}")
     try:
-        connection.write(
-            mqtt5.ConnectPacket(
-                new_client_id(),
-                username=username,
-                password=password,
-                clean_start=False,
-                keep_alive=options.keep_alive_s,
-                session_expiry_interval=options.session_expiry_s,
-                receive_max=1,  # messages are not acknowledged, so they stay in the session
-                max_packet_size=options.max_packet_bytes,
-            ).write()
-        )
-        await asyncio.wait((answer, connection.lost), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            return problem(f"{where}: no answer to CONNECT: {connection.reason}{_doubt(options, broker)}")
-        packet = answer.result()
-        found = _judged(where, packet, broker.uses_tls, username is not None or password is not None)
-        if found.verdict is Verdict.OK and options.share is not None and not packet.shared_subscription_available:
-            found = problem(f"{where}: {NO_SHARING}")
-        elif found.verdict is Verdict.OK and not packet.wildcard_subscription_available:
-            found = problem(f"{where}: {NO_WILDCARDS}")
-        is_own = isinstance(packet, mqtt5.ConnAckPacket) and not packet.session_present  # the client id was not in use
-        if isinstance(packet, mqtt5.ConnAckPacket) and packet.session_present:
-            when_tied()
-        connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried", 0 if is_own else None)
-        await connection.wait_lost(FAREWELL_S)
-        return found
-    finally:
-        connection.abort("tried")
+        packet = await trial.ask(new_client_id(), username, password)
+    except ConnectionError as exc:
+        return problem(f"{where}: no answer to CONNECT: {exc}{_doubt(options, broker)}")
+    found = _judged(where, packet, broker.uses_tls, username is not None or password is not None)
+    if found.verdict is Verdict.OK and options.share is not None and not packet.shared_subscription_available:
+        return problem(f"{where}: {NO_SHARING}")
+    if found.verdict is Verdict.OK and not packet.wildcard_subscription_available:
+        return problem(f"{where}: {NO_WILDCARDS}")
+    return found
 
 
 def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) -> Answer:

@@ -43,7 +43,7 @@ from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.last_will import LastWill
 from streamer.transports.mqtt5.options import Mqtt5Options
-from streamer.transports.mqtt5.probe import try_broker
+from streamer.transports.mqtt5.probe import Trial, try_broker
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
@@ -51,7 +51,7 @@ from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.tunnel import ProxyError
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe, Verdict
+from streamer.transports.probe import Probe
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
@@ -75,6 +75,13 @@ _OF_A_WILL = frozenset((0x87, 0x90, 0x99))
 
 _NO_RIGHTS = frozenset((0x86, 0x87, 0x8A, 0x8C))
 """The reason codes for a wrong user or password, missing rights, a ban and a wrong authentication method (MQTT 5, 2.4)."""
+
+_REFUSED = {
+    0x85: "it does not accept this client id",
+    0x86: "wrong user or password",
+    0x87: "wrong user or password, or no right to connect",
+}
+"""What the reasons of a CONNACK mean that brokers use for several mistakes: mosquitto calls a wrong password 0x87."""
 
 
 class Mqtt5Transport(ListeningTransport):
@@ -348,8 +355,6 @@ class Mqtt5Transport(ListeningTransport):
     async def _connect_to(self, number: int, first_address: int) -> str:
         """Connect to one broker, stay until the connection ends, and return the reason."""
         self._broker, options, broker = number, self.options, self._brokers[number]
-        if options.of_streamer is not None and (reason := await self._try_session(options.of_streamer, number)):
-            return self._failed(LinkFailure.BROKER, reason)
         try:
             username, password, way, self._has_expired_certificate = await self._files.run(lambda: self._read(broker))
         except ConfigurationError as exc:
@@ -361,6 +366,10 @@ class Mqtt5Transport(ListeningTransport):
         make = partial(Connection, options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
         good_address = self._choice.good_addresses.get(number)
         try:
+            if options.of_streamer is not None:
+                refusal = await self._try_session(options.of_streamer, way, number, username, password)
+                if refusal is not None:
+                    return self._failed(*refusal)
             connection, address = await dial(way, make, first_address, good_address)
         except TimeoutError:
             return self._failed(LinkFailure.TIMEOUT, f"no connection within {options.connect_timeout_s:g} s")
@@ -408,22 +417,40 @@ class Mqtt5Transport(ListeningTransport):
                 testing.cancel()
         return connection.reason
 
-    async def _try_session(self, options: Mqtt5Options, number: int) -> str:
-        """Find out whether a broker gives us a session of our own. Return why we may not connect; empty if we may.
+    async def _try_session(
+        self, options: Mqtt5Options, way: Way, number: int, username: str | None, password: bytes | None
+    ) -> tuple[LinkFailure, str] | None:
+        """Find out whether a broker gives us a session of our own. Return why we may not connect; None: we may.
 
-        ``options`` are those of the streamer.
+        ``options`` are those of the streamer. Raises OSError and UnicodeError as `dial` does.
         """
         if number not in self._ties:
-            tied: list[bool] = []
+            trials: list[Trial] = []  # one for each address; the last one is connected
+
+            def new_connection() -> Connection:
+                trials.append(Trial(options))
+                return trials[-1].connection
+
+            await dial(way, new_connection)
+            connection = trials[-1].connection
             try:
                 async with asyncio.timeout(options.connect_timeout_s):
-                    answer = await try_broker(options, self._brokers[number], lambda: tied.append(True))
-            except TimeoutError:
-                return f"no answer within {options.connect_timeout_s:g} s"
-            if answer.verdict is not Verdict.OK:
-                return answer.text
-            self._ties[number] = bool(tied)
-        return _TIED if self._ties[number] else ""
+                    packet = await trials[-1].ask(self._client_id, username, password)
+            except ConnectionError:
+                return self._why_not_accepted(connection)
+            if not isinstance(packet, mqtt5.ConnAckPacket):
+                return LinkFailure.PROTOCOL, "what answers there is not an MQTT 5 broker"
+            if int(packet.reason_code):
+                return _refusal(packet)
+            self._ties[number] = packet.session_present
+        return (LinkFailure.AUTHENTICATION, _TIED) if self._ties[number] else None
+
+    def _why_not_accepted(self, connection: Connection) -> tuple[LinkFailure, str]:
+        """Return why a connection has ended before the broker answered."""
+        if connection.failure is LinkFailure.RESET and self._has_expired_certificate:
+            # The broker's alert is lost if it resets the connection (MQTT over TLS 1.3).
+            return LinkFailure.CERTIFICATE_EXPIRED, f"{connection.reason}: our certificate has expired"
+        return connection.failure, connection.reason
 
     def _read(self, broker: Broker) -> tuple[str | None, bytes | None, Way, bool]:
         options = self.options
@@ -536,13 +563,11 @@ class Mqtt5Transport(ListeningTransport):
     # -- connection -------------------------------------------------------------------------------------------------
 
     def _on_connack(self, connection: Connection, packet: mqtt5.ConnAckPacket) -> None:
-        reason = int(packet.reason_code)
-        if reason:
-            failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
-            hint = ""
-            if self._will is not None and reason in _OF_A_WILL:
-                hint = f"; with will, this client has to be allowed to publish on {self._will.topic}"
-            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}{hint}", failure)
+        if int(packet.reason_code):  # the codec's enumerations are always true
+            failure, text = _refusal(packet)
+            if self._will is not None and int(packet.reason_code) in _OF_A_WILL:
+                text += f"; with will, this client has to be allowed to publish on {self._will.topic}"
+            connection.close(text, failure)
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
@@ -637,13 +662,9 @@ class Mqtt5Transport(ListeningTransport):
             if suspects := self._session.search.suspects:
                 text = "connection_ended_over_a_message endpoint=%s suspects=%d consequence=%s"
                 logger.warning(text, self.context.name, suspects, "they are sent one at a time to find out which")
-            if self._task is None or (was_connected and self._choice.is_returning):  # the end was ours
-                pass
-            elif connection.failure is LinkFailure.RESET and not was_connected and self._has_expired_certificate:
-                # The broker's alert is lost if it resets the connection (MQTT over TLS 1.3).
-                self._failed(LinkFailure.CERTIFICATE_EXPIRED, f"{connection.reason}: our certificate has expired")
-            else:
-                self._failed(connection.failure, connection.reason)
+            if self._task is not None and not (was_connected and self._choice.is_returning):  # the end was not ours
+                ended = connection.failure, connection.reason
+                self._failed(*(ended if was_connected else self._why_not_accepted(connection)))
             self.set_state(LinkState.DOWN, connection.reason)
             self._is_culprit_found = self._session.report_culprit()
 
@@ -657,3 +678,11 @@ class Mqtt5Transport(ListeningTransport):
 
     def _filters(self, source: UUri, sink: UUri | None) -> tuple[str, ...]:
         return filters_for(source, sink, self.options.topics, self.context.authority, self.options.share)
+
+
+def _refusal(packet: mqtt5.ConnAckPacket) -> tuple[LinkFailure, str]:
+    """Return the reason and the text for a CONNACK that refuses a connection."""
+    reason = int(packet.reason_code)
+    meaning = f": {_REFUSED[reason]}" if reason in _REFUSED else ""
+    failure = LinkFailure.AUTHENTICATION if reason in _NO_RIGHTS else LinkFailure.BROKER
+    return failure, f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}{meaning}"

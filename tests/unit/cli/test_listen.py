@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from streamer.cli import listen as module
 from streamer.cli.listen import ListenCommand, filters
@@ -23,6 +24,7 @@ from streamer.uprotocol.message import (
     response,
     sink_matches,
 )
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as us
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.unit.cli.client import given, peer
 from tests.unit.cli.commands import SPEED
@@ -115,6 +117,35 @@ async def test_only_what_is_wanted_is_printed_and_counted(good: str, capsys: pyt
     other = publish(1, TOPIC._replace(resource=0x8001), b"other")
     assert await heard(good, "--source", SPEED, messages=(other, PUBLISH, REQUEST, NOTIFICATION), count=2) == 0
     assert [line.split("  ")[1] for line in capsys.readouterr().out.splitlines()] == ["publish", "notification"]
+
+
+async def test_only_what_is_addressed_to_the_sink_is_printed(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--option", "sink_authority=true", "--sink")
+    assert await heard(good, *words, str(METHOD), messages=(ADDRESSED, NOTIFICATION, REQUEST), count=1) == 0
+    assert await heard(good, *words, str(everything_at("cloud")), messages=(ADDRESSED, NOTIFICATION, REQUEST)) == 0
+    types = [line.split("  ")[1] for line in capsys.readouterr().out.splitlines()]
+    assert types == ["request", "publish", "notification", "request"]
+
+
+STATUS_TOPIC = UUri.parse("//gw/4/1/8002")
+
+
+def of_streamer(status: Message, topic: UUri = STATUS_TOPIC) -> UMessage:
+    return publish(1, topic, status.SerializeToString(), Options(payload_format=UPayloadFormat.PROTOBUF))
+
+
+async def test_what_a_streamer_says_is_readable_and_in_hexadecimal(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    offline = us.Status(link=us.LINK_OFFLINE, reasons=["the connection was lost"])
+    message = of_streamer(offline)
+    await heard(good, messages=(message,))
+    assert capsys.readouterr().out.endswith('  Status {"reasons": ["the connection was lost"], "link": "LINK_OFFLINE"}\n')
+    await heard(good, "--json", messages=(message,))
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["payload_type"] == "uprotocol.core.ustreamer.v1.Status"
+    assert shown["payload"]["json"] == {"reasons": ["the connection was lost"], "link": "LINK_OFFLINE"}
+    assert bytes.fromhex(shown["payload"]["hex"]) == message.payload
+    await heard(good, "--payload", "hex", messages=(message,))
+    assert capsys.readouterr().out.endswith(f"  {(message.payload or b'').hex()}\n")
 
 
 async def test_without_enough_messages_in_time_it_fails(good: str) -> None:

@@ -10,6 +10,7 @@ from streamer.cli.main import _parser
 from streamer.cli.network import Client, Confirmation, Network, NetworkError, _Events, joined, network_of, paced
 from streamer.transports.base import LinkState, Presence, TransportContext
 from streamer.transports.errors import LinkLostError, PermanentError
+from streamer.transports.link_error import LinkFailure
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.zenoh.options import ZenohOptions
@@ -53,7 +54,8 @@ def options(*words: str) -> Any:
         (("--zenoh", "tcp/h:1", "--option", "config_file=/nowhere"), 78, "config_file: /nowhere: No such file"),
         (("--broker", "mqtt://h", "--option", "password_file=/nowhere"), 78, "password_file: /nowhere: No such file"),
         (("--broker", "mqtt://h", "--timeout", "soon"), 2, "argument --timeout"),
-        (("--broker", "mqtt://h", "--count", "0", "--option", "topics=in-vehicle"), 2, "--count: expected at least 1"),
+        (("--broker", "mqtt://h", "--count", "0"), 2, "argument --count: expected at least 1, found '0'"),
+        (("--broker", "mqtt://h", "--count", "many"), 2, "argument --count: expected at least 1, found 'many'"),
     ],
 )
 def test_a_network_that_cannot_be_joined_is_told_before_anything_is_tried(
@@ -69,6 +71,20 @@ def test_a_network_that_cannot_be_joined_is_told_before_anything_is_tried(
     assert complaint in err
     assert "sesame" not in err
     assert out == ""
+
+
+@pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[2]], ids=lambda words: words[0])
+@pytest.mark.parametrize("rate", ["0", "nan", "inf", "-1", "fast"])
+def test_a_rate_is_a_number_above_zero(command: tuple[str, ...], rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(*command, "--broker", "mqtt://h", f"--rate={rate}") == 2
+    assert f"argument --rate: expected more than 0, found '{rate}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_the_options_of_the_network_are_the_same_for_all_commands(command: tuple[str, ...]) -> None:
+    words = ("--broker", "mqtt://h", "--option", "window=3", "--client-id", "me", "--timeout", "1s", "--wait", "1m")
+    network = network_of(_parser().parse_args([*command, *words, "--count", "7", "--json"]))
+    assert (network.timeout_s, network.wait_s, network.options.window) == (1, 60, 3)  # type: ignore[attr-defined]
 
 
 def test_what_flags_name_is_joined_with_a_session_of_its_own() -> None:
@@ -118,11 +134,11 @@ async def test_messages_are_paced_by_the_clock_and_not_by_their_number() -> None
 # what is known of a message
 
 
-def client(timeout_s: float = 30, **given: Any) -> tuple[Client, MemoryTransport]:
+def client(timeout_s: float = 30, wait_s: float = 0, **given: Any) -> tuple[Client, MemoryTransport]:
     events = _Events()
     transport = MemoryTransport(TransportContext("client", "veh1", events=events), MemoryOptions(bus="client", **given))
     network = network_of(_parser().parse_args(["listen", "--broker", "mqtt://h"]))
-    return Client(network, transport, events, timeout_s), transport
+    return Client(network._replace(timeout_s=timeout_s, wait_s=wait_s), transport, events), transport
 
 
 def message() -> Any:
@@ -209,6 +225,64 @@ async def test_a_sign_of_loss_before_there_is_evidence_counts(sign: str) -> None
     watching.cancel()
 
 
+# joining
+
+
+def fail(transport: MemoryTransport, reason: LinkFailure, text: str) -> None:
+    """An attempt to connect fails, and another one will be made."""
+    transport.link_failed(reason, text, "h:1883")
+    transport.retry_in(1)
+
+
+async def test_the_first_failure_ends_it_and_names_the_network_once() -> None:
+    ours, transport = client()
+    joining = asyncio.create_task(ours.until_up())
+    await asyncio.sleep(0)
+    fail(transport, LinkFailure.REFUSED, "connection refused")
+    with pytest.raises(NetworkError, match=r"^mqtt://h: connection refused$"):
+        await joining
+
+
+async def test_a_failure_of_the_first_of_several_addresses_is_not_the_end() -> None:
+    ours, transport = client()
+    joining = asyncio.create_task(ours.until_up())
+    await asyncio.sleep(0)
+    transport.link_failed(LinkFailure.REFUSED, "connection refused", "h:1883")  # and no word of another attempt
+    transport.restore_link()
+    await joining
+
+
+async def test_while_it_may_wait_it_tries_again() -> None:
+    ours, transport = client(wait_s=30)
+    joining = asyncio.create_task(ours.until_up())
+    for _ in range(2):
+        await asyncio.sleep(0)
+        fail(transport, LinkFailure.REFUSED, "connection refused")
+    transport.restore_link()
+    await joining
+
+
+async def test_after_its_wait_it_says_why_it_waited() -> None:
+    ours, transport = client(wait_s=0.02)
+    fail(transport, LinkFailure.UNKNOWN_HOST, "unknown host")
+    with pytest.raises(NetworkError, match=r"^mqtt://h: unknown host \(waited 0\.02 s\)$"):
+        await ours.until_up()
+
+
+@pytest.mark.parametrize("reason", [LinkFailure.AUTHENTICATION, LinkFailure.FILES])
+async def test_what_nobody_but_the_user_can_change_is_not_waited_for(reason: LinkFailure) -> None:
+    ours, transport = client(wait_s=3600)
+    fail(transport, reason, "wrong user or password")
+    with pytest.raises(NetworkError, match=r"^mqtt://h: wrong user or password$"):
+        await ours.until_up()
+
+
+async def test_a_network_that_says_nothing_is_waited_for_as_long_as_for_any_answer() -> None:
+    ours, _ = client(timeout_s=0.02)
+    with pytest.raises(NetworkError, match=r"^mqtt://h: no connection within 0\.02 s: the reason is unknown$"):
+        await ours.until_up()
+
+
 async def test_it_waits_for_somebody_who_listens() -> None:
     ours, transport = client()
     await transport.start()
@@ -229,7 +303,7 @@ async def test_nobody_who_listens_is_told() -> None:
 
 
 async def _fail_in(network: Network) -> None:
-    async with joined(network, "veh1", 30) as ours:
+    async with joined(network, "veh1") as ours:
         await ours.send(message())
         raise ZeroDivisionError
 

@@ -87,8 +87,8 @@ def test_another_streamer_may_be_named_as_authority_or_address(good: str) -> Non
     [
         (("Gateway",), "vehicle", "Gateway: sink: authority 'Gateway': expected"),
         (("*",), "vehicle", "has a wildcard"),
-        (("gw", "--rate", "0"), "vehicle", "--rate: expected more than 0"),
-        (("gw",), "cloud", "--source: /7E57/1/0: expected an authority, such as //veh1/7E57/1/0"),
+        (("gw",), "cloud", "expected --source, who asks, such as //veh1/7E57/1/0: cloud (memory) names no authority"),
+        (("gw", "--source", "/A1/1/0"), "cloud", "--source: /A1/1/0: expected an authority, such as //veh1/A1/1/0"),
         (("gw", "--source", "//veh1/A8000/2/8A50"), "vehicle", "source: expected a uEntity"),
     ],
 )

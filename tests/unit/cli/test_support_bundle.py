@@ -160,11 +160,14 @@ def test_only_its_owner_may_read_it_and_nothing_is_replaced(good: str, tmp_path:
     assert not (tmp_path / "target").exists()
 
 
-def test_a_configuration_that_is_wrong_is_told_and_shows_no_secret(tmp_path: Path) -> None:
+def test_a_configuration_that_is_wrong_is_told_and_shows_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(GOOD.replace("metrics: null", f"password: {CANARIES['password']}\nmetrics: null"))
     output = tmp_path / "b.tar.gz"
     assert status_of("support-bundle", "--config", str(path), "--log-file", __file__, "--output", str(output)) == 0
+    assert "secrets withheld as far as the configuration names them, for it is wrong." in capsys.readouterr().out
     files = unpacked(output)
     assert "a secret does not belong here" in files["config-problems.txt"]
     assert_no_canary({name: text for name, text in files.items() if name != "log.txt"})
@@ -182,6 +185,58 @@ def test_the_log_beside_a_configuration_that_is_wrong_shows_none_of_its_secrets(
     assert "config.yaml" not in files
     assert files["log.txt"].startswith("no: (withheld)")
     assert_no_canary(files)
+
+
+LOOKS_SECRET = [
+    f'password={CANARIES["password"]}', f'"api_key": "{CANARIES["token"]}"', f"Secret: {CANARIES['logged']} and more",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [("--config", "MISSING"), ()], ids=["that is not there", "that nobody names"])
+def test_with_a_configuration_that_is_not_there_it_says_so_and_promises_nothing(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("USTREAMER_CONFIG", raising=False)
+    monkeypatch.setattr("streamer.cli.main.DEFAULT_CONFIG", tmp_path / "default.yaml")
+    missing = tmp_path / "missing.yaml"
+    (tmp_path / "log").write_text("\n".join([*LOOKS_SECRET, "password_file: /etc/ustreamer/password"]))
+    for number, extra in enumerate(((), ("--json",))):
+        named = [word.replace("MISSING", str(missing)) for word in words]
+        more = ("--log-file", str(tmp_path / "log"), "--output", str(tmp_path / f"{number}.tar.gz"), *extra)
+        assert status_of("support-bundle", *named, *more) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        if extra:
+            said = json.loads(out)
+            assert said["secrets"] == "unknown"
+            assert {"config.yaml"} <= said["missing"].keys()
+        else:
+            assert "no secrets" not in out
+            assert "only what looks like a secret is withheld, for the configuration is not known. Look at it" in out
+            told = f"{missing}: there is no such file\n" if words else "no --config, and no default file"
+            assert f"not in it: config.yaml: {told}" in out
+        files = unpacked(tmp_path / f"{number}.tar.gz")
+        assert "config-problems.txt" not in files
+        assert_no_canary(files)
+        assert files["log.txt"].endswith("\npassword_file: /etc/ustreamer/password")
+
+
+def test_the_answers_of_a_daemon_elsewhere_are_promised_no_more_than_what_looks_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(*[response("200 OK", "{}")] * len(support_bundle._PAGES)) as (port, _):
+        assert status_of("support-bundle", "--url", f"http://127.0.0.1:{port}", "--output", str(tmp_path / "b.tar.gz")) == 0
+    out = capsys.readouterr().out
+    assert "only what looks like a secret is withheld" in out
+    assert "not in it" not in out
+
+
+def test_a_configuration_that_this_user_may_not_read_is_no_wrong_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--config", str(tmp_path), "--log-file", __file__, "--output", str(tmp_path / "b.tar.gz"))  # root may read all
+    assert status_of("support-bundle", *words) == 0
+    assert f"not in it: config.yaml: {tmp_path}: Is a directory\n" in capsys.readouterr().out
 
 
 def test_it_is_bounded_whatever_answers_and_however_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ def test_a_hint_says_what_memory_only_means(path: Path) -> None:
         ("journal: {path: j.db}", "journal.path: j.db", ""),
         ("journal: {path: ~/j.db}", "journal.path: ~/j.db", "; ~ is no more than a name here"),
         ("journal: {path: /j.db}\nlog: {audit: ./audit.log}", "log.audit: audit.log", ""),
+        ("journal: {path: j.db}\nlog: {audit: ./audit.log}", "journal.path: j.db, log.audit: audit.log", ""),
     ],
 )
 def test_a_hint_names_a_path_that_depends_on_where_the_streamer_is_started(

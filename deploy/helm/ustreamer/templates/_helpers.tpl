@@ -34,6 +34,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $config := fromYaml (required "config: expected the streamer's configuration: --set-file config=streamer.yaml" .Values.config) }}
 {{- if hasKey .Values.files "streamer.yaml" }}{{ fail "files: expected other names than streamer.yaml, which is that of config" }}{{ end }}
 {{- if hasKey $config "Error" }}{{ fail (printf "config: expected YAML: %s" $config.Error) }}{{ end }}
+{{- if .Values.config }}{{/* else `helm lint`, which goes on after what is missing */}}
 {{- $listen := include "ustreamer.key" (list $config "metrics" "listen") }}
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]*$" $listen) }}
 {{- fail (printf "config: metrics.listen: expected 0.0.0.0:9464, because probes come from outside the container; found %q" $listen) }}
@@ -54,6 +55,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- if not (regexMatch "(?m)\\bshare:" .Values.config) }}
 {{- fail "replicas: more than one divide what a broker has: expected share in the options of its endpoint in config" }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- toJson $config }}
