@@ -122,8 +122,8 @@ def read_week(
     no configuration lets through. Identities are not in the records. ``complain`` is told of the first files that are left
     out, and how many there are.
     """
+    found = _Found(most_flows, Peaks((now_us - since_us) / HOUR_US))
     since_us -= since_us % HOUR_US
-    found = _Found(most_flows)
     seen, read_us = SeenRecords(), now_us
     spool = SpoolReader(folder, complain)
     try:
@@ -180,12 +180,12 @@ class _Hour:
 class _Found:
     """What was found so far."""
 
-    def __init__(self, most_flows: int) -> None:
+    def __init__(self, most_flows: int, peaks: Peaks) -> None:
         self.left_out: list[str] = []
         self._flows = _FlowCounts(most_flows)
         self._minutes: dict[int, dict[Place, _Sums]] = {}  # by minute
         self._late_hours: set[int] = set()  # of records in the spool
-        self._peaks = Peaks()
+        self._peaks = peaks
         self._records = self._files = 0
         self._first_us: int | None = None
 
