@@ -204,7 +204,7 @@ def test_the_largest_message_of_the_week_has_to_fit(largest: int, is_short: bool
 
 @pytest.mark.parametrize(
     ("hours", "whose"),
-    [(168, "last week's"), (24, "the last day's"), (72, "the last 3 days'"), (12, "the last 12 hours'"), (0.5, "the last 0.5 hours'")],
+    [(168, "last week's"), (24, "the last day's"), (72, "the last 3 days'"), (12, "the last 12 hours'")],
 )  # fmt: skip
 def test_the_period_of_the_peaks_is_said(hours: float, whose: str) -> None:
     known = Peaks(hours)
