@@ -117,10 +117,10 @@ def _lines(arguments: argparse.Namespace, differences: Differences, found: Found
     comparison = differences.comparison
     about = f", {weight(comparison.messages_per_day)}" if comparison.messages_per_day else ""
     yield f"{arguments.old} → {arguments.new}, over {found.where}{about}"
+    yield from consequences_lines(comparison, found.is_real)
     if not comparison.kinds and not differences.settings:
         yield "nothing differs in meaning"
         return
-    yield from consequences_lines(comparison, found.is_real)
     yield from _section("Settings that change:", (setting.text for setting in differences.settings))
     yield from _section("At a reload:", _at_a_reload(differences))
     yield from _section("What the new file costs:", cost_lines(differences.costs))

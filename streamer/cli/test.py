@@ -251,6 +251,9 @@ def _recordable(flow: Flow, config: Config, known: Known) -> dict[str, Any] | No
         for address in (flow.source, flow.sink):
             if address is not None:
                 address.check()
+        endpoint = config.endpoints.get(flow.ingress)
+        if flow.identity is None and endpoint is not None and not endpoint.options.proves_identity:
+            flow = flow._replace(identity="")
         judgement = judge(flow, known)
         interested = interest_of_flow(judgement, config)
         if interested:

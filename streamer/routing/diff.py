@@ -121,6 +121,8 @@ class Comparison:
         self.messages_per_day = 0.0
         self.guessed = 0
         """Flows whose identity is not known and matters: one that may speak for the source was assumed."""
+        self.unjudged = 0
+        """Flows that come in through an endpoint of neither configuration."""
         self._renamed = renamed_endpoints(before.config, after.config)
         self._found: dict[Consequence, Gathered] = {}
 
@@ -146,6 +148,7 @@ class Comparison:
     def _consequences(self, flow: Flow) -> Iterator[Consequence]:
         before, after = self._judged(flow)
         if before is None and after is None:
+            self.unjudged += 1
             return
         if after is None:
             if before is not None and before.hops:
@@ -176,17 +179,23 @@ class Comparison:
         return before, _judged(after_flow, self.after.known, interested)
 
     def _identified(self, flow: Flow) -> tuple[Flow, Flow]:
-        """Return the flow for each configuration: with its ingress as named there, and with an identity."""
-        after = flow._replace(ingress=self._renamed.get(flow.ingress, flow.ingress))
-        if flow.identity is not None:
-            return flow, after
-        before_ones, after_ones = _speakers(flow, self.before), _speakers(after, self.after)
-        if not before_ones and not after_ones:
-            return flow, after
-        self.guessed += 1
-        in_both = (name for name in before_ones if name in after_ones)
-        identity = next(in_both, (*before_ones, *after_ones)[0])
-        return flow._replace(identity=identity), after._replace(identity=identity)
+        """Return the flow for each configuration: with its ingress as named there, and the identity that is proven there."""
+        before, after = flow, flow._replace(ingress=self._renamed.get(flow.ingress, flow.ingress))
+        was_proven, is_proven = _proves_identity(before, self.before), _proves_identity(after, self.after)
+        if not was_proven and not flow.identity:  # no network has proven any, which says nothing about one that does
+            before, after = before._replace(identity=None), after._replace(identity=None)
+        if before.identity is None:
+            before_ones = _speakers(before, self.before) if was_proven else ()
+            after_ones = _speakers(after, self.after) if is_proven else ()
+            if before_ones or after_ones:
+                self.guessed += 1
+                in_both = (name for name in before_ones if name in after_ones)
+                identity = next(in_both, (*before_ones, *after_ones)[0])
+                before, after = before._replace(identity=identity), after._replace(identity=identity)
+        return (
+            before if was_proven else before._replace(identity=""),
+            after if is_proven else after._replace(identity=""),
+        )
 
     def _of_both(self, before: Judgement, after: Judgement) -> Iterator[Consequence]:
         """Yield what differs for a flow that goes somewhere before and after."""
@@ -237,6 +246,12 @@ class Comparison:
         rule = after.permit.name if after.permit is not None else "no rule"
         found |= dict.fromkeys(_rate(f"{rule}, beyond it they are rejected", was, is_now))
         yield from found
+
+
+def _proves_identity(flow: Flow, side: Side) -> bool:
+    """Whether the network that a flow comes in through proves the identities of senders."""
+    endpoint = side.config.endpoints.get(flow.ingress)
+    return endpoint is not None and bool(endpoint.options.proves_identity)
 
 
 def _speakers(flow: Flow, side: Side) -> tuple[str, ...]:

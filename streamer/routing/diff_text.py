@@ -23,6 +23,10 @@ def consequences_lines(comparison: Comparison, is_real: bool) -> Iterator[str]:
             f"{comparison.guessed} flow{_s(comparison.guessed)} without a known identity: "
             "judged with one that may speak for the source"
         )
+    if comparison.unjudged:
+        yield ""
+        count = f"{comparison.unjudged} flow{_s(comparison.unjudged)}"
+        yield f"{count} not judged: neither file has the endpoint that they came in through"
 
 
 def consequences_json(comparison: Comparison) -> dict[str, Any]:
@@ -31,6 +35,7 @@ def consequences_json(comparison: Comparison) -> dict[str, Any]:
         "flows": comparison.flows,
         "messages_per_day": comparison.messages_per_day,
         "guessed_identities": comparison.guessed,
+        "unjudged": comparison.unjudged,
         "changes": [
             {
                 "kind": consequence.kind.value,

@@ -170,18 +170,36 @@ def _flows(ingress: str, names: set[str], addresses: Sequence[UUri], configs: Se
     levels = _levels(configs)
     identities = _identities(names, configs)
     topics = [address for address in here if address.is_topic]
+    calling, answering = ([each for each in here if each.is_entity], [each for each in here if each.is_method])
+    methods, entities = ([each for each in addresses if each.is_method], [each for each in addresses if each.is_entity])
     for source, identity in product(topics, identities):
         yield Flow(UMessageType.PUBLISH, source, None, ingress, identity, UPriority.CS6)
-    calling = [address for address in here if address.is_entity]
-    methods = [address for address in addresses if address.is_method]
-    for source, sink, identity, level in product(calling, methods, identities, levels):
-        yield Flow(UMessageType.REQUEST, source, sink, ingress, identity, UPriority.CS6, level)
-    entities = [address for address in addresses if address.is_entity]
-    for source, sink, identity in product(topics, entities, identities):
-        yield Flow(UMessageType.NOTIFICATION, source, sink, ingress, identity, UPriority.CS6)
-    answering = [address for address in here if address.is_method]
-    for source, sink, identity in product(answering, entities, identities):
-        yield Flow(UMessageType.RESPONSE, source, sink, ingress, identity, UPriority.CS6)
+    yield from _in_turn(
+        (
+            Flow(UMessageType.REQUEST, source, sink, ingress, identity, UPriority.CS6, level)
+            for sink, source, identity, level in product(methods, calling, identities, levels)
+        ),
+        (
+            Flow(UMessageType.NOTIFICATION, source, sink, ingress, identity, UPriority.CS6)
+            for sink, source, identity in product(entities, topics, identities)
+        ),
+        (
+            Flow(UMessageType.RESPONSE, source, sink, ingress, identity, UPriority.CS6)
+            for sink, source, identity in product(entities, answering, identities)
+        ),
+    )
+
+
+def _in_turn(*several: Iterable[Flow]) -> Iterator[Flow]:
+    """Yield one flow of each kind in turn, so that none is left out where there are too many."""
+    left = [iter(each) for each in several]
+    while left:
+        for each in tuple(left):
+            flow = next(each, None)
+            if flow is None:
+                left.remove(each)
+            else:
+                yield flow
 
 
 def _identities(names: set[str], configs: Sequence[Config]) -> list[str | None]:

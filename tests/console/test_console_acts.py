@@ -138,8 +138,8 @@ def test_a_reload_of_a_wrong_file_shows_its_problems(console: Console, topology:
 def test_what_a_file_would_change_is_shown_before_it_is_used(console: Console, topology: Topology, send: Any) -> None:
     good = topology.daemon.config
     send(publishes(88))
-    rules = {"deny": {"types": ["publish"]}}, {"allow": {}}
-    sections = {name: {"rules": [*rules]} for name in good["endpoints"]}
+    rules: list[dict[str, Any]] = [{"deny": {"types": ["publish"]}}, {"allow": {}}]
+    sections = {name: {"rules": rules} for name in good["endpoints"]}
     topology.daemon.write(good | {"permissions": {"endpoints": sections}})
     console.open("configuration")
     console.button("Read the file again").click()

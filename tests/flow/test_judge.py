@@ -1,15 +1,21 @@
 """What is judged beforehand is what the router then does: for random routes, permissions, subscriptions and messages."""
 
 import asyncio
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.config.changed import changed_settings
 from streamer.config.models import Config
+from streamer.routing.diff import Comparison, Kind, Side
 from streamer.routing.flow import Flow
+from streamer.routing.interest import Interest
 from streamer.routing.judge import Judgement, Known, judge, why_not
 from streamer.routing.pause_rules import PauseRules
+from streamer.routing.representative import representatives
+from streamer.routing.table import RoutingTable
 from streamer.uprotocol.message import Attributes, Provenance, UMessage, UMessageType, UPriority
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
@@ -162,3 +168,52 @@ def test_the_same_message_is_judged_as_the_router_lowers_it() -> None:
 
 def replace_kind(flow: Flow) -> Flow:
     return flow._replace(kind=UMessageType.NOTIFICATION, sink=UUri("fleet", 0xA, 1, 0))
+
+
+def side(config: Config) -> Side:
+    table = RoutingTable.from_config(config, config.addressed)
+    return Side(config, Known(table, Interest(), PauseRules()))
+
+
+def shuffled(config: Config, random: Random) -> Config:
+    """The same configuration with another order of all that has none."""
+    raw = config.model_dump(mode="json", by_alias=True)
+    for route in raw["routes"]:
+        random.shuffle(route["publish"])
+        route |= route.pop("queue_policy")
+    names = list(raw["endpoints"])
+    random.shuffle(names)
+    raw["endpoints"] = {name: raw["endpoints"][name] for name in names}
+    return Config.model_validate(raw)
+
+
+@given(configurations(), st.lists(flows, max_size=5), st.randoms(use_true_random=False))
+@settings(max_examples=examples(100))
+def test_what_means_the_same_differs_in_nothing(config: Config, several: list[Flow], random: Random) -> None:
+    other = shuffled(config, random)
+    comparison = Comparison(side(config), side(other))
+    for flow in (*several, *representatives(config, other).flows):
+        comparison.add(flow)
+    assert comparison.found == []
+    assert changed_settings(config, other) == []
+
+
+@given(configurations(), configurations(), st.lists(flows, min_size=1, max_size=5))
+@settings(max_examples=examples(100))
+def test_a_difference_is_found_exactly_where_the_router_would_do_something_else(
+    before: Config, after: Config, several: list[Flow]
+) -> None:
+    for flow in several:
+        comparison = Comparison(side(before), side(after))
+        comparison.add(flow)
+        was, is_now = (outcome(config, flow) for config in (before, after))
+        is_loss = any(kind.is_loss for kind in comparison.kinds)
+        assert is_loss or not was or is_now
+        assert not is_loss or not is_now
+        assert bool(comparison.kinds & {Kind.ALLOWED, Kind.ROUTED}) == bool(is_now and not was)
+        assert (Kind.MOVED in comparison.kinds) == bool(was and is_now and was != is_now)
+
+
+def outcome(config: Config, flow: Flow) -> set[tuple[str, str]]:
+    judgement = judge(flow._replace(identity=""), side(config).known)  # these networks prove none
+    return {(hop.route.target, str(hop.sink)) for hop in judgement.hops}

@@ -64,6 +64,8 @@ async def test_every_answer_is_as_described(served: DaemonHarness) -> None:
             {"type": "publish", "source": str(SPEED)},
             {"type": "request", "source": str(CLOUD_APP), "sink": str(CLIMATE), "permission_level": 3},
             {"type": "request", "source": str(CLOUD_APP)},
+            {"type": "publish", "source": str(SPEED), "why_not": "cloud-vehicle"},
+            {"type": "publish", "source": str(SPEED), "why_not": "nowhere"},
             {"type": "publish", "source": "//nobody/A/1/8000", "from": "vehicle"},
             {},
         ],

@@ -1,6 +1,8 @@
 """A reload that denies nothing, and what a file would change, over the flows that a whole daemon knows."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,13 @@ from tests.unit.admin.played import document_of, now_ms
 from tests.unit.cli.commands import status_of
 
 CAREFULLY = {"if_nothing_denied": True}
-DENIED = {
+DENIED: dict[str, Any] = {
     "endpoints": {
         "vehicle": {"rules": [{"deny": {"types": ["publish"]}}, {"allow": {}}]},
         "cloud": {"rules": [{"allow": {}}]},
     }
 }
-HARMLESS = {"endpoints": {"vehicle": {"rules": [{"allow": {}}]}, "cloud": {"rules": [{"allow": {}}]}}}
+HARMLESS: dict[str, Any] = {"endpoints": {"vehicle": {"rules": [{"allow": {}}]}, "cloud": {"rules": [{"allow": {}}]}}}
 
 
 @pytest.fixture
@@ -95,6 +97,19 @@ async def test_the_preview_says_what_would_change_and_uses_nothing(served: Daemo
     assert [each["kind"] for each in changed.json["changes"]] == ["denied"]
     assert "shutdown.drain_s: 1.0 instead of 0.0" in [each["text"] for each in changed.json["settings"]]
     assert rules(served) is None
+
+
+def test_a_daemon_loads_nothing_of_it_until_somebody_asks() -> None:
+    loaded = "import sys, streamer.daemon; print(*(name for name in sys.modules if name.startswith('streamer.')))"
+    found = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
+    assert "streamer.daemon" in found
+    unwanted = (
+        "streamer.routing.diff",
+        "streamer.routing.representative",
+        "streamer.config.changed",
+        "streamer.admin.changes",
+    )
+    assert [name for name in found if name.startswith(unwanted)] == []
 
 
 async def test_the_preview_needs_the_token(served: DaemonHarness) -> None:

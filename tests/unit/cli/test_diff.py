@@ -26,7 +26,12 @@ OLD: dict[str, Any] = {
         "cloud": {
             "transport": "mqtt5",
             "authorities": ["*"],
-            "options": {"broker": "mqtts://a.example:8883", "username": "u", "password_file": "/etc/one"},
+            "options": {
+                "broker": "mqtts://a.example:8883",
+                "username": "u",
+                "password_file": "/etc/one",
+                "identity_property": "sender",
+            },
         },
         "phone": {"transport": "memory", "authorities": ["phone1"]},
     },
@@ -143,6 +148,14 @@ PLANTED = {
         lambda raw: raw["permissions"]["endpoints"]["cloud"].update(identities={"backend-8a": ["fleet"]}),
         {"allowed", "denied", "settings"},
         ["'backend-7f' may not speak for 'fleet' (UNAUTHENTICATED)", "identities.backend-8a: new"],
+    ),
+    "identity no longer proven": Planted(
+        lambda raw: options(raw, "cloud").pop("identity_property"),
+        {"denied", "settings"},
+        [
+            "the network proves no identity of the sender (UNAUTHENTICATED)",
+            "options.identity_property: null instead of sender",
+        ],
     ),
     "demand of a method": Planted(
         lambda raw: raw["permissions"].update(methods=[{"method": "//veh1/B/1/7", "permission_level": 2}]),
@@ -415,6 +428,16 @@ def test_an_identity_that_no_trace_knows_is_assumed_and_it_is_said(two: Files, m
     assert change["kind"] == "denied"
     seen(monkeypatch, asked._replace(identity="backend-8a"))
     assert [change["kind"] for change in two.document()["changes"]] == ["allowed"]
+
+
+def test_flows_of_endpoints_that_neither_file_has_are_counted(two: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen(monkeypatch, flow("publish", SPEED, ingress="earlier", messages_per_day=5))
+    said = two.diff()[1].splitlines()
+    assert said[-2:] == [
+        "1 flow not judged: neither file has the endpoint that they came in through",
+        "nothing differs in meaning",
+    ]
+    assert two.document()["unjudged"] == 1
 
 
 # words and errors
