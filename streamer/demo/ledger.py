@@ -1,7 +1,7 @@
 """The accounts of the demonstration: messages sent, received, and reported as failed. Pure: time is passed in.
 
-A message is *open* from `DemoFlow.send` until its first copy or its dead letter arrives. A message that is open when the daemon
-is idle is unaccounted for, which the streamer promises never happens.
+A message is *open* from `DemoFlow.send` until its first copy or its dead letter arrives. A message that is open when the
+daemon is idle is unaccounted for, which the streamer promises never happens.
 """
 
 from collections import Counter, deque
