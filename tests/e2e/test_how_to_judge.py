@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.how_to import TO_CLOUD, Broker, Gateway, until_subscribed, up
+from tests.e2e.how_to import TO_CLOUD, Broker, Gateway, up
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
 from tests.pages import ROOT
@@ -26,7 +26,7 @@ async def test_judge_a_change(tmp_path: Path) -> None:
             gateway.start()
             async with ZenohSide(connect=[gateway.vehicle_at]) as vehicle:
                 await gateway.until_up()
-                await until_subscribed(vehicle, up(0))
+                await vehicle.until_subscribed(up(0))
                 await vehicle.send([up(0)])
                 await until(lambda: len(cloud.arrived) == 1, "the message in the cloud")
 
