@@ -6,6 +6,7 @@ from typing import Any
 from streamer.admin.known_flows import known_flows
 from streamer.admin.running import RunningStreamer
 from streamer.config.changed import changed_settings
+from streamer.config.costs import costs
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
@@ -45,4 +46,5 @@ async def preview(running: RunningStreamer, config: Config) -> dict[str, Any]:
         "settings": [setting._asdict() for setting in changed_settings(running.config, config)],
         "restart": beyond_reload(running.config, config),
         "rebuilt": [name for name in rebuilt_endpoints(running.config, config) if name in running.config.endpoints],
+        "costs": [cost.text for cost in costs(running.config, config)],
     }

@@ -56,11 +56,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _kinds(text: str) -> list[str]:
-    names = text.split(",")
+    names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in FAIL_ON:
             raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(FAIL_ON)}{nearest(name, FAIL_ON)}")
-    return names
+    # What is dropped without a word is lost as well, as for `reload --if-nothing-denied`.
+    return [*names, Kind.UNROUTED.value] if Kind.DENIED.value in names else names
 
 
 def _diff(arguments: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ Location = tuple[str | int, ...]
 _SETS = frozenset(("authorities", "publish", "publish_to", "types", "local", "hosts", "allow", "fetch", "reset", "topics"))
 """Keys whose lists have no order."""
 _PLAIN = re.compile(r"[\w./:@*+%?#;()-]+", re.ASCII)
+_RULE = {"allow", "deny"}
+"""The keys of a permission rule, one of which is null."""
 _MOST = 400
 """Characters of a value that are shown."""
 
@@ -273,17 +275,20 @@ def _said(value: Any) -> str:
     """Return a value for a sentence: on one line, so that no text of the file can pass for another line."""
     if isinstance(value, str):
         text = _word(value)
+    elif isinstance(value, Mapping) and value.keys() == _RULE:
+        text = _rule(value)
     elif isinstance(value, Mapping):
         text = ", ".join(f"{_word(key)} {_nested(each)}" for key, each in value.items() if each is not None) or "{}"
     elif isinstance(value, list):
-        text = f"[{', '.join(map(_nested, value))}]"
+        text = f"[{'; '.join(map(_nested, value))}]"
     else:
         text = json.dumps(value)
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
 
 
 def _nested(value: Any) -> str:
-    return f"({_said(value)})" if isinstance(value, Mapping) and value else _said(value)
+    is_nested = isinstance(value, Mapping) and bool(value) and value.keys() != _RULE
+    return f"({_said(value)})" if is_nested else _said(value)
 
 
 def _word(text: str) -> str:

@@ -50,15 +50,16 @@ def costs(before: Config | None, after: Config, peaks: Peaks | None = None) -> l
 
     Equivalent configurations have none.
     """
+    whose = (peaks or Peaks()).whose
     new = {(bound.key, bound.what): bound for bound in bounds(after, peaks)}
     if before is None:
-        return [_cost(None, bound) for bound in new.values()]
+        return [_cost(None, bound, whose) for bound in new.values()]
     old = {(bound.key, bound.what): bound for bound in bounds(before, peaks)}
     found = []
     for name in (*new, *(name for name in old if name not in new)):
         was, now = old.get(name), new.get(name)
         if (None if was is None else was.value) != (None if now is None else now.value):
-            found.append(_cost(was, now or old[name]._replace(value=None)))
+            found.append(_cost(was, now or old[name]._replace(value=None), whose))
     order = {unit: position for position, unit in enumerate((MEMORY, DISK))}
     return sorted(found, key=lambda cost: order.get(cost.what, len(order)))
 
@@ -145,7 +146,7 @@ def _throughput(config: Config, peaks: Peaks) -> Iterator[Bound]:
         yield from _rate(policy.rate_per_authority, f"{key}.rate_per_authority", each, None)
         yield Bound(f"{key}.flow_window", f"messages in flight of one flow on {what}", "messages", policy.flow_window)
     for name, endpoint in config.endpoints.items():
-        yield from _window(config, name, endpoint.options.send_window, peaks.egresses.get(name))
+        yield from _window(config, name, endpoint.options.send_window, peaks)
     for name, (room, wait_s) in unconfirmed_rooms(config).items():
         peak = peaks.egresses.get(name, _NOTHING)
         for seconds, when in ((wait_s, "nothing confirms it"), (min(wait_s, EVIDENCE_S), "links confirm it")):
@@ -175,15 +176,18 @@ def _rate(rate: RateConfig | None, key: str, what: str, peak: Peak | None) -> It
     yield Bound(f"{key}.bytes", what, "bytes/s", size, *of_bytes)
 
 
-def _window(config: Config, endpoint: str, own: int | None, peak: Peak | None) -> Iterator[Bound]:
+def _window(config: Config, endpoint: str, own: int | None, peaks: Peaks) -> Iterator[Bound]:
     """Yield how many messages may be in flight to an endpoint, and if it is known how long each is, their rate."""
     sizes = [route.queue_policy.window for route in config.routes if route.to == endpoint]
     window = min((*sizes, *([] if own is None else [own])), default=None)
     if not sizes or window is None:
         return
     yield Bound(f"endpoints.{endpoint}", f"messages in flight to {endpoint}", "messages", window)
-    if peak is not None and peak.confirm_s and not config.endpoints[endpoint].options.longest_unconfirmed_s:
-        what = f"what that window lets through to {endpoint}, at last week's {peak.confirm_s * 1000:.3g} ms until confirmed"
+    peak = peaks.egresses.get(endpoint, _NOTHING)
+    if peak.confirm_s and not config.endpoints[endpoint].options.longest_unconfirmed_s:
+        what = (
+            f"what that window lets through to {endpoint}, at {peaks.whose} {peak.confirm_s * 1000:.3g} ms until confirmed"
+        )
         rate = window / peak.confirm_s
         yield Bound(f"endpoints.{endpoint}", what, "messages/s", rate, peak.hour_messages_per_s, peak.minute_messages_per_s)
 
@@ -229,8 +233,8 @@ def _quotas(config: Config, peaks: Peaks) -> Iterator[Bound]:
 # -- text
 
 
-def _cost(before: Bound | None, bound: Bound) -> Cost:
-    """Return a bound as a cost. ``before``: None if there was no such bound."""
+def _cost(before: Bound | None, bound: Bound, whose: str) -> Cost:
+    """Return a bound as a cost. ``before``: None if there was no such bound; ``whose``: of `Peaks`."""
     was, now = None if before is None else before.value, bound.value
     peak, when = None, ""
     for value, name in ((bound.hour, "busiest hour"), (bound.minute, "busiest minute"), (bound.largest, "largest message")):
@@ -238,10 +242,10 @@ def _cost(before: Bound | None, bound: Bound) -> Cost:
             peak, when = value, name
     old, new = (_shown(value, bound.unit) for value in (was, now))
     if now is not None and peak is not None and now < peak:
-        text = f"{bound.what} ({new}) is below last week's {when} ({_shown(peak, bound.unit)}); before: {old}"
+        text = f"{bound.what} ({new}) is below {whose} {when} ({_shown(peak, bound.unit)}); before: {old}"
     else:
         text = f"{bound.what}: {old} → {new}"
-        text += f"; last week's {when}: {_shown(peak, bound.unit)}" if peak is not None else ""
+        text += f"; {whose} {when}: {_shown(peak, bound.unit)}" if peak is not None else ""
     return Cost(bound.key, bound.what, bound.unit, was, now, peak, text)
 
 

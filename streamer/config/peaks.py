@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MINUTE_S, HOUR_S = 60, 3600
+WEEK_HOURS = 7 * 24
 
 _MOST_NAMES = 1000
 """Routes and endpoints that are remembered. A configuration has fewer, but files of others may have any number."""
@@ -55,12 +56,25 @@ class Peak:
 
 
 class Peaks:
-    """The peaks of routes, and of endpoints by direction. A message with two destinations counts twice where it came in."""
+    """The peaks of routes, and of endpoints by direction. A message with two destinations counts twice where it came in.
 
-    def __init__(self) -> None:
+    ``hours``: of the period.
+    """
+
+    def __init__(self, hours: float = WEEK_HOURS) -> None:
+        self._hours = hours
         self.routes: dict[str, Peak] = {}
         self.ingresses: dict[str, Peak] = {}
         self.egresses: dict[str, Peak] = {}
+
+    @property
+    def whose(self) -> str:
+        """The period, in words that stand before its busiest hour."""
+        if self._hours == WEEK_HOURS:
+            return "last week's"
+        if self._hours % 24 == 0:
+            return "the last day's" if self._hours == 24 else f"the last {self._hours / 24:g} days'"
+        return f"the last {self._hours:.3g} hours'"
 
     def add(self, span_s: int, at_s: int, counts: Mapping[Place, tuple[int, int]]) -> None:
         """Add a minute or an hour that began at ``at_s``: the messages and bytes of every place in it."""

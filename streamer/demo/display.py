@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamer.demo import scenario
-from streamer.demo.ledger import Calls, Flow, Ledger
+from streamer.demo.ledger import Calls, DemoFlow, Ledger
 from streamer.demo.metrics import Snapshot
 
 PLAIN_WIDTH = 132
@@ -236,11 +236,11 @@ def _count(number: int, style: str = "") -> Text:
     return Text(f"{number}", style) if number else Text("–", _QUIET)
 
 
-def _dead(flow: Flow) -> Text:
+def _dead(flow: DemoFlow) -> Text:
     parts = [f"{count} {reason}" for reason, count in flow.dead.most_common()]
     return Text(", ".join(parts), "yellow") if parts else Text("–", _QUIET)
 
 
-def _ms(flow: Flow, share: float) -> str:
+def _ms(flow: DemoFlow, share: float) -> str:
     latency_s = flow.latency_s(share)
     return "–" if latency_s is None else f"{latency_s * 1000:.1f} ms"

@@ -1,7 +1,7 @@
 """The accounts of the demonstration: messages sent, received, and reported as failed. Pure: time is passed in.
 
-A message is *open* from `Flow.send` until its first copy or its dead letter arrives. A message that is open when the daemon
-is idle is unaccounted for, which the streamer promises never happens.
+A message is *open* from `DemoFlow.send` until its first copy or its dead letter arrives. A message that is open when the
+daemon is idle is unaccounted for, which the streamer promises never happens.
 """
 
 from collections import Counter, deque
@@ -14,7 +14,7 @@ _RATE_S = 3.0
 NO_ANSWER = "no answer"
 
 
-class Flow:
+class DemoFlow:
     """The account of one flow."""
 
     def __init__(self, name: str, path: str = "") -> None:
@@ -146,13 +146,13 @@ class Ledger:
     """
 
     def __init__(self, flows: Mapping[str, str], answered: Iterable[str] = (), silent: Iterable[str] = ()) -> None:
-        self.flows = {name: Flow(name, path) for name, path in flows.items()}
+        self.flows = {name: DemoFlow(name, path) for name, path in flows.items()}
         self.calls = {name: Calls(name, True) for name in answered} | {name: Calls(name, False) for name in silent}
-        self.warm_up = Flow("warm-up")
+        self.warm_up = DemoFlow("warm-up")
         self.unknown = 0
         self.letters: dict[tuple[str, str], tuple[int, str]] = {}
 
-    def flow_of(self, uuid: bytes) -> Flow | None:
+    def flow_of(self, uuid: bytes) -> DemoFlow | None:
         """Return the flow of a message; None: no flow sent it."""
         for flow in (*self.flows.values(), self.warm_up):
             if uuid in flow:

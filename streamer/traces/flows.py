@@ -9,10 +9,12 @@ The law of this file:
 - The spool is read first. Files that compaction has made of it since are recognised by their records (`SeenRecords`).
 """
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -35,6 +37,7 @@ from streamer.traces.reader import (
     ParquetFile,
     SeenRecords,
     SpoolReader,
+    first_line,
     parquet_files,
 )
 from streamer.traces.record import SCHEMA, NewerTraceError, check_version
@@ -119,8 +122,8 @@ def read_week(
     no configuration lets through. Identities are not in the records. ``complain`` is told of the first files that are left
     out, and how many there are.
     """
+    found = _Found(most_flows, Peaks((now_us - since_us) / HOUR_US))
     since_us -= since_us % HOUR_US
-    found = _Found(most_flows)
     seen, read_us = SeenRecords(), now_us
     spool = SpoolReader(folder, complain)
     try:
@@ -177,12 +180,12 @@ class _Hour:
 class _Found:
     """What was found so far."""
 
-    def __init__(self, most_flows: int) -> None:
+    def __init__(self, most_flows: int, peaks: Peaks) -> None:
         self.left_out: list[str] = []
         self._flows = _FlowCounts(most_flows)
         self._minutes: dict[int, dict[Place, _Sums]] = {}  # by minute
         self._late_hours: set[int] = set()  # of records in the spool
-        self._peaks = Peaks()
+        self._peaks = peaks
         self._records = self._files = 0
         self._first_us: int | None = None
 
@@ -376,7 +379,7 @@ def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: in
     """Reduce the records of one hour, many at a time: small files would cost more than their records."""
     hour = _Hour(most_flows)
     waiting: list[pa.RecordBatch] = []
-    for file in files:
+    for file in _without_copies(files):
         try:
             waiting += _batches(file, seen if file.modified_us >= written_since_us else None)
             hour.files += 1
@@ -385,14 +388,34 @@ def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: in
         except NewerTraceError as exc:
             hour.left_out.append(f"{file.path}: {exc}")
         except (pa.ArrowException, OSError, ValueError) as exc:
-            reason = (str(exc).splitlines() or [type(exc).__name__])[0]
-            hour.left_out.append(f"{file.path}: cannot be read: {reason}")
+            hour.left_out.append(f"{file.path}: cannot be read: {first_line(exc)}")
         if sum(batch.num_rows for batch in waiting) >= _REDUCED_ROWS:
             hour.add(waiting)
             waiting.clear()
     if waiting:
         hour.add(waiting)
     return hour
+
+
+def _without_copies(files: list[ParquetFile]) -> Iterator[ParquetFile]:
+    """Yield files without those that have the content of another one in their folder; only equal sizes are compared."""
+    alike: dict[tuple[Path, int], list[ParquetFile]] = {}
+    for file in files:
+        with suppress(FileNotFoundError):
+            alike.setdefault((file.path.parent, file.path.stat().st_size), []).append(file)
+    for same in alike.values():
+        seen: set[bytes] = set()
+        for file in same:
+            if len(same) > 1:
+                try:
+                    with file.path.open("rb") as content:
+                        digest = hashlib.file_digest(content, "sha256").digest()
+                except OSError:  # gone, or a fault that reading it will name
+                    digest = b""
+                if digest in seen:
+                    continue
+                seen |= {digest} if digest else set()
+            yield file
 
 
 def _batches(file: ParquetFile, seen: SeenRecords | None) -> list[pa.RecordBatch]:
@@ -453,12 +476,14 @@ def _check(schema: pa.Schema, names: tuple[str, ...]) -> None:
 def _add_spooled(
     batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found, most_flows: int
 ) -> None:
-    fresh = seen.add(batch)
-    if not fresh.num_rows or streamer not in (None, fresh.column("streamer")[0].as_py()):
+    if not batch.num_rows or streamer not in (None, batch.column("streamer")[0].as_py()):
         return
-    rows = fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us))
     hour = _Hour(most_flows)
-    hour.add([_as_read(rows)])
+    try:
+        fresh = seen.add(batch)
+        hour.add([_as_read(fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us)))])
+    except (pa.ArrowException, ValueError) as exc:
+        hour.left_out.append(f"a file in .spool: cannot be read: {first_line(exc)}")
     found.add_hour(hour, is_spooled=True)
 
 

@@ -78,7 +78,7 @@ def read_parquet(
     except NewerTraceError as exc:
         complain(f"{file.path}: {exc}")
     except (pa.ArrowException, OSError) as exc:
-        complain(f"{file.path}: cannot be read: {_first_line(exc)}")
+        complain(f"{file.path}: cannot be read: {first_line(exc)}")
 
 
 class SpoolFile:
@@ -279,5 +279,6 @@ def _hour_us(date: str, hour: str) -> int | None:
         return None
 
 
-def _first_line(exc: BaseException) -> str:
+def first_line(exc: BaseException) -> str:
+    """The first line of an error's text, or its type if it has none."""
     return (str(exc).splitlines() or [type(exc).__name__])[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.demo.ledger import NO_ANSWER, Calls, Flow, Ledger, percentile
+from streamer.demo.ledger import NO_ANSWER, Calls, DemoFlow, Ledger, percentile
 from streamer.demo.metrics import read
 
 
@@ -10,8 +10,8 @@ def ids(count: int) -> list[bytes]:
     return [bytes([number]) * 16 for number in range(count)]
 
 
-def flow_with(uuids: list[bytes]) -> Flow:
-    flow = Flow("speed")
+def flow_with(uuids: list[bytes]) -> DemoFlow:
+    flow = DemoFlow("speed")
     for uuid in uuids:
         flow.send(uuid, 0.0)
     return flow
@@ -77,7 +77,7 @@ def test_the_rate_counts_the_latest_seconds_only() -> None:
 
 
 def test_latencies_are_from_sending_to_arrival() -> None:
-    flow = Flow("doors")
+    flow = DemoFlow("doors")
     assert flow.latency_s(0.5) is None
     for number, uuid in enumerate(ids(4)):
         flow.send(uuid, 10.0)

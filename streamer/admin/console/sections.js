@@ -1,7 +1,7 @@
 /* The sections that show all entries of a kind. Each builds itself once, and returns the function that requests its data. */
 
 import { get, post, query } from "./daemon.js"
-import { actions, announce, ask, attempt, button, card, el, empty, field, fill, flow, form, name, pieces, pill, properties, stack,
+import { actions, announce, ask, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties, stack,
   state, table, way, wrongs } from "./elements.js"
 import { chart, leftOut, loadHistory, seriesOf, together } from "./history.js"
 import { about, endpointOf, highest, model, ratesOf, total } from "./live.js"
@@ -310,12 +310,13 @@ const verdict = ({ from, goes, why, hops, failure }) => card(null,
 const LOSSES = ["denied", "unrouted"]
 
 /** What another configuration would change. */
-function preview({ flows, changes, settings, restart, rebuilt }) {
+function preview({ flows, changes, settings, restart, rebuilt, costs }) {
   const list = (title, texts) => texts.length && [el("h3", {}, title), el("ul", {}, texts.map(each => el("li", {}, each)))]
   const change = ({ kind, words: what, text, flows: some, messages_per_day, examples }) => [
     pill(LOSSES.includes(kind) ? "bad" : "warn", words(kind)), " ", plural(some, "flow"),
     messages_per_day ? `, ${count(messages_per_day)} messages a day,` : "", ` ${what}: `, name(text),
-    el("ul", {}, examples.map(each => el("li", {}, flow(each)))),
+    el("ul", {}, examples.map(({ type, source, sink, ingress, priority }) => el("li", {}, `${words(type)} `, name(source),
+      sink && [" → ", name(sink)], " from ", name(ingress), `, ${said(priority)}`))),
   ]
   return [
     el("p", { class: "hint" }, `Judged for ${plural(flows, "flow")} that the streamer knows.`),
@@ -323,6 +324,7 @@ function preview({ flows, changes, settings, restart, rebuilt }) {
     list("Settings", settings.map(({ text }) => name(text))),
     list("It will be refused", restart.map(text => name(text))),
     list("Endpoints that connect anew", rebuilt.map(text => name(text))),
+    list("What it costs", costs.map(text => name(text))),
   ].filter(Boolean)
 }
 

@@ -200,3 +200,14 @@ def test_a_network_that_confirms_nothing_has_no_rate_of_its_window() -> None:
 def test_the_largest_message_of_the_week_has_to_fit(largest: int, is_short: bool) -> None:
     changes = costs(config(), config(vehicle={"max_message_bytes": 1024}), peaks(largest=largest))
     assert any(cost.is_short and "largest message" in cost.text for cost in changes) is is_short
+
+
+@pytest.mark.parametrize(
+    ("hours", "whose"),
+    [(168, "last week's"), (24, "the last day's"), (72, "the last 3 days'"), (12, "the last 12 hours'")],
+)  # fmt: skip
+def test_the_period_of_the_peaks_is_said(hours: float, whose: str) -> None:
+    known = Peaks(hours)
+    known.add(HOUR_S, 0, {UP: (31 * HOUR_S, 1)})
+    (short,) = [cost for cost in costs(config(), config(up={"rate": {"messages": 2}}), known) if cost.is_short]
+    assert f"is below {whose} busiest hour" in short.text

@@ -15,11 +15,11 @@ from streamer.routing.outcome import Failure, Outcome
 from streamer.traces import flows as module
 from streamer.traces.flows import Week, flows_of_traces, read_week
 from streamer.traces.reader import parquet_files
-from streamer.traces.record import VERSION_KEY
+from streamer.traces.record import SCHEMA, VERSION_KEY
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, row, write_part
+from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, row, table, write_part
 from tests.unit.delivery.messages import route_queue
 from tests.unit.traces.recorded import Recorded
 
@@ -250,10 +250,29 @@ def test_a_file_that_cannot_be_used_is_named_and_counted_and_the_others_are_read
     assert told[0].startswith(f"{bad}: ")
 
 
+def test_a_copy_of_a_file_beside_it_does_not_count(tmp_path: Path) -> None:
+    (path,) = write_part(tmp_path, [row(1), row(2)])
+    path.with_name("part-copied.parquet").write_bytes(path.read_bytes())
+    write_part(tmp_path, [row(3), row(4)])
+    assert list(messages(week(tmp_path)).values()) == [4]
+
+
+def test_a_spool_file_whose_names_are_no_text_is_counted(tmp_path: Path) -> None:
+    spool = SpoolFileWriter(tmp_path)
+    bad = table([row(1)])
+    raw = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+    with pa.OSFile(str(spool.close()), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_table(bad.set_column(bad.schema.get_field_index("src_authority"), SCHEMA.field("src_authority"), raw))
+    write_part(tmp_path, [row(2)])
+    told: list[str] = []
+    found = read_week(tmp_path, NOW_US - DAY_US, NOW_US, told.append)
+    assert (found.records, found.left_out, len(told)) == (1, 1, 1)
+
+
 def test_many_files_that_cannot_be_used_are_not_all_named(tmp_path: Path) -> None:
     for number in range(13):
         (bad,) = write_part(tmp_path, [row(number)])
-        _empty(bad)
+        bad.write_bytes(b"x" * number)
     told: list[str] = []
     assert read_week(tmp_path, NOW_US - DAY_US, NOW_US, told.append).left_out == 13
     assert len(told) == 11

@@ -217,3 +217,13 @@ def test_the_newest_records_are_those_that_ended_last_without_duplicates() -> No
     assert first.column("seq").to_pylist() == [3, 2]
     both = newest(first, batch(row(2, 10), row(4, 5)), 3)
     assert both.column("seq").to_pylist() == [3, 2, 4]
+
+
+def test_whether_records_were_seen_can_be_asked_without_remembering_them() -> None:
+    seen = SeenRecords()
+    assert seen.has(batch(row(1))).tolist() == [False]
+    seen.add(batch(row(1), row(2), row(5)))
+    asked = batch(row(2), row(3), row(5), row(1, run_ts=RUN_US + 1))
+    assert seen.has(asked).tolist() == seen.has(asked).tolist() == [True, False, True, False]
+    assert seen.has(batch(row(2), streamer="gateway.veh2")).tolist() == [False]
+    assert seen.has(batch(row(1)).slice(0, 0)).tolist() == []
