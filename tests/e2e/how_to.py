@@ -21,12 +21,10 @@ import yaml
 
 from tests.brokers import Mosquitto
 from tests.independent.message import Plain
-from tests.independent.zenoh import ZenohSide, is_matched, zenoh_key
 from tests.pages import DOCS, README, yaml_blocks
 from tests.ports import HOST, free_port
 from tests.process import ROOT, StreamerProcess
 from tests.programs import require
-from tests.waiting import until
 
 PAGES = DOCS / "how-to"
 LINES = 60
@@ -246,13 +244,6 @@ def numbers(messages: Iterable[Plain]) -> list[int]:
 def copies(messages: Iterable[Plain]) -> Counter[int]:
     """How often each number arrived, in the order of first arrivals."""
     return Counter(int(each.payload) for each in messages if each.payload.isdigit())
-
-
-async def until_subscribed(vehicle: ZenohSide, message: Plain) -> None:
-    """Wait until the streamer listens for such a message of the vehicle."""
-    publisher = vehicle.session.declare_publisher(zenoh_key(message))
-    await until(lambda: is_matched(publisher), "the streamer's subscription")
-    publisher.undeclare()
 
 
 class Broker(Mosquitto):

@@ -21,7 +21,7 @@ from tests.brokers import Mosquitto
 from tests.e2e.mqtt_sessions import is_kept
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
-from tests.independent.zenoh import ZenohSide, is_matched, zenoh_key
+from tests.independent.zenoh import ZenohSide
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
@@ -113,12 +113,6 @@ def in_order(arrived: Iterable[Plain]) -> bool:
     return numbers == sorted(numbers)
 
 
-async def until_subscribed(side: ZenohSide, message: Plain) -> None:
-    publisher = side.session.declare_publisher(zenoh_key(message))
-    await until(lambda: is_matched(publisher), "the daemon's subscription")
-    publisher.undeclare()
-
-
 async def test_a_broker_moves_while_the_vehicle_sends(tmp_path: Path) -> None:
     at = free_endpoint()
     with Mosquitto() as old, Mosquitto() as new:
@@ -128,7 +122,7 @@ async def test_a_broker_moves_while_the_vehicle_sends(tmp_path: Path) -> None:
             ZenohSide(listen=[at]) as vehicle,
             StreamerProcess(tmp_path, config(tmp_path, at, old)) as daemon,
         ):
-            await until_subscribed(vehicle, up(0))
+            await vehicle.until_subscribed(up(0))
             sent = [up(number) for number in range(SENT)]
             async with sending(vehicle, sent) as half:
                 await half.wait()
@@ -200,7 +194,7 @@ async def test_what_waits_for_an_endpoint_that_goes_can_be_sent_again_once_it_is
             ZenohSide(listen=[at]) as vehicle,
             StreamerProcess(tmp_path, config(tmp_path, at, broker)) as daemon,
         ):
-            await until_subscribed(vehicle, up(0))
+            await vehicle.until_subscribed(up(0))
             broker.stop()
             await daemon.until_down("cloud")
             sent = [up(number) for number in range(20)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, until_subscribed, up
+from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, up
 from tests.e2e.mqtt_sessions import is_kept
 from tests.independent.message import uuid7
 from tests.independent.mqtt import MqttSide
@@ -32,7 +32,7 @@ async def test_replace_a_gateway(tmp_path: Path) -> None:
         ):
             gateway.start()
             await gateway.until_up()
-            await until_subscribed(vehicle, up(0))
+            await vehicle.until_subscribed(up(0))
             pause = f"streamer pause --config {gateway.path} --topic //veh1/A8000/2/8A51"
             assert (await gateway.shell(pause))[0] == 0
             broker.stop()
@@ -81,7 +81,7 @@ async def test_change_the_vin(tmp_path: Path) -> None:
         ):
             gateway.start()
             await gateway.until_up()
-            await until_subscribed(vehicle, up(0))
+            await vehicle.until_subscribed(up(0))
             await cloud.send(down(number) for number in range(20))
             await vehicle.send(up(number) for number in range(20))
             await gateway.until_total(40, "ustreamer_outcomes_total", outcome="delivered")
@@ -96,7 +96,7 @@ async def test_change_the_vin(tmp_path: Path) -> None:
             await cloud.reconnect()
             await gateway.do()
             await gateway.until_up()
-            await until_subscribed(vehicle, replace(up(0), source=("veh2", 0xA8000, 2, 0x8A50)))
+            await vehicle.until_subscribed(replace(up(0), source=("veh2", 0xA8000, 2, 0x8A50)))
             await cloud.send(down(number, "veh2") for number in range(20, 40))
             await vehicle.send(replace(up(number), source=("veh2", 0xA8000, 2, 0x8A50)) for number in range(20, 40))
             await until(
@@ -122,12 +122,12 @@ async def test_flash_wear(tmp_path: Path) -> None:
         ):
             gateway.start()
             await gateway.until_up()
-            await until_subscribed(vehicle, up(0))
+            await vehicle.until_subscribed(up(0))
             before = written(await gateway.do())
             gateway.configure()
             await gateway.do()
             await gateway.until_up()
-            await until_subscribed(vehicle, up(0))
+            await vehicle.until_subscribed(up(0))
             broker.stop()
             await gateway.until_down("cloud")
             for number in range(50):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, until_subscribed, up
+from tests.e2e.how_to import PAGES, TO_CLOUD, Broker, Gateway, copies, down, numbers, up
 from tests.e2e.mqtt_sessions import is_kept
 from tests.fault.proxy import ByteTap, Proxy
 from tests.http_proxy import HttpProxyServer
@@ -41,7 +41,7 @@ async def test_the_cloud_was_away(tmp_path: Path) -> None:
                 await gateway.until_up()
                 await gateway.do()
                 await gateway.until_up()
-                await until_subscribed(vehicle, up(0))
+                await vehicle.until_subscribed(up(0))
                 broker.stop()
                 await gateway.until_down("cloud")
 
@@ -95,7 +95,7 @@ async def move(folder: Path) -> AsyncIterator[Move]:
             gateway.start()
             async with ZenohSide(connect=[gateway.vehicle_at]) as vehicle:
                 await gateway.until_up()
-                await until_subscribed(vehicle, up(0))
+                await vehicle.until_subscribed(up(0))
                 yield Move(gateway, vehicle, old, before, after)
 
 
@@ -153,7 +153,7 @@ async def test_two_brokers(tmp_path: Path) -> None:
             gateway.configure()
             gateway.start()
             await gateway.until_up()
-            await until_subscribed(vehicle, up(0))
+            await vehicle.until_subscribed(up(0))
             await vehicle.send(up(number) for number in range(50))
             await until(lambda: numbers(at_one.arrived) == [*range(50)], "everything, at the first broker")
             one.stop()
@@ -187,7 +187,7 @@ async def test_through_a_proxy(tmp_path: Path) -> None:
                 await gateway.do()
                 gateway.start()
                 await gateway.until_up()
-                await until_subscribed(vehicle, up(0))
+                await vehicle.until_subscribed(up(0))
                 await vehicle.send(up(number) for number in range(50))
                 await cloud.send(down(number) for number in range(50))
                 await until(lambda: numbers(cloud.arrived) == numbers(vehicle.arrived) == [*range(50)], "everything")
@@ -211,7 +211,7 @@ async def test_limit_mobile_data(tmp_path: Path) -> None:
                 gateway.configure()
                 await gateway.do()
                 await gateway.until_up()
-                await until_subscribed(vehicle, up(0))
+                await vehicle.until_subscribed(up(0))
                 costs = []
                 for number, size in enumerate((64, 64, 256)):  # the first one introduces the alias of its topic
                     before = counted.bytes.total()
@@ -224,7 +224,7 @@ async def test_limit_mobile_data(tmp_path: Path) -> None:
 
                 cloud.arrived.clear()
                 await vehicle.send(replace(up(number), source=("veh1", 0xA8000, 2, 0x8A51)) for number in range(50))
-                # 4 600 bytes each for the rate: 43 may leave at once, then four in a second; a slow machine does not outlast that
+                # 4 600 bytes each for the rate: 43 may leave at once, then four in a second: also a slow machine is faster
                 await vehicle.send(replace(up(number), payload=b"%04d" % number * 1000) for number in range(400))
                 said = await gateway.do(lines=1)
                 await until(lambda: len(cloud.arrived) > 43, "more than one burst")
@@ -252,7 +252,7 @@ async def test_two_gateways(tmp_path: Path) -> None:
             async with ZenohSide(connect=[first.vehicle_at, second.vehicle_at]) as vehicle:
                 for gateway in (first, second):
                     await gateway.until_up()
-                    await until_subscribed(vehicle, up(0))
+                    await vehicle.until_subscribed(up(0))
                 await second.do()  # ready
                 await vehicle.send(up(number) for number in range(50))
                 await cloud.send(down(number) for number in range(50))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.how_to import TO_CLOUD, Broker, Gateway, numbers, until_subscribed, up
+from tests.e2e.how_to import TO_CLOUD, Broker, Gateway, numbers, up
 from tests.independent.message import Plain, id_text
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
@@ -30,7 +30,7 @@ async def test_mirror_a_topic(tmp_path: Path) -> None:
             gateway.start()
             async with ZenohSide(connect=[gateway.vehicle_at]) as vehicle:
                 await gateway.until_up()
-                await until_subscribed(vehicle, up(0))
+                await vehicle.until_subscribed(up(0))
                 gateway.configure()
                 await gateway.do()
                 await gateway.until_up()
@@ -59,7 +59,7 @@ async def test_find_a_lost_message(tmp_path: Path) -> None:
             gateway.configure()
             gateway.start()
             await gateway.until_up()
-            await until_subscribed(vehicle, status(0))
+            await vehicle.until_subscribed(status(0))
             broker.stop()
             await gateway.until_down("cloud")
             lost = status(0, ttl=100)

@@ -15,8 +15,10 @@ from streamer.transports.mqtt5 import transport
 from tests.brokers import Mosquitto
 from tests.e2e.mqtt_messages import TOPIC, numbered, texts
 from tests.e2e.mqtt_sessions import is_kept, subscribed_to, tied, user
+from tests.fault.proxy import Proxy
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, FakeBroker
+from tests.ports import HOST
 from tests.waiting import until
 
 COUNT = 3000  # more than the broker sends without acknowledgements
@@ -42,7 +44,11 @@ def other_broker(before: Mosquitto, after: Mosquitto) -> tuple[Endpoint, str]:
     return Endpoint(after.url, "gateway"), after.url
 
 
-@pytest.mark.parametrize("change", [other_id, other_broker])
+def clean_start(before: Mosquitto, after: Mosquitto) -> tuple[Endpoint, str]:
+    return Endpoint(after.url, "gateway", clean_start=True), after.url
+
+
+@pytest.mark.parametrize("change", [other_id, other_broker, clean_start])
 async def test_what_the_old_session_holds_is_taken_and_it_ends(
     change: Callable[[Mosquitto, Mosquitto], tuple[Endpoint, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,6 +70,43 @@ async def test_what_the_old_session_holds_is_taken_and_it_ends(
         assert successor.states == [LinkState.UP, LinkState.DOWN]
         assert old.states == states  # the state is that of the successor
     assert "session_ended endpoint=gateway" in caplog.text
+
+
+async def test_a_session_that_another_broker_has_had_for_long_is_not_taken_for_the_old_one() -> None:
+    inbox = RecordingListener()
+    with Mosquitto() as before, Mosquitto() as after:
+        assert not await is_kept(after, "gateway")  # it has one from now on
+        old, successor = Endpoint(before.url, "gateway"), Endpoint(after.url, "gateway")
+        await stopped(old, inbox, Endpoint(before.url, "veh1"), 5)
+        async with successor.running():
+            await successor.up()
+            await old.transport.end_session(successor.transport)
+        assert inbox.payloads == texts(5)
+        assert not await is_kept(before, "gateway")
+
+
+async def test_a_session_is_ended_although_the_broker_of_the_last_connection_gave_none(fake: FakeBroker) -> None:
+    inbox = RecordingListener()
+    with Mosquitto() as before, Mosquitto() as after:
+        async with Proxy(before.port) as way:
+            old = Endpoint([f"mqtt://{HOST}:{way.port}", fake.url], prefer="last-good")
+            async with old.running(), Endpoint(before.url, "veh1").running() as sender:
+                await subscribed_to(old, TOPIC, inbox)
+                await way.sever()
+                peer = await fake.peer()
+                await peer.accept(session_expiry_interval=0)
+                await peer.grant()
+                await old.up()
+                await old.transport.stop()
+                await way.heal()
+                await sender.up()
+                sender.submit(numbered(5))
+                await until(lambda: len(sender.confirmed) == 5, "what the broker has")
+                async with Endpoint(after.url, "gateway").running() as successor:
+                    await successor.up()
+                    await old.transport.end_session(successor.transport)
+        assert inbox.payloads == texts(5)
+        assert not await is_kept(before, "gateway")
 
 
 async def test_a_network_of_another_kind_goes_on_with_no_session() -> None:

@@ -1,13 +1,17 @@
 """An endpoint with a list of brokers, scripted and real ones: which one it is connected to, and what becomes of messages."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import mqtt5
 import pytest
 
 from streamer.transports.errors import MayHaveArrivedError
+from streamer.transports.link_error import LinkFailure
+from streamer.transports.mqtt5 import dialing, transport
+from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.dialing import Way
 from tests.brokers import Mosquitto
 from tests.e2e.mqtt_connection import connected
 from tests.e2e.mqtt_messages import TOPIC, message, numbered, texts
@@ -137,6 +141,51 @@ async def test_the_first_broker_is_returned_to_when_the_link_is_idle(
             await peer.closed()
             await connected_after_tests(fake, endpoint)
             assert endpoint.confirmed == [b"not confirmed yet"]
+
+
+async def test_the_first_broker_is_tested_again_after_a_test_that_failed_for_a_reason_nobody_expected(
+    fake: FakeBroker, other: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepts, errors = dialing.accepts, iter([RuntimeError("broken")])
+
+    async def broken_at_first(way: Way, good_address: str | None) -> bool:
+        for error in errors:
+            raise error
+        return await accepts(way, good_address)
+
+    monkeypatch.setattr(transport, "accepts", broken_at_first)
+    async with Proxy(port_of(fake)) as way:
+        endpoint = Endpoint([*urls(way), other.url], **QUICK)
+        async with endpoint.running():
+            await connected(fake, endpoint)
+            await way.sever()
+            await connected(other, endpoint)
+            await way.heal()
+            await connected_after_tests(fake, endpoint)
+    assert next(errors, None) is None
+
+
+async def test_a_connection_that_is_lost_before_it_is_taken_over_is_reported(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dial = dialing.dial
+
+    async def dial_and_lose(
+        way: Way, make: Callable[[], Connection], first: int, good: str | None
+    ) -> tuple[Connection, str]:
+        connection, address = await dial(way, make, first, good)
+        monkeypatch.setattr(transport, "dial", dial)
+        (await fake.peer()).drop()
+        await connection.lost
+        return connection, address
+
+    monkeypatch.setattr(transport, "dial", dial_and_lose)
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        await until(lambda: endpoint.transport.last_error is not None, "the error")
+        assert endpoint.transport.last_error is not None
+        assert endpoint.transport.last_error.reason is LinkFailure.RESET
+        await connected(fake, endpoint)
 
 
 async def test_the_first_broker_is_not_returned_to_if_the_last_good_one_is_preferred(

@@ -21,7 +21,7 @@ import zenoh
 from tests.brokers import Mosquitto
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
-from tests.independent.zenoh import ZenohSide, attachment_of, is_matched, zenoh_key
+from tests.independent.zenoh import ZenohSide, attachment_of, is_matched, until_subscribed, zenoh_key
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint, raw_peer
@@ -120,11 +120,6 @@ class Scene:
         await self.daemon.until_total(WAITING, "ustreamer_queue_messages", route="cloud-veh")
         return waiting
 
-    async def until_subscribed(self, message: Plain) -> None:
-        publisher = self.session.declare_publisher(zenoh_key(message))
-        await until(lambda: is_matched(publisher), "the daemon's subscription")
-        publisher.undeclare()
-
     def taken(self) -> int:
         """How many messages the daemon says that it took from the vehicle before it was told to stop and after."""
         ended = [line for line in self.events("receiving_ended") if line["endpoint"] == "veh"]
@@ -217,7 +212,7 @@ def scattered(number: int) -> Plain:
 
 async def stop_midway(here: Scene, message: Callable[[int], Plain], count: int, pace_s: float) -> Owed:
     """Have the vehicle send, and the daemon stop when half of it was put; what has to arrive is returned."""
-    await here.until_subscribed(message(0))
+    await until_subscribed(here.session, zenoh_key(message(0)))
     vehicle = Vehicle(here.session, [message(number) for number in range(count)], pace_s)
     vehicle.start()
     try:
@@ -242,7 +237,7 @@ async def test_stop_during_a_burst_on_many_subscriptions_loses_nothing(tmp_path:
     routes = [{"from": "veh", "to": "cloud", "publish": topics}, {"from": "cloud", "to": "veh"}]
     async with scene(tmp_path, routes=routes, **journal(tmp_path)) as here:
         for number in range(50):
-            await here.until_subscribed(scattered(number))
+            await until_subscribed(here.session, zenoh_key(scattered(number)))
         waiting = await here.wait_for_nobody()
         owed = await stop_midway(here, scattered, 3000, 0.001)
         await here.arrive(owed, waiting)

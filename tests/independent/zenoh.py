@@ -12,6 +12,7 @@ import zenoh
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from tests.independent.message import Plain, Uri, segments
+from tests.waiting import until
 
 
 def zenoh_key(message: Plain) -> str:
@@ -106,6 +107,7 @@ class ZenohSide:
             **settings,
         }
         self._keys = list(keys)
+        self._subscribed: set[str] = set()  # keys to which somebody had subscribed
         self._lock = threading.Lock()
 
     def _open(self) -> None:
@@ -134,9 +136,22 @@ class ZenohSide:
     async def __aexit__(self, *exc: object) -> None:
         await asyncio.to_thread(self.session.close)
 
-    async def send(self, messages: Iterable[Plain]) -> None:
-        """Put in order, from a thread; a full queue blocks the thread and drops nothing."""
-        await asyncio.to_thread(self._put_all, list(messages))
+    async def send(self, messages: Iterable[Plain], is_wanted: bool = True) -> None:
+        """Put in order, from a thread; a full queue blocks the thread and drops nothing.
+
+        Zenoh drops what nobody has subscribed to, so before a key is used for the first time, wait for its subscription.
+        ``is_wanted``: False if nobody has to subscribe.
+        """
+        messages = list(messages)
+        if is_wanted:
+            for key in {zenoh_key(message) for message in messages} - self._subscribed:
+                await until_subscribed(self.session, key)
+                self._subscribed.add(key)
+        await asyncio.to_thread(self._put_all, messages)
+
+    async def until_subscribed(self, message: Plain) -> None:
+        """Wait until somebody has subscribed to the key of a message."""
+        await until_subscribed(self.session, zenoh_key(message))
 
     def _put_all(self, messages: list[Plain]) -> None:
         for message in messages:
@@ -150,3 +165,10 @@ def is_matched(publisher: zenoh.Publisher) -> bool:
     """Whether somebody has subscribed to the publisher's key."""
     status: Any = publisher.matching_status  # the stubs say bool; it is a MatchingStatus
     return bool(status.matching)
+
+
+async def until_subscribed(session: zenoh.Session, key: str) -> None:
+    """Wait until somebody has subscribed to a key."""
+    publisher = session.declare_publisher(key)
+    await until(lambda: is_matched(publisher), f"a subscription to {key}")
+    publisher.undeclare()

@@ -71,7 +71,8 @@ class BrokerChoice:
     """Decides which of ``count`` brokers is tried next, by their numbers. Times are in seconds, on one monotonic clock.
 
     ``settled_s``: a connection that ends before that was short-lived. ``good_addresses``: for each broker the address that
-    accepted the last connection.
+    accepted the last connection. ``is_returning``: the connection was ended in favour of the first broker, and none has
+    accepted since.
     """
 
     def __init__(self, count: int, prefer: Prefer, return_after_s: float, settled_s: float) -> None:
@@ -81,15 +82,16 @@ class BrokerChoice:
         self._return_after_s = return_after_s
         self._settled_s = settled_s
         self._next = 0
+        self._stays = False  # at that one
         self._short_lives = 0
         self._proof_s = return_after_s  # for how long the first broker has to accept connections
         self._accepts_since_s: float | None = None
-        self._is_returning = False  # to the first broker, and none has accepted since
+        self.is_returning = False
 
     @property
     def order(self) -> list[int]:
         """The brokers in the order of the next attempt."""
-        return [(self._next + step) % self._count for step in range(self._count)]
+        return [self._next] if self._stays else [(self._next + step) % self._count for step in range(self._count)]
 
     @property
     def test_every_s(self) -> float | None:
@@ -100,9 +102,9 @@ class BrokerChoice:
         """Record that a broker accepted a connection, at one of its addresses."""
         if broker != self._next:
             self._short_lives = 0
-        if self._is_returning and broker:  # the first takes connections, but refuses us or does not answer
+        if self.is_returning and broker:  # the first takes connections, but refuses us or does not answer
             self._double_proof()
-        self._is_returning = False
+        self.is_returning = False
         self._next = broker
         self._accepts_since_s = None
         self.good_addresses[broker] = address
@@ -119,7 +121,7 @@ class BrokerChoice:
             self._short_lives = 0
             return
         self._short_lives += 1
-        if self._short_lives >= _SHORT_LIVES:
+        if self._short_lives >= _SHORT_LIVES and not self._stays:
             self._short_lives = 0
             self._next = (self._next + 1) % self._count
 
@@ -139,7 +141,11 @@ class BrokerChoice:
         """Begin the next attempt with the first broker."""
         self._next = self._short_lives = 0
         self._accepts_since_s = None
-        self._is_returning = True
+        self.is_returning = True
+
+    def stay_at(self, broker: int) -> None:
+        """Use this broker, and no other any more."""
+        self._next, self._stays, self._returns = broker, True, False
 
     def _double_proof(self) -> None:
         self._proof_s = min(2 * self._proof_s, max(_LONGEST_PROOF_S, self._return_after_s))

@@ -23,16 +23,16 @@ _LOOK_S = 0.01
 
 
 def is_session_resumed_by(
-    options: Mqtt5Options, broker: Broker, authority: str, later: Mqtt5Options, has_resumed: bool
+    options: Mqtt5Options, broker: Broker, authority: str, later: Mqtt5Options, is_same_place: bool
 ) -> bool:
     """Return whether ``later`` options resume the session that a broker keeps for these.
 
-    ``has_resumed``: the later connection found that session.
+    ``is_same_place``: the later connection found a session at the address of this broker.
     """
     if options.effective_client_id(authority) != later.effective_client_id(authority):
         return False
     kept = _account(options, broker)
-    return has_resumed or later.clean_start or any(_account(later, each) == kept for each in later.brokers)
+    return is_same_place or any(_account(later, each) == kept for each in later.brokers)
 
 
 def _account(options: Mqtt5Options, broker: Broker) -> tuple[object, ...]:

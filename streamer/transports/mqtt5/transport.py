@@ -58,6 +58,9 @@ from streamer.uprotocol.uuid import format_id
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
+Place = tuple[str, int]
+"""The address and the port of a broker."""
+
 _LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
 _QUIET_S = 0.05  # after this long without a packet, no more are expected
 
@@ -116,15 +119,12 @@ class Mqtt5Transport(ListeningTransport):
         self._address = ""  # that of the current or last connection
         self._session_broker: int | None = None  # the broker that accepted the last connection
         self._have_session: set[int] = set()  # the brokers that accepted a connection
-        self._is_returning = False  # the connection was ended in favour of the first broker
         self.subscribing = Subscribing(context.name, self._session, self._traffic.write, len(self._brokers))
         self._files = Files()
         self._task: asyncio.Task[None] | None = None
         self._ending = Ending(self._session, self._traffic, self.subscribing)
-        self._only: int | None = None  # the broker to which no other is an alternative, because its session is to end
-        self._is_at_its_end = False  # the session ends with the next disconnection
         self._connections = 0
-        self._has_resumed = False  # the first connection found a session
+        self._resumed_at: Place | None = None  # where the first connection found a session
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._connected_s = 0.0
@@ -201,6 +201,10 @@ class Mqtt5Transport(ListeningTransport):
             await asyncio.sleep(_QUIET_S / 5)
 
     async def stop(self) -> None:
+        await self._stop(None)
+
+    async def _stop(self, session_expiry_s: int | None) -> None:
+        """Stop as `stop` does. ``session_expiry_s`` is the session's from now on; None does not change it."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -211,17 +215,15 @@ class Mqtt5Transport(ListeningTransport):
             if self._session.unacknowledged and not self.source_retransmits:
                 count = len(self._session.unacknowledged)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
-            expiry_s = 0 if self._is_at_its_end else None
-            connection.disconnect(self._say_farewell("stopped"), "stopped", expiry_s)
+            connection.disconnect(self._say_farewell("stopped"), "stopped", session_expiry_s)
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN, "stopped")
 
     async def end_session(self, successor: UTransport) -> None:
         """Receive the remaining messages of each broker's session, then end it, unless the successor resumes it."""
-        if not self.source_retransmits:
-            return
         until_s = asyncio.get_running_loop().time() + END_S
+        self.context = replace(self.context, name=f"{self.context.name}:earlier", events=TransportEvents())
         later = successor if isinstance(successor, Mqtt5Transport) else None
         for number in sorted(self._have_session, key=lambda number: number != self._session_broker):
             await self._end_session_at(number, successor, later, until_s)
@@ -253,18 +255,23 @@ class Mqtt5Transport(ListeningTransport):
             logger.info("session_ended endpoint=%s broker=%s client_id=%s", endpoint, where, self._client_id)
 
     def _is_session_resumed_by(self, later: "Mqtt5Transport", number: int) -> bool:
-        # A session that was found may be that of a broker under another name, if it can only be that of one.
-        has_resumed = later._has_resumed and len(self._have_session) == 1
-        return is_session_resumed_by(self.options, self._brokers[number], self.context.authority, later.options, has_resumed)
+        # A broker may have several names. Which one a proxy has connected to is not known.
+        is_same_place = later._resumed_at is not None and later._resumed_at == self._place(number)
+        broker = self._brokers[number]
+        return is_session_resumed_by(self.options, broker, self.context.authority, later.options, is_same_place)
+
+    def _place(self, number: int) -> Place | None:
+        """Return where a broker accepted the last connection; None if it did not, or through a proxy."""
+        address = None if self.options.http_proxy else self._choice.good_addresses.get(number)
+        return None if address is None else (address, self._brokers[number].port)
 
     async def _end(self, later: "Mqtt5Transport | None", number: int, until_s: float) -> str:
         """Connect once more to a broker and empty the session. Return why that failed; empty if it did not."""
-        name = self.context.name if self._only is not None else f"{self.context.name}:earlier"
-        self.context = replace(self.context, name=name, events=TransportEvents())
-        self._only, self._is_at_its_end = number, False
+        self._choice.stay_at(number)
         epoch = 0 if later is None else later._session.epoch
         self._will = None  # the successor has its own
         self.subscribing.leave()
+        expiry_s: int | None = None
         try:
             await self.start()
             if not await until(lambda: self._session.is_connected, until_s):
@@ -272,19 +279,21 @@ class Mqtt5Transport(ListeningTransport):
             # If both connections have one session, the broker has ended the successor's connection, which will reconnect.
             if not await self._ending.is_answered(until_s) or (later is not None and later._session.epoch != epoch):
                 return "the broker has ended a connection over it"
-            self._is_at_its_end = await self._ending.take_rest(until_s)
-            return "" if self._is_at_its_end else f"not everything could be taken within {END_S:g} s"
+            if not await self._ending.take_rest(until_s):
+                return f"not everything could be taken within {END_S:g} s"
+            expiry_s = 0
+            return ""
         except ConfigurationError as exc:
             return f"{exc.key}: {exc}"
         finally:
-            await self.stop()
+            await self._stop(expiry_s)
 
     async def _keep_connected(self) -> None:
         failures = refusals = 0  # refusals: attempts in a row in which no broker accepted
         loop, name = asyncio.get_running_loop(), self.context.name
         while True:
             self._up_since_s = None
-            self._intake.overflows = self._traffic.is_ended_for_excess = self._is_culprit_found = self._is_returning = False
+            self._intake.overflows = self._traffic.is_ended_for_excess = self._is_culprit_found = False
             connections, last_broker = self._connections, self._session_broker
             try:
                 reason = await self._connect(max(0, refusals - 1))
@@ -301,7 +310,7 @@ class Mqtt5Transport(ListeningTransport):
             has_switched = last_broker not in (None, self._session_broker)
             if is_no_fault or has_switched or up_s > self.options.reconnect.max_ms / 1000:
                 failures = 0
-            if self._is_returning:
+            if not refusals and self._choice.is_returning:
                 continue
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
@@ -316,11 +325,11 @@ class Mqtt5Transport(ListeningTransport):
         ``first_address`` is the number of the address of each broker to try first.
         """
         reasons: list[str] = []
-        for number in self._choice.order if self._only is None else [self._only]:
+        for number in self._choice.order:
             connections = self._connections
             reason = await self._connect_to(number, first_address)
             if self._connections > connections:
-                if not self._is_returning:
+                if not self._choice.is_returning:
                     is_no_fault = self._traffic.is_ended_for_excess or self._is_culprit_found
                     self._choice.ended(asyncio.get_running_loop().time() - self._connected_s, is_no_fault)
                 return reason
@@ -359,6 +368,9 @@ class Mqtt5Transport(ListeningTransport):
             return self._failed(*failure_of(exc))
         self._address = address
         traffic.connection = connection
+        if connection.lost.done():  # while `dial` returned it, when it was not ours yet
+            self._on_lost(connection)
+            return connection.reason
         self._keep_alive = keep_alive = KeepAlive(
             connection, self._session, options, self._continues_unanswered, loop.time()
         )
@@ -424,6 +436,9 @@ class Mqtt5Transport(ListeningTransport):
                 is_good = await accepts(way, self._choice.good_addresses.get(0))
             except (ConfigurationError, OSError):
                 is_good = False
+            except Exception:  # no other task awaits this one: the broker would not be tested any more
+                is_good = False
+                logger.exception("broker_test_failed endpoint=%s broker=%s", self.context.name, self._brokers[0].where)
             self._choice.tested(is_good, asyncio.get_running_loop().time())
             await asyncio.sleep(every_s)
 
@@ -432,7 +447,6 @@ class Mqtt5Transport(ListeningTransport):
         is_quiet = now_s - max(connection.last_read_s, connection.last_write_s) > _QUIET_S
         if self._choice.may_return(now_s) and is_quiet and self._session.is_idle and self.state is LinkState.UP:
             self._choice.return_to_first()
-            self._is_returning = True
             where = self._brokers[0].where
             logger.info("returning_to_first_broker endpoint=%s broker=%s", self.context.name, where)
             reason = f"the streamer returns to {where}"
@@ -530,10 +544,10 @@ class Mqtt5Transport(ListeningTransport):
             self.context.events.reconnected()
             if had_session and not packet.session_present:
                 logger.warning("session_forgotten endpoint=%s: what the broker had kept for it is lost", self.context.name)
-        else:
-            self._has_resumed = packet.session_present
         self._connections += 1
         self._choice.accepted(self._broker, self._address)
+        if self._connections == 1 and packet.session_present:
+            self._resumed_at = self._place(self._broker)
         # What another broker did not confirm is not in this one's session.
         is_same, self._session_broker = self._session_broker in (None, self._broker), self._broker
         self._connected_s = asyncio.get_running_loop().time()

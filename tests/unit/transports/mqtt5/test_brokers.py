@@ -118,6 +118,16 @@ def test_a_first_broker_that_takes_connections_but_refuses_us_is_tried_less_and_
     assert proof_s(choice) == PROOF_S
 
 
+def test_a_choice_that_stays_at_a_broker_tries_no_other_and_returns_to_none() -> None:
+    choice = make(3)
+    choice.accepted(1, "192.0.2.2")
+    choice.tested(True, 100)
+    choice.stay_at(2)
+    assert [lose(choice, 2, lived_s=1) for _ in range(4)] == [[2]] * 4
+    assert choice.test_every_s is None
+    assert not choice.may_return(NEVER_S)
+
+
 def test_of_each_broker_the_last_good_address_is_known() -> None:
     choice = make()
     choice.accepted(0, "192.0.2.1")
