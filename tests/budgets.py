@@ -1,18 +1,22 @@
 """Measures what the tests cost: a run ends with the seconds of CPU of each layer, and of each file that is over its budget.
 
-It only prints: whether a test passes does not depend on the machine. Tests that are marked `long` have no budget. The CPU of
-a program that a test has started counts where its file ends.
+It only prints: whether a test passes does not depend on the machine. Tests that are marked `long` have no budget, nor have
+property tests that draw more examples than with the profile `quick`. The CPU of a program that a test has started counts
+where its file ends.
 """
 
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import pytest
+from hypothesis import settings
+
+from tests.examples import QUICK
 
 TESTS = Path(__file__).parent
 
@@ -57,7 +61,7 @@ class Meter:
         report = yield
         if call.when == "teardown":
             used_s = _used_s()
-            if item.get_closest_marker("long") is not None:
+            if not has_budget(item.keywords):
                 self._long_s += used_s - self._test_began_s
             if self._file_ends:
                 running_s = _running_s()
@@ -75,7 +79,7 @@ class Account:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file = report.nodeid.partition("::")[0]
-        if "long" not in report.keywords:
+        if has_budget(report.keywords):
             self._budgeted.add(file)
         self._files[file] += getattr(report, "cpu_s", 0.0)
 
@@ -93,6 +97,12 @@ class Account:
                 for file in files:
                     if self._files[file] > budget.file_s:
                         terminalreporter.line(f"  {_line(file, self._files[file], budget.file_s)}")
+
+
+def has_budget(keywords: Container[str]) -> bool:
+    """Whether a test counts, given its keywords: not if it is long, or draws more examples than usual."""
+    draws_more = "hypothesis" in keywords and settings().max_examples > QUICK
+    return "long" not in keywords and not draws_more
 
 
 def layer_of(file: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from streamer.logs.output import LineHandler, audit_log
 from tests.budgets import Account, Meter
+from tests.examples import QUICK
 from tests.programs import PROGRAMS, require
 
 gc.set_threshold(5000, 200, 100)  # as `streamer run` does
@@ -19,7 +20,7 @@ _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthChe
 if os.environ.get("CI"):
     _COMMON |= {"derandomize": True, "database": None}  # the same examples every time
 
-settings.register_profile("quick", max_examples=25, **_COMMON)
+settings.register_profile("quick", max_examples=QUICK, **_COMMON)
 settings.register_profile("full", max_examples=100, **_COMMON)
 settings.register_profile("thorough", max_examples=2000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -1,7 +1,15 @@
-"""How many examples property tests draw, by HYPOTHESIS_PROFILE: `quick` (the default), `full` (`make test-all`)"""
+"""What property tests draw: how many examples, by HYPOTHESIS_PROFILE, and which characters.
+
+The profiles are `quick` (the default), `full` (`make test-all`) and `thorough`.
+"""
 
 from hypothesis import settings
+from hypothesis import strategies as st
 
+characters = st.characters(exclude_categories=["Cs"])
+"""What UTF-8 can encode. `st.text` draws the same without it, but computes them for a second in every new checkout."""
+
+QUICK = 25
 _FULL = 100
 _FEWEST = 5
 

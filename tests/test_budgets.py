@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from _pytest.config import create_terminal_writer
+from hypothesis import settings
 
-from tests.budgets import BUDGETS, Account, layer_of
+from tests.budgets import BUDGETS, Account, has_budget, layer_of
 from tests.compiled import compiled_modules, files_of
 
 CHEAP, DEAR, LONG = "tests/flow/test_a.py", "tests/flow/test_b.py", "tests/e2e/test_c.py"
@@ -32,6 +33,18 @@ def test_every_layer_is_printed_and_the_files_that_are_over_their_budget(pytestc
     _, layer, file = printed.getvalue().splitlines()
     assert layer.split() == [f"{over_s + 0.5:.1f}", "of", f"{BUDGETS['flow'].layer_s:g}", "flow"]
     assert file.split() == [f"{over_s:.1f}", "of", f"{BUDGETS['flow'].file_s:g}", DEAR, "OVER"]
+
+
+@pytest.mark.parametrize(("profile", "is_counted"), [("quick", True), ("full", False)])
+def test_a_property_test_that_draws_all_of_its_examples_has_no_budget(profile: str, is_counted: bool) -> None:
+    before = settings.get_current_profile_name()
+    settings.load_profile(profile)
+    try:
+        assert has_budget({"hypothesis": 1}) is is_counted
+        assert has_budget({})
+        assert not has_budget({"long": 1})
+    finally:
+        settings.load_profile(before)
 
 
 def test_the_files_of_a_compiled_module_are_found_by_its_name() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter, deque
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -132,21 +133,33 @@ def streamer(name: str, left: dict[str, list[str]], patterns: dict[str, list[str
     )
 
 
+@cache
+def pair_configs(cloud: str) -> tuple[Config, ...]:
+    """Return the configurations of `pair`, which are the same for all examples."""
+    return tuple(streamer(name, {"a": ["a"], "b": [cloud]}) for name in ("gw1", "gw2"))
+
+
 def pair(cloud: str = "b") -> Mesh:
-    return Mesh(*(streamer(name, {"a": ["a"], "b": [cloud]}) for name in ("gw1", "gw2")))
+    return Mesh(*pair_configs(cloud))
 
 
-def ring() -> Mesh:
-    """a – b – c in a row, and a shortcut from a to c: two ways between a and c, one between all others."""
+@cache
+def ring_configs() -> tuple[Config, ...]:
+    """Return the configurations of `ring`."""
 
     def of(*authorities: str) -> list[str]:
         return [f"//{authority}/{ANY}" for authority in authorities]
 
-    return Mesh(
+    return (
         streamer("gw1", {"a": ["a"], "b": ["b", "c"]}, {"a": of("a"), "b": of("b", "c")}),
         streamer("gw2", {"b": ["a", "b"], "c": ["c"]}, {"b": of("a", "b"), "c": of("c")}),
         streamer("gw3", {"a": ["a"], "c": ["c"]}, {"a": of("a"), "c": of("c")}),
     )
+
+
+def ring() -> Mesh:
+    """a – b – c in a row, and a shortcut from a to c: two ways between a and c, one between all others."""
+    return Mesh(*ring_configs())
 
 
 def any_message(kind: int, source: str, sink: str) -> UMessage:

@@ -15,7 +15,24 @@ from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from tests.examples import examples
-from tests.flow.mesh import ANY, Mesh, Order, Traffic, any_message, check_deliveries, pair, play, ring, streamer
+from tests.flow.mesh import (
+    ANY,
+    Mesh,
+    Order,
+    Traffic,
+    any_message,
+    check_deliveries,
+    pair,
+    pair_configs,
+    play,
+    ring,
+    streamer,
+)
+
+NEIGHBOURS = [
+    streamer(f"gw{n}", {x: [x], y: [y]}, {x: [f"//{x}/{ANY}"], y: [f"//{y}/{ANY}"]})
+    for n, (x, y) in enumerate([("a", "b"), ("b", "c"), ("c", "a")])
+]
 
 
 @given(Traffic, Order)
@@ -51,10 +68,7 @@ def test_ring_of_three_delivers_everything_once_per_way(traffic: list[tuple[int,
 @given(Traffic, Order)
 @settings(max_examples=examples(50), deadline=None)
 def test_ring_of_neighbours_delivers_everything_once(traffic: list[tuple[int, int, int]], order: list[int]) -> None:
-    near = [("a", "b"), ("b", "c"), ("c", "a")]
-    mesh = Mesh(
-        *(streamer(f"gw{n}", {x: [x], y: [y]}, {x: [f"//{x}/{ANY}"], y: [f"//{y}/{ANY}"]}) for n, (x, y) in enumerate(near))
-    )
+    mesh = Mesh(*NEIGHBOURS)
     check_deliveries(mesh, asyncio.run(play(mesh, traffic, order)), {})
 
 
@@ -63,7 +77,7 @@ def test_ring_of_neighbours_delivers_everything_once(traffic: list[tuple[int, in
 def test_one_streamer_with_wide_patterns_both_ways_delivers_everything_once(
     traffic: list[tuple[int, int, int]], order: list[int]
 ) -> None:
-    mesh = Mesh(streamer("gw1", {"a": ["a"], "b": ["b"]}))
+    mesh = Mesh(*pair_configs("b")[:1])
     check_deliveries(mesh, asyncio.run(play(mesh, traffic, order)), {})
 
 

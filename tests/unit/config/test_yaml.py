@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.config.yaml import MAX_DEPTH, MAX_NODES, Document, Position, read
+from tests.examples import characters
 
 
 def data(text: str, **environ: str) -> Any:
@@ -225,7 +226,7 @@ def test_a_version_that_is_too_long_is_a_mistake() -> None:
 
 @given(
     st.text(st.sampled_from("ab: -,[]{}&*!'\"\n\t$#|>%?<0x\x00ü"), max_size=60),
-    st.dictionaries(st.sampled_from(("A", "B")), st.text(max_size=10)),
+    st.dictionaries(st.sampled_from(("A", "B")), st.text(characters, max_size=10)),
 )
 def test_whatever_the_text_it_is_read_or_its_mistakes_are_told(text: str, environ: dict[str, str]) -> None:
     document = read(text, environ)

@@ -14,8 +14,8 @@ class FakeTransport(MemoryTransport):
     ``fail_at`` raises half way through a batch, after so many of its parcels were taken.
     """
 
-    def __init__(self, confirms_at_once: bool = True, capacity: int = 1000) -> None:
-        super().__init__(TransportContext("cloud", "gateway"), MemoryOptions(window=capacity))
+    def __init__(self, confirms_at_once: bool = True) -> None:
+        super().__init__(TransportContext("cloud", "gateway"), MemoryOptions(window=1000))
         self.confirms_at_once = confirms_at_once
         self.batches: list[list[UMessage]] = []
         self.unanswered: list[tuple[Parcel, Done]] = []

@@ -56,12 +56,12 @@ class SettlerHarness:
         (found,) = (queue for queue in self.notices.queues() if queue.name == name)
         return found
 
-    def letters(self, endpoint: str = "vehicle") -> list[pb.DeadLetter]:
-        """The dead letters that wait to be sent at an endpoint."""
-        waiting = self.notice_queue(f"dead-letter/{endpoint}").waiting()
+    def letters(self) -> list[pb.DeadLetter]:
+        """The dead letters that wait to be sent at `vehicle`."""
+        waiting = self.notice_queue("dead-letter/vehicle").waiting()
         return [pb.DeadLetter.FromString(delivery.message.payload or b"") for delivery in waiting]
 
-    def answers(self, endpoint: str = "vehicle") -> list[UMessage]:
-        waiting = [delivery.message for delivery in self.notice_queue(f"rpc-error/{endpoint}").waiting()]
+    def answers(self) -> list[UMessage]:
+        waiting = [delivery.message for delivery in self.notice_queue("rpc-error/vehicle").waiting()]
         assert all(answer.attributes.type is UMessageType.RESPONSE for answer in waiting)
         return waiting

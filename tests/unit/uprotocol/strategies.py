@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.examples import characters
 
 START_MS = 1_700_000_000_000
 
@@ -46,7 +47,7 @@ traceparents = st.builds(
     st.integers(1, (1 << 64) - 1),
     st.integers(0, 0xFF),
 )
-_texts = st.text(st.characters(codec="utf-8"), max_size=40)
+_texts = st.text(characters, max_size=40)
 _some = {
     "permission_level": st.none() | uint32,
     "token": st.none() | _texts,

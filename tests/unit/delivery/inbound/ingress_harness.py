@@ -45,7 +45,7 @@ class IngressHarness(SettlerHarness):
     ``timers``: what is to be called after so many seconds.
     """
 
-    def __init__(self, addressed: tuple[str, ...] = (), **keys: object) -> None:
+    def __init__(self, **keys: object) -> None:
         super().__init__()
         self.interest = Interest()
         self.pump = Pump(self.clock)
@@ -74,7 +74,7 @@ class IngressHarness(SettlerHarness):
             self.pump,
             self.interest,
         )
-        self.use({"cloud": (EVERY_TOPIC,), "phone": (topic(1),)}, addressed)
+        self.use({"cloud": (EVERY_TOPIC,), "phone": (topic(1),)})
 
     @property
     def cloud(self) -> RouteQueue:
@@ -84,14 +84,14 @@ class IngressHarness(SettlerHarness):
     def phone(self) -> RouteQueue:
         return self.routes["phone"]
 
-    def use(self, publish: dict[str, tuple[UUri, ...]], addressed: tuple[str, ...] = ()) -> None:
+    def use(self, publish: dict[str, tuple[UUri, ...]]) -> None:
         """Have these routes, with their patterns, from now on."""
         policy = queue_policy()
         routes = tuple(
             TableRoute(target, "vehicle", target, patterns, ("fleet", "backup"), policy)
             for target, patterns in publish.items()
         )
-        table = RoutingTable("gateway", AUTHORITIES, routes, frozenset(addressed))
+        table = RoutingTable("gateway", AUTHORITIES, routes, frozenset())
         self.ingress.use(table, {target: (self.routes[target], self.egresses[target]) for target in publish})
 
     def receive(self, *messages: UMessage, is_kept_by_source: bool = True) -> list[MemoryReceived]:

@@ -19,7 +19,7 @@ class FloodHarness(IngressHarness):
     """Two destinations that are up, take `IN_FLIGHT` messages at a time, and confirm when the test says so."""
 
     def __init__(self, **keys: object) -> None:
-        super().__init__((), window=IN_FLIGHT, **keys)
+        super().__init__(window=IN_FLIGHT, **keys)
         for transport in self.transports.values():
             transport.confirms_at_once = False
             transport.state = LinkState.UP

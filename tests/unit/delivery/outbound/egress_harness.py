@@ -1,12 +1,10 @@
 """An egress by itself, with its queues, a clock that the test advances, and a `FakeTransport`."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamer.config.models import QueueBounds, QueuePolicy
 from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.unconfirmed import UnconfirmedStore
-from streamer.delivery.lanes.lane import Delivery
-from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.outbound.egress import Egress
 from streamer.delivery.outcomes.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.outcomes.settle import Settler
@@ -36,20 +34,21 @@ class EgressHarness:
         custody = Custody(lambda after_s, call: None, self.clock, seen)
         options = NoticeOptions("gateway", 0x8001, (), QueueBounds(), QueuePolicy())
         self.settler = Settler(self.clock, seen, custody, FailureNotices(options, custody, self.clock))
-        self.turns = Pump(self.clock)
+        pump = Pump(self.clock)
         store = UnconfirmedStore("cloud", unconfirmed_s, 1 << 30, custody, seen) if unconfirmed_s else None
         if store is not None:
             custody.add_store(store)
-        self.egress = Egress("cloud", self.transport, self.settler, custody, self.clock, lambda: 0.5, self.turns, store)
+        self.egress = Egress("cloud", self.transport, self.settler, custody, self.clock, lambda: 0.5, pump, store)
         self.queue = route_queue("up", self.egress, **keys)
         self.egress.add_queue(self.queue)
 
-    def load(self, *messages: UMessage, queue: RouteQueue | None = None) -> list["LoadedDelivery"]:
+    def load(self, *messages: UMessage) -> list["LoadedDelivery"]:
         """Accept messages without sending yet."""
         held = []
         for sent in messages:
-            delivery = push(queue or self.queue, sent)
-            held.append(LoadedDelivery(delivery))
+            delivery = push(self.queue, sent)
+            assert isinstance(delivery.received, MemoryReceived)
+            held.append(LoadedDelivery(delivery.message, delivery.received))
             self.egress.mark_ready(delivery.lane)
         return held
 
@@ -73,17 +72,11 @@ class EgressHarness:
         assert self.queue.messages == self.egress.in_flight + sum(lane.queued_messages for lane in lanes)
 
 
-class LoadedDelivery:
-    """A delivery, with the messages that it drops when it is settled."""
+class LoadedDelivery(NamedTuple):
+    """The messages of a delivery, which it drops when it is settled."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        assert isinstance(delivery.received, MemoryReceived)
-        self.delivery = delivery
-        self.message = delivery.message
-        self.received = delivery.received
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.delivery, name)
+    message: UMessage
+    received: MemoryReceived
 
 
 def flows(messages: list[UMessage]) -> list[int]:

@@ -1,8 +1,8 @@
-"""Lanes whose receiver is absent: held, settled or given up, and released when somebody listens."""
+"""Lanes whose receiver is absent: held, settled or given up, and released when somebody listens. For more see tests/flow."""
 
 import pytest
 
-from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK, Delivery, Hold
+from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK, Hold
 from streamer.delivery.outbound import absent as presence_module
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState, Presence
@@ -10,11 +10,10 @@ from streamer.uprotocol.message import UMessage, notification
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import START_MS
-from tests.unit.delivery.messages import message, queue_policy, topic
+from tests.unit.delivery.messages import message, topic
 from tests.unit.delivery.outbound.absent_harness import ABSENT_S, UNHEARD, PresenceHarness, give_back, lose_receiver
 
 APP = UUri("cloud", 0xC, 1, 0)
-GIVEN_UP = {(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE): 1}
 
 
 def told() -> UMessage:
@@ -30,12 +29,6 @@ def test_a_lane_is_not_held_while_somebody_listens() -> None:
     assert not harness.watched(told(), Presence.PRESENT).lane.hold
 
 
-@pytest.mark.parametrize("presence", [Presence.ABSENT, Presence.UNKNOWN])
-def test_a_lane_is_held_while_nobody_listens_or_nobody_knows(presence: Presence) -> None:
-    harness = PresenceHarness()
-    assert harness.watched(told(), presence).lane.hold is Hold.ABSENT
-
-
 def test_a_lane_goes_on_when_somebody_listens_after_its_next_messages_were_unpacked() -> None:
     harness = PresenceHarness()
     lane = harness.watched(told()).lane
@@ -45,23 +38,6 @@ def test_a_lane_goes_on_when_somebody_listens_after_its_next_messages_were_unpac
     assert not lane.hold
     assert lane.absent_since_s is None
     assert harness.lanes.log == ["refill", "release", f"pump {START_MS + 5}"]
-
-
-def test_other_reasons_to_hold_a_lane_stay() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(told()).lane
-    lane.set_hold(lane.hold | Hold.PAUSED)
-    harness.change(lane, Presence.PRESENT)
-    assert lane.hold is Hold.PAUSED
-
-
-def test_absence_counts_from_its_first_moment() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(told()).lane
-    since_s = lane.absent_since_s
-    harness.clock.advance(5000)
-    harness.change(lane, Presence.ABSENT)
-    assert lane.absent_since_s == since_s
 
 
 def test_a_lane_that_has_gone_is_not_watched_any_more() -> None:
@@ -76,15 +52,6 @@ def test_a_lane_that_has_gone_is_not_watched_any_more() -> None:
 
 
 # Publishes that nobody listens to
-
-
-def test_a_publish_that_nobody_listens_to_is_settled() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(message()).lane
-    harness.lanes.mark_ready(lane)
-    assert harness.absent.settle_unheard()
-    assert (harness.queue.stats.outcomes, lane.queued_messages) == (UNHEARD, 0)
-    assert not harness.absent.settle_unheard()
 
 
 def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,28 +70,6 @@ def test_very_many_that_nobody_listens_to_are_not_settled_all_at_once(monkeypatc
         (False, 0, 0),
     ]
     assert harness.queue.stats.outcomes == {(Outcome.UNHEARD, UCode.OK): 8}
-
-
-def test_what_is_left_of_very_many_is_sent_if_somebody_listens_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "_UNHEARD_MESSAGES_PER_PUMP", 3)
-    harness = PresenceHarness()
-    lane = harness.watched(message(), Presence.PRESENT).lane
-    for _ in range(4):
-        harness.accept(message())
-    harness.change(lane, Presence.ABSENT)
-    harness.absent.settle_unheard()
-    harness.change(lane, Presence.PRESENT)
-    assert not harness.absent.settle_unheard()
-    assert (lane.queued_messages, lane.is_ready) == (2, True)
-
-
-def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(message(), Presence.UNKNOWN).lane
-    harness.lanes.mark_ready(lane)
-    assert not harness.absent.settle_unheard()
-    harness.tick(ABSENT_S + 1)
-    assert harness.queue.stats.outcomes == {}
 
 
 def test_a_publish_is_sent_if_somebody_listens_before_it_is_settled() -> None:
@@ -157,15 +102,6 @@ def test_publishes_wait_for_a_listener_after_the_last_one_went_with_some_in_flig
     assert not harness.absent.settle_unheard()
 
 
-def test_unconfirmed_messages_return_to_their_lane_when_the_last_listener_goes() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(message(), Presence.PRESENT).lane
-    harness.held.send_unconfirmed(lane)
-    harness.change(lane, Presence.ABSENT)
-    assert lane.lost_receiver
-    assert lane.wants_redelivery
-
-
 def test_unconfirmed_messages_return_to_their_lane_when_a_listener_may_have_been_away() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.PRESENT).lane
@@ -185,18 +121,6 @@ def test_publishes_that_returned_wait_for_a_listener_again_if_it_was_there_for_a
     assert (lane.queued_messages, lane.lost_receiver) == (2, True)
 
 
-def test_publishes_that_return_before_it_is_known_that_nobody_listens_wait_for_a_listener() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(message(), Presence.PRESENT).lane
-    sent: list[Delivery] = []
-    lane.take(1, START_MS, sent, [])
-    harness.change(lane, Presence.UNKNOWN)
-    give_back(lane, sent)
-    harness.change(lane, Presence.ABSENT)
-    assert not harness.absent.settle_unheard()
-    assert (lane.queued_messages, lane.lost_receiver) == (1, True)
-
-
 @pytest.mark.parametrize("found", [[Presence.ABSENT], [Presence.INTERRUPTED, Presence.ABSENT]])
 def test_what_an_earlier_process_has_sent_waits_for_a_listener_if_there_is_none_yet(found: list[Presence]) -> None:
     harness = PresenceHarness()
@@ -210,14 +134,6 @@ def test_what_an_earlier_process_has_sent_waits_for_a_listener_if_there_is_none_
     assert (harness.queue.messages, harness.queue.stats.outcomes) == (1, {})
 
 
-def test_a_flow_that_had_nothing_unconfirmed_waits_for_nobody() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(message(), Presence.PRESENT).lane
-    harness.change(lane, Presence.ABSENT)
-    assert not lane.lost_receiver
-    assert harness.absent.settle_unheard()
-
-
 def test_a_listener_that_comes_back_ends_the_wait() -> None:
     harness = PresenceHarness()
     lane = lose_receiver(harness)
@@ -225,17 +141,40 @@ def test_a_listener_that_comes_back_ends_the_wait() -> None:
     assert not lane.lost_receiver
 
 
-# waiting too long
-
-
-def test_a_message_is_given_up_after_it_has_waited_too_long_for_its_receiver() -> None:
+def test_younger_publishes_wait_no_longer_than_those_that_a_lost_listener_may_have_missed() -> None:
     harness = PresenceHarness()
-    harness.watched(told())
-    harness.tick(ABSENT_S)
-    assert harness.queue.stats.outcomes == {}
+    lane = lose_receiver(harness)
+    give_back(lane, harness.sent)
+    harness.clock.advance(30_000)
+    younger = harness.accept(message())
+    harness.tick(30)
+    assert not lane.is_for_nobody
     harness.tick(0.001)
-    assert harness.queue.stats.outcomes == GIVEN_UP
-    assert [letter.status.message for letter in harness.letters()] == ["nobody listened for 60 s"]
+    assert (harness.queue.stats.outcomes, list(harness.queue.waiting())) == (UNHEARD, [younger])
+    assert lane.is_for_nobody
+    assert harness.absent.settle_unheard()
+    assert lane.queued_messages == 0
+
+
+def test_publishes_wait_if_a_node_was_lost_before_it_was_known_whether_anybody_listens() -> None:
+    harness = PresenceHarness()
+    lane = harness.watched(message(), Presence.UNKNOWN).lane
+    harness.change(lane, Presence.INTERRUPTED)
+    harness.change(lane, Presence.ABSENT)
+    assert (lane.queued_messages, lane.is_for_nobody) == (1, False)
+    harness.tick(ABSENT_S + 1)
+    assert (harness.queue.stats.outcomes, lane.lost_receiver) == (UNHEARD, False)
+
+
+def test_a_lane_in_which_nothing_waits_has_not_lost_a_listener_by_an_interruption() -> None:
+    harness = PresenceHarness()
+    delivery = harness.watched(message(), Presence.UNKNOWN)
+    delivery.lane.drop(delivery)
+    harness.change(delivery.lane, Presence.INTERRUPTED)
+    assert not delivery.lane.lost_receiver
+
+
+# waiting too long
 
 
 def test_of_many_that_have_waited_too_long_some_are_given_up_at_a_time() -> None:
@@ -250,26 +189,6 @@ def test_of_many_that_have_waited_too_long_some_are_given_up_at_a_time() -> None
     assert lane.queued_messages == 0
 
 
-def test_each_message_waits_that_long_itself() -> None:
-    harness = PresenceHarness()
-    harness.watched(told())
-    harness.clock.advance(30_000)
-    later = harness.accept(told())
-    harness.tick(31)
-    assert harness.queue.stats.outcomes == GIVEN_UP
-    assert list(harness.queue.waiting()) == [later]
-    harness.tick(30)
-    assert harness.queue.stats.settled == 2
-
-
-def test_the_route_says_how_long() -> None:
-    harness = PresenceHarness()
-    harness.queue.use(queue_policy(absent_s=5))
-    harness.watched(told())
-    harness.tick(5.001)
-    assert harness.queue.stats.outcomes == GIVEN_UP
-
-
 @pytest.mark.parametrize("is_paused", [True, False])
 def test_nothing_is_given_up_while_its_flow_is_paused_or_the_link_is_down(is_paused: bool) -> None:
     harness = PresenceHarness()
@@ -282,14 +201,6 @@ def test_nothing_is_given_up_while_its_flow_is_paused_or_the_link_is_down(is_pau
     assert harness.queue.stats.outcomes == {}
 
 
-def test_a_link_that_is_up_with_nobody_at_its_far_end_is_not_waited_for() -> None:
-    harness = PresenceHarness()
-    harness.watched(told())
-    harness.transport.state = LinkState.ALONE
-    harness.tick(ABSENT_S + 1)
-    assert harness.queue.stats.outcomes == GIVEN_UP
-
-
 def test_a_publish_that_has_waited_too_long_was_unheard_and_the_flow_waits_for_nobody_any_more() -> None:
     harness = PresenceHarness()
     lane = lose_receiver(harness)
@@ -300,14 +211,3 @@ def test_a_publish_that_has_waited_too_long_was_unheard_and_the_flow_waits_for_n
     lane.succeeded()
     harness.tick()
     assert not lane.lost_receiver
-
-
-def test_packed_messages_are_unpacked_to_be_given_up() -> None:
-    harness = PresenceHarness()
-    lane = harness.watched(message(), Presence.PRESENT).lane
-    harness.held.send_unconfirmed(lane)
-    harness.change(lane, Presence.ABSENT)
-    harness.lanes.log.clear()
-    harness.tick(ABSENT_S + 1)
-    assert harness.lanes.log == ["refill"]
-    assert lane.lost_receiver

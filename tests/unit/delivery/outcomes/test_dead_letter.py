@@ -25,6 +25,7 @@ from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import created_ms, new_id
+from tests.examples import characters
 from tests.unit.delivery.messages import NOW_MS
 from tests.unit.uprotocol.strategies import messages
 
@@ -40,7 +41,7 @@ def story(message: UMessage, failure: Failure = FULL) -> FailedMessage:
     return FailedMessage(message, failure, NOW_MS, NOW_MS + 1500, "up", "cloud", 3)
 
 
-@given(messages, st.sampled_from(UCode), st.text(st.characters(codec="utf-8"), max_size=30))
+@given(messages, st.sampled_from(UCode), st.text(characters, max_size=30))
 def test_dead_letter_carries_the_original_untouched_and_the_whole_story(message: UMessage, code: UCode, text: str) -> None:
     told = story(message, Failure(Outcome.DEAD_LETTERED, code, text))
     letter = dead_letter(told, "gateway", 0x8001, None)
