@@ -1,8 +1,8 @@
 /* The sections that show all entries of a kind. Each builds itself once, and returns the function that requests its data. */
 
 import { get, post, query } from "./daemon.js"
-import { actions, announce, ask, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties, stack,
-  state, table, way, wrongs } from "./elements.js"
+import { actions, announce, ask, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties,
+  stack, state, table, way, wrongs } from "./elements.js"
 import { chart, leftOut, loadHistory, seriesOf, together } from "./history.js"
 import { about, endpointOf, highest, model, ratesOf, total } from "./live.js"
 import { live, page, redraw, refresh } from "./page.js"
