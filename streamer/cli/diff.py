@@ -75,8 +75,6 @@ def _diff(arguments: argparse.Namespace) -> int:
     arguments.config = arguments.old
     try:
         found = find_flows(arguments, old, new)
-        if found.status and not found.flows:
-            return found.status
         known = known_of(old)
     except StateError as exc:
         return complain(str(exc), EX_CONFIG)

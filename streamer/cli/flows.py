@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.cli.running import add_elsewhere, daemon_of
+from streamer.cli.running import NotAskedError, add_elsewhere, daemon_of
 from streamer.cli.text import EX_IOERR, complain, milliseconds
 from streamer.config.checks import missing_for_traces
 from streamer.config.models import Config
@@ -57,7 +57,7 @@ def wrong_usage(arguments: argparse.Namespace) -> str:
 
 
 def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
-    """Return the flows that the options name. Raises `NotAskedError` if the daemon gives none, OSError for the folder."""
+    """Return the flows that the options name. Raises `NotAskedError` if there is no way to them, OSError for the folder."""
     if arguments.traces is not None:
         return _of_traces(arguments, configs[0].authority)
     if arguments.running or arguments.url is not None:
@@ -76,8 +76,7 @@ def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
 def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     """Return the flows in a folder of traces: those of this streamer, or if it has none there, those of all."""
     if missing := missing_for_traces():
-        complain(f"traces can be read with {missing}", 1)
-        return Found([], "", is_real=True, status=1)
+        raise NotAskedError(f"traces can be read with {missing}")
     from streamer.traces.flows import read_week  # noqa: PLC0415  # slow
 
     last_ms = arguments.last or milliseconds(DEFAULT_LAST)
@@ -90,7 +89,7 @@ def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
         unread.clear()
         week = read_week(arguments.traces, since_us, now_us, unread.append)
     for text in unread:
-        complain(text, EX_IOERR)
+        complain(text, 0)  # what could be read is compared nevertheless
     where = f"the {_flows(len(week.flows))} in {arguments.traces} of the last {_duration(last_ms)}"
     if week.more_flows:
         where += f" with the most messages, without {week.more_messages} messages of at least {week.more_flows} others"
