@@ -2,11 +2,12 @@
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from streamer.cli.running import NotAskedError, add_elsewhere, daemon_of
-from streamer.cli.text import EX_IOERR, complain, milliseconds
+from streamer.cli.text import EX_IOERR, milliseconds
 from streamer.config.checks import missing_for_traces
 from streamer.config.models import Config
 from streamer.config.peaks import Peaks
@@ -19,14 +20,19 @@ DEFAULT_LAST = "7d"
 class Found(NamedTuple):
     """Flows, where they were found in words, and how busy traces know routes and endpoints to have been.
 
-    ``is_real``: messages of these flows were seen. ``status``: the exit status so far, of traces that cannot be read.
+    ``is_real``: messages of these flows were seen. ``unread``: the files that cannot be read, and why.
     """
 
     flows: list[Flow]
     where: str
     is_real: bool
     peaks: Peaks | None = None
-    status: int = 0
+    unread: Sequence[str] = ()
+
+    @property
+    def status(self) -> int:
+        """Return the exit status, if nothing else is wrong."""
+        return EX_IOERR if self.unread else 0
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -88,12 +94,10 @@ def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     if not week.records:
         unread.clear()
         week = read_week(arguments.traces, since_us, now_us, unread.append)
-    for text in unread:
-        complain(text, 0)  # what could be read is compared nevertheless
     where = f"the {_flows(len(week.flows))} in {arguments.traces} of the last {_duration(last_ms)}"
     if week.more_flows:
         where += f" with the most messages, without {week.more_messages} messages of at least {week.more_flows} others"
-    return Found(week.flows, where, is_real=True, peaks=week.peaks, status=EX_IOERR if unread else 0)
+    return Found(week.flows, where, is_real=True, peaks=week.peaks, unread=unread)
 
 
 def _duration(length_ms: int) -> str:

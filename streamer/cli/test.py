@@ -229,6 +229,8 @@ def _record(arguments: argparse.Namespace, config: Config, known: Known, cases: 
         except OSError as exc:
             return complain(reason_of(exc), EX_IOERR)
         status = found.status
+        for text in found.unread:
+            complain(text, 0)
         unique = {}
         for flow in found.flows:
             judged = _recordable(flow, config, known)

@@ -525,8 +525,11 @@ def test_a_file_of_traces_that_cannot_be_read_is_said_and_the_rest_is_compared(t
     folder.mkdir(parents=True)
     (folder / "part-1.parquet").write_text("no parquet")
     status, said, complained = two.diff("--traces", str(tmp_path / "traces"), "--json")
-    assert (status, "part-1.parquet" in complained) == (74, True)
-    assert json.loads(said)["changes"] == []
+    assert (status, complained) == (74, "")
+    document = json.loads(said)
+    assert ("part-1.parquet" in document["unread"][0], document["changes"]) == (True, [])
+    status, said, complained = two.diff("--traces", str(tmp_path / "traces"))
+    assert (status, "part-1.parquet" in complained, "nothing differs" in said) == (74, True, True)
 
 
 def test_without_a_daemon_the_command_says_so(two: Files) -> None:
