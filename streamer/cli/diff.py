@@ -17,6 +17,7 @@ from streamer.config.costs import cost_lines, costs
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
+from streamer.config.shown import fingerprint
 from streamer.routing.diff import Comparison, Kind, Side
 from streamer.routing.diff_text import consequences_json, consequences_lines, weight
 from streamer.services.state import StateError
@@ -75,8 +76,6 @@ def _diff(arguments: argparse.Namespace) -> int:
     arguments.config = arguments.old
     try:
         found = find_flows(arguments, old, new)
-        if found.status and not found.flows:
-            return found.status
         known = known_of(old)
     except StateError as exc:
         return complain(str(exc), EX_CONFIG)
@@ -84,8 +83,10 @@ def _diff(arguments: argparse.Namespace) -> int:
         return complain(reason_of(exc), EX_IOERR)
     differences = compared(old, new, found, Side(old, known))
     if arguments.as_json:
-        document_out(_document(arguments, differences, found))
+        document_out({"fingerprint": fingerprint(new), **_document(arguments, differences, found)})
     else:
+        for text in found.unread:
+            complain(text, 0)
         lines_out(_lines(arguments, differences, found))
     return found.status or (1 if differences.names & set(arguments.fail_on) else 0)
 
@@ -146,6 +147,7 @@ def _document(arguments: argparse.Namespace, differences: Differences, found: Fo
         "new": str(arguments.new),
         **consequences_json(differences.comparison),
         "is_real": found.is_real,
+        "unread": list(found.unread),
         "settings": [setting._asdict() for setting in differences.settings],
         "restart": differences.restart,
         "rebuilt": differences.rebuilt,

@@ -2,11 +2,12 @@
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.cli.running import add_elsewhere, daemon_of
-from streamer.cli.text import EX_IOERR, complain, milliseconds
+from streamer.cli.running import NotAskedError, add_elsewhere, daemon_of
+from streamer.cli.text import EX_IOERR, milliseconds
 from streamer.config.checks import missing_for_traces
 from streamer.config.models import Config
 from streamer.config.peaks import Peaks
@@ -19,14 +20,19 @@ DEFAULT_LAST = "7d"
 class Found(NamedTuple):
     """Flows, where they were found in words, and how busy traces know routes and endpoints to have been.
 
-    ``is_real``: messages of these flows were seen. ``status``: the exit status so far, of traces that cannot be read.
+    ``is_real``: messages of these flows were seen. ``unread``: the files that cannot be read, and why.
     """
 
     flows: list[Flow]
     where: str
     is_real: bool
     peaks: Peaks | None = None
-    status: int = 0
+    unread: Sequence[str] = ()
+
+    @property
+    def status(self) -> int:
+        """Return the exit status, if nothing else is wrong."""
+        return EX_IOERR if self.unread else 0
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +63,7 @@ def wrong_usage(arguments: argparse.Namespace) -> str:
 
 
 def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
-    """Return the flows that the options name. Raises `NotAskedError` if the daemon gives none, OSError for the folder."""
+    """Return the flows that the options name. Raises `NotAskedError` if there is no way to them, OSError for the folder."""
     if arguments.traces is not None:
         return _of_traces(arguments, configs[0].authority)
     if arguments.running or arguments.url is not None:
@@ -76,8 +82,7 @@ def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
 def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     """Return the flows in a folder of traces: those of this streamer, or if it has none there, those of all."""
     if missing := missing_for_traces():
-        complain(f"traces can be read with {missing}", 1)
-        return Found([], "", is_real=True, status=1)
+        raise NotAskedError(f"traces can be read with {missing}")
     from streamer.traces.flows import read_week  # noqa: PLC0415  # slow
 
     last_ms = arguments.last or milliseconds(DEFAULT_LAST)
@@ -89,12 +94,10 @@ def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     if not week.records:
         unread.clear()
         week = read_week(arguments.traces, since_us, now_us, unread.append)
-    for text in unread:
-        complain(text, EX_IOERR)
     where = f"the {_flows(len(week.flows))} in {arguments.traces} of the last {_duration(last_ms)}"
     if week.more_flows:
         where += f" with the most messages, without {week.more_messages} messages of at least {week.more_flows} others"
-    return Found(week.flows, where, is_real=True, peaks=week.peaks, status=EX_IOERR if unread else 0)
+    return Found(week.flows, where, is_real=True, peaks=week.peaks, unread=unread)
 
 
 def _duration(length_ms: int) -> str:

@@ -215,7 +215,7 @@ def _junit(results: list[Result]) -> bytes:
 
 
 def _record(arguments: argparse.Namespace, config: Config, known: Known, cases: list[Case]) -> int:
-    entries, left_out = [], 0
+    entries, left_out, status = [], 0, 0
     if arguments.files:
         for case in cases:
             try:
@@ -228,8 +228,9 @@ def _record(arguments: argparse.Namespace, config: Config, known: Known, cases: 
             found = find_flows(arguments, config)
         except OSError as exc:
             return complain(reason_of(exc), EX_IOERR)
-        if found.status:
-            return found.status
+        status = found.status
+        for text in found.unread:
+            complain(text, 0)
         unique = {}
         for flow in found.flows:
             judged = _recordable(flow, config, known)
@@ -242,7 +243,7 @@ def _record(arguments: argparse.Namespace, config: Config, known: Known, cases: 
     lines_out(_dumped({"expect": entries}).splitlines())
     if left_out:
         complain(f"{left_out} flow{'' if left_out == 1 else 's'} left out: no such message is possible, or comes in here", 0)
-    return 0
+    return status
 
 
 def _recordable(flow: Flow, config: Config, known: Known) -> dict[str, Any] | None:

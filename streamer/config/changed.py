@@ -281,6 +281,8 @@ def _said(value: Any) -> str:
         text = ", ".join(f"{_word(key)} {_nested(each)}" for key, each in value.items() if each is not None) or "{}"
     elif isinstance(value, list):
         text = f"[{'; '.join(map(_nested, value))}]"
+    elif isinstance(value, float):
+        text = f"{value:.15g}"
     else:
         text = json.dumps(value)
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

@@ -95,7 +95,7 @@ async def test_the_preview_says_what_would_change_and_uses_nothing(served: Daemo
     changed = await served.ask("/api/v1/preview", {})
     document.check("post", "/api/v1/preview", changed)
     assert [each["kind"] for each in changed.json["changes"]] == ["denied"]
-    assert "shutdown.drain_s: 1.0 instead of 0.0" in [each["text"] for each in changed.json["settings"]]
+    assert "shutdown.drain_s: 1 instead of 0" in [each["text"] for each in changed.json["settings"]]
     assert rules(served) is None
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -208,7 +209,7 @@ PLANTED = {
     "broker": Planted(
         lambda raw: options(raw, "cloud").update(broker="mqtts://b.example:8883"),
         {"settings"},
-        ["options.broker: mqtts://b.example:8883 instead of mqtts://a.example:8883", "endpoint cloud disconnects"],
+        ["options.broker: mqtts://b.example:8883 instead of mqtts://a.example:8883"],
     ),
     "password file": Planted(
         lambda raw: options(raw, "cloud").update(password_file="/etc/two"), {"settings"}, ["/etc/two instead of /etc/one"]
@@ -232,7 +233,6 @@ PLANTED = {
         [
             "queue_policy.queue.messages: 50 instead of 10000",
             "on_full: reject instead of backpressure",
-            "What the new file costs:",
         ],
     ),
     "dead letter topic": Planted(
@@ -290,14 +290,28 @@ def flow(kind: str, source: str, sink: str | None = None, ingress: str = "vehicl
 def test_a_planted_change_is_named(two: Files, name: str) -> None:
     planted = PLANTED[name]
     two.change(planted.change)
-    status, said, complained = two.diff()
-    assert (status, complained) == (0, "")
+    document = two.document("--fail-on", ",".join(planted.kinds))
+    assert two.status == 1
+    texts = [each["text"] for each in (*document["changes"], *document["settings"], *document["costs"])]
+    said = "\n".join([*texts, *document["restart"]])
     for text in planted.said:
         assert text in said, said
-    document = two.document("--fail-on", ",".join(planted.kinds))
     assert set(document["failed_on"]) - {"unrouted"} == planted.kinds - {"unrouted"}, said
     assert "unrouted" in document["failed_on"] or "unrouted" not in planted.kinds, said
-    assert two.status == 1
+
+
+def test_all_that_is_named_is_printed_in_sections(two: Files) -> None:
+    for name in ("broker", "type denied", "bounds of a queue"):
+        two.change(PLANTED[name].change)
+    status, said, complained = two.diff()
+    assert (status, complained) == (0, "")
+    lines = said.splitlines()
+    at = [lines.index(title) for title in ("Settings that change:", "At a reload:", "What the new file costs:")]
+    assert at == sorted(at)
+    assert lines[at[1] + 1] == "  endpoint cloud disconnects, and connects with its new options"
+    two.change(PLANTED["journal"].change)
+    lines = two.diff()[1].splitlines()
+    assert lines[lines.index("At a reload:") + 1] == "  journal.max_bytes: changed; restart to use it"
 
 
 def test_there_are_at_least_twenty_kinds_of_changes() -> None:
@@ -513,6 +527,19 @@ def test_wrong_usage_is_2(two: Files, words: list[str], told: str) -> None:
 def test_a_folder_of_traces_that_is_not_there_is_an_error_of_reading(two: Files, tmp_path: Path) -> None:
     status, _, complained = two.diff("--traces", str(tmp_path / "none"))
     assert (status, "No such file" in complained) == (74, True)
+
+
+def test_a_file_of_traces_that_cannot_be_read_is_said_and_the_rest_is_compared(two: Files, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    folder = tmp_path / "traces" / f"date={now:%Y-%m-%d}" / f"hour={now.hour}" / "streamer=gateway.veh1"
+    folder.mkdir(parents=True)
+    (folder / "part-1.parquet").write_text("no parquet")
+    status, said, complained = two.diff("--traces", str(tmp_path / "traces"), "--json")
+    assert (status, complained) == (74, "")
+    document = json.loads(said)
+    assert ("part-1.parquet" in document["unread"][0], document["changes"]) == (True, [])
+    status, said, complained = two.diff("--traces", str(tmp_path / "traces"))
+    assert (status, "part-1.parquet" in complained, "nothing differs" in said) == (74, True, True)
 
 
 def test_without_a_daemon_the_command_says_so(two: Files) -> None:
