@@ -115,6 +115,8 @@ def _memory(config: Config, peaks: Peaks | None) -> Iterator[Bound]:
         yield Bound(f"endpoints.{name}", f"memory for what endpoint {name} has received", "bytes", size)
     if config.usubscription is not None and config.usubscription.external is None:
         yield Bound("usubscription", "memory for notifications of observers", "bytes", _NOTIFICATION_BYTES)
+    if config.utwin is not None:
+        yield Bound("utwin.max_bytes", "memory for the last messages of topics", "bytes", config.utwin.max_bytes)
     yield Bound("remember.ids", "memory for ids of messages", "bytes", config.remember.ids * _ID_BYTES)
     if config.trace is not None:
         yield Bound("trace", "memory for traces", "bytes", _ARROW_BYTES)
@@ -228,6 +230,8 @@ def _quotas(config: Config, peaks: Peaks) -> Iterator[Bound]:
         for name in _USUBSCRIPTION:
             value: Any = getattr(config.usubscription, name)
             yield Bound(f"usubscription.{name}", f"usubscription.{name}", "", value)
+    if config.utwin is not None:
+        yield Bound("utwin.max_topics", "topics whose last message is kept", "topics", config.utwin.max_topics)
 
 
 # -- text
