@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from tests.e2e.topology import TopologyThread
 from tests.independent.message import Plain, inversions, uuid7
 
-text = st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn")), min_size=1, max_size=30)
+# Without U+FEFF: MQTT allows it (MQTT-1.5.4-3), but paho, the uEntity's client, ends its connection over it.
+text = st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn"), exclude_characters="\ufeff"), min_size=1, max_size=30)
 
 
 traceparents = st.builds(
