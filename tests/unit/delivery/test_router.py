@@ -99,16 +99,6 @@ async def test_every_account_is_listed_also_those_of_notices_and_of_messages_wit
         ]
 
 
-async def test_a_route_keeps_its_queue_through_a_reload_with_new_bounds() -> None:
-    async with RouterHarness() as harness:
-        harness.transports["cloud"].is_withholding = True
-        harness.arrive("vehicle", harness.speed())
-        before = queue_of(harness, "vehicle-cloud")
-        await Reload(harness.router, configuration(queue_policy={"window": 3})).run()
-        assert queue_of(harness, "vehicle-cloud") is before
-        assert (before.policy.window, before.messages, harness.router.egresses["cloud"].window) == (3, 1, 3)
-
-
 async def test_a_removed_route_takes_nothing_new_delivers_what_it_holds_and_goes() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
@@ -135,38 +125,6 @@ async def test_a_removed_route_stays_while_something_is_unconfirmed() -> None:
         harness.router.custody.flush()
         harness.pass_time(10_001)
         assert route_names(harness) == {("vehicle-cloud", "vehicle", "cloud")}
-
-
-async def test_a_route_that_comes_back_in_time_has_its_queue_again() -> None:
-    async with RouterHarness() as harness:
-        cloud = harness.transports["cloud"]
-        cloud.is_withholding = True
-        older, newer = harness.speed(b"1"), harness.speed(b"2")
-        harness.arrive("vehicle", older)
-        await Reload(harness.router, configuration(routes=[DOWN])).run()
-        await Reload(harness.router, configuration()).run()
-        harness.arrive("vehicle", newer)
-        cloud.release_withheld()
-        assert harness.sent("cloud") == [older, newer]
-        assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
-
-
-async def test_a_route_that_has_gone_leaves_nothing_at_the_transport() -> None:
-    async with RouterHarness() as harness:
-        harness.arrive("vehicle", harness.speed())
-        assert len(harness.transports["cloud"]._watched[SPEED, None]) == 1
-        await Reload(harness.router, configuration(routes=[DOWN])).run()
-        harness.pass_time(50)
-        assert harness.transports["cloud"]._watched[SPEED, None] == []
-
-
-async def test_a_reload_with_more_room_lets_the_backlog_in() -> None:
-    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
-        harness.transports["cloud"].is_withholding = True
-        harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
-        assert harness.queued("vehicle-cloud") == 1
-        await Reload(harness.router, configuration(queue_policy={"queue": {"messages": 5}})).run()
-        assert harness.queued("vehicle-cloud") == 3
 
 
 async def test_a_reload_gives_failure_notices_other_options() -> None:

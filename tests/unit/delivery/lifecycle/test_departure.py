@@ -20,7 +20,6 @@ from tests.flow.journaled_run import order
 from tests.unit.delivery.custody_harness import FleetingReceived
 from tests.unit.delivery.fake_transport import FakeTransport
 from tests.unit.delivery.lifecycle.departure_harness import LeftRouter, ends
-from tests.waiting import until
 
 
 async def refuse() -> None:
@@ -152,18 +151,6 @@ class Kept(FleetingReceived):
     source_retransmits = True
 
 
-async def test_receiving_stops_and_the_backlog_has_time_to_enter() -> None:
-    async with RouterHarness(configuration(queue_policy=ONE)) as harness:
-        harness.transports["cloud"].set_state(LinkState.DOWN)
-        harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
-        router = LeftRouter(harness)
-        task = await router.waits(router.leaving("vehicle").stop_receiving())
-        assert harness.router.ingresses["vehicle"].state is IngressState.CLOSED
-        harness.transports["cloud"].restore_link()
-        await ends(task)
-        assert harness.outcomes("vehicle-cloud") == {"delivered": 3}
-
-
 @pytest.mark.parametrize("is_draining", [True, False])
 async def test_what_finds_no_room_in_time_is_rejected_or_left_to_its_source(is_draining: bool) -> None:
     async with RouterHarness(configuration(queue_policy=ONE)) as harness:
@@ -266,46 +253,25 @@ class EndingTransport(FakeTransport):
 
 
 class Session:
-    """An endpoint that was left and has a successor, beside other endpoints."""
+    """An endpoint that was left and has a successor."""
 
-    def __init__(self, harness: RouterHarness, other: FakeTransport | None = None) -> None:
+    def __init__(self, harness: RouterHarness) -> None:
         self.transport, self.successor = EndingTransport(), claiming("one", "a", 1)
         self.router = LeftRouter(harness)
         transports: dict[str, Any] = dict(harness.router.transports, cloud=self.transport)
         self._set(transports)
         self.leaving = self.router.leaving()
         self.at_once = self.router.leaving(within_s=0)
-        self._set(transports | {"cloud": self.successor} | ({"vehicle": other} if other else {}))
+        self._set(transports | {"cloud": self.successor})
 
     def _set(self, transports: dict[str, Any]) -> None:
         self.router.__dict__["transports"] = transports
-
-
-@pytest.mark.parametrize("other", [("two", "a", 2), ("one", "a", 2)])
-async def test_a_session_is_ended_unless_another_endpoint_has_it(other: tuple[str, str, int]) -> None:
-    async with RouterHarness() as harness:
-        session = Session(harness, claiming(*other))
-        session.transport.has_ended.set()
-        await session.leaving.end_session(session.successor)
-        assert session.transport.successors == ([] if other[0] == "one" else [session.successor])
 
 
 async def test_the_end_of_a_session_ends_the_wait_for_it() -> None:
     async with RouterHarness() as harness:
         session = Session(harness)
         task = await session.router.waits(session.leaving.end_session(session.successor))
-        session.transport.has_ended.set()
-        await ends(task)
-        assert not session.transport.was_cancelled
-
-
-async def test_a_stop_waits_for_the_end_of_a_session() -> None:
-    async with RouterHarness() as harness:
-        session = Session(harness)
-        task = await session.router.waits(session.leaving.end_session(session.successor))
-        session.router.drain()
-        await until(lambda: session.transport.successors, "the call")
-        assert not task.done()
         session.transport.has_ended.set()
         await ends(task)
         assert not session.transport.was_cancelled

@@ -2,28 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from streamer.delivery.inbound.ingress import Ingress, IngressState
+from streamer.delivery.inbound.ingress import IngressState
 from streamer.delivery.lifecycle import departure
 from streamer.delivery.lifecycle.departure import Drain
-from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
 from streamer.routing.pause_rules import PauseRule
-from streamer.transports.base import LinkState, Presence, Received, TransportContext, UTransport
+from streamer.transports.base import LinkState, Presence
 from streamer.transports.errors import RefusedError
-from streamer.transports.local import LocalTransport
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
-from tests.clock import FakeClock
-from tests.flow.harness import GATEWAY, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
+from tests.flow.harness import ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
 from tests.flow.journaled_run import MIB, journaled_run, order
 from tests.unit.delivery.custody_harness import FleetingReceived
-from tests.unit.delivery.fake_transport import FakeTransport
 from tests.unit.journal.harness import BOUNDS
 from tests.waiting import until
 
@@ -34,73 +28,10 @@ def _no_last_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departure, "_LAST_NOTICES_S", 0.0)
 
 
-class RecordingTransport(FakeTransport):
-    """A network that retransmits."""
-
-
-class FleetingTransport(FakeTransport):
-    """A network that does not. When it is left, it still brings the messages ``on_its_way``."""
-
-    source_retransmits = False
-    ingress: Ingress
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_its_way: list[Received] = []
-        self.was_left = 0
-
-    async def stop_receiving(self) -> None:
-        self.was_left += 1
-        batch, self.on_its_way = self.on_its_way, []
-        self.ingress.on_receive_batch(batch)
-
-
-class Ending:
-    """A router with its own services, and the waits of its drain: how long, and which ingresses were closed then."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.vehicle = FleetingTransport()
-        transports: dict[str, UTransport] = {
-            "vehicle": self.vehicle,
-            "cloud": RecordingTransport(),
-            LOCAL_ENDPOINT: LocalTransport(TransportContext(LOCAL_ENDPOINT, GATEWAY), (USTREAMER,)),
-        }
-        self.router = Router(configuration(), transports, FakeClock())
-        self.vehicle.ingress = self.router.ingresses["vehicle"]
-        self.waits: list[tuple[float, int, set[str]]] = []
-        monkeypatch.setattr(self.router, "pump", self)  # only its `until` is asked for at a stop
-
-    async def until(self, condition: Callable[[], bool], within_s: float) -> None:
-        self.waits.append((within_s, self.vehicle.was_left, self.closed))
-
-    @property
-    def closed(self) -> set[str]:
-        return {name for name, ingress in self.router.ingresses.items() if ingress.state is IngressState.CLOSED}
-
-
-async def test_networks_are_left_before_anything_is_waited_for_and_our_own_services_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ending = Ending(monkeypatch)
-    assert await Drain(ending.router).run(30) == 0
-    assert ending.waits == [(30, 1, {"cloud"})]
-    assert ending.closed == {"cloud", "vehicle", LOCAL_ENDPOINT}
-
-
 async def test_a_drain_ends_when_everything_is_delivered() -> None:
     async with RouterHarness() as harness:
         harness.arrive("vehicle", harness.speed())
         assert await Drain(harness.router).run(3600) == 0
-
-
-async def test_a_transport_that_has_not_confirmed_gives_its_messages_back() -> None:
-    async with RouterHarness() as harness:
-        harness.transports["cloud"].is_withholding = True
-        harness.arrive("vehicle", harness.speed())
-        assert await Drain(harness.router).run(0) == 1
-        assert harness.transports["cloud"].state is LinkState.DOWN
-        assert harness.transports["vehicle"].state is LinkState.UP
-        assert harness.router.egresses["cloud"].in_flight == 0
 
 
 async def test_transports_that_have_not_confirmed_are_stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,16 +62,6 @@ async def test_without_a_journal_messages_in_our_custody_become_dead_letters_and
         ]
         assert [kept.acknowledged, waiting.acknowledged] == [False, False]
         assert harness.queued("vehicle-cloud") == 2
-
-
-async def test_unconfirmed_messages_that_were_to_be_sent_again_end_as_unconfirmed() -> None:
-    async with RouterHarness(unconfirmed_s=10) as harness:
-        harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
-        harness.router.custody.flush()
-        harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        assert await Drain(harness.router).run(0) == 1
-        assert harness.dead_letters("cloud") == []  # it was sent while somebody listened
-        assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 1}
 
 
 async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_that_no_source_retransmits(
@@ -182,50 +103,6 @@ def bring_at_the_end(harness: RouterHarness, monkeypatch: pytest.MonkeyPatch, ba
     monkeypatch.setattr(vehicle, "stop_receiving", stop_receiving)
 
 
-@pytest.mark.parametrize("on_full", ["backpressure", "reject", "evict"])
-async def test_with_a_journal_what_a_network_brings_at_the_end_is_written_and_then_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_full: str
-) -> None:
-    async with journaled_run(tmp_path / "journal.db", queue_policy={"queue": {"messages": 5, "on_full": on_full}}) as run:
-        harness = run.harness
-        harness.transports["cloud"].set_state(LinkState.DOWN)
-        batch = fleeting(harness, 5)
-        bring_at_the_end(harness, monkeypatch, batch)
-        assert await Drain(harness.router).run(0) == 5
-        assert not any(received.acknowledged for received in batch)  # a receipt would say that it is on disk
-        await run.flush()
-        assert all(received.acknowledged for received in batch)
-        assert harness.dead_letters("vehicle") == run.letters == []
-
-
-async def test_with_a_journal_backpressure_holds_nothing_back_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with journaled_run(tmp_path / "journal.db", queue_policy={"queue": {"messages": 1}}) as run:
-        harness = run.harness
-        harness.transports["cloud"].set_state(LinkState.DOWN)
-        before, batch = fleeting(harness, 1100), fleeting(harness, 100)
-        harness.transports["vehicle"].inject(*before)
-        bring_at_the_end(harness, monkeypatch, batch)
-        assert await Drain(harness.router).run(0) == 1200
-        await run.flush()
-        assert all(received.acknowledged for received in (*before, *batch))
-    async with journaled_run(tmp_path / "journal.db") as run:
-        assert [message.payload for message in run.harness.sent("cloud")] == [
-            received.message.payload for received in (*before, *batch)
-        ]
-
-
-async def test_without_a_journal_what_a_network_brings_at_the_end_becomes_dead_letters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
-        harness.transports["cloud"].set_state(LinkState.DOWN)
-        bring_at_the_end(harness, monkeypatch, fleeting(harness, 5))
-        assert await Drain(harness.router).run(0) == 5
-        assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [b"0", b"1", b"2", b"3", b"4"]
-
-
 async def test_what_comes_after_the_end_is_rejected_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
         bring_at_the_end(harness, monkeypatch, [])
@@ -247,23 +124,6 @@ async def test_a_transport_that_fails_to_leave_its_network_does_not_keep_the_oth
         monkeypatch.setattr(harness.transports["vehicle"], "source_retransmits", False)
         monkeypatch.setattr(harness.transports["vehicle"], "stop_receiving", stop_receiving)
         assert await Drain(harness.router).run(0) == 0
-
-
-async def test_what_the_journal_has_no_room_for_becomes_a_dead_letter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with journaled_run(tmp_path / "journal.db", max_bytes=20_000) as run:
-        harness = run.harness
-        harness.transports["cloud"].set_state(LinkState.DOWN)
-        large = [FleetingReceived(harness.speed(bytes(9_000))) for _ in range(5)]
-        bring_at_the_end(harness, monkeypatch, large)
-        assert await Drain(harness.router).run(0) == 5
-        await run.flush()
-        written = sum(received.acknowledged for received in large)
-        assert 0 < written < 5
-        assert await Drain(harness.router).give_up_unwritten() == 5 - written
-        assert len(run.letters) == 5 - written
-        assert harness.queued("vehicle-cloud") == written
 
 
 @pytest.mark.parametrize("letters", [1, 2])

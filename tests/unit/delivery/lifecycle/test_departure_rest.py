@@ -8,7 +8,6 @@ import pytest
 from streamer.delivery.custody import unconfirmed as unconfirmed_module
 from streamer.delivery.lifecycle import departure
 from streamer.delivery.lifecycle.departure import unpack_all
-from streamer.delivery.outcomes.settle import UNREADABLE
 from streamer.journal.entries import JournalError
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Presence
@@ -96,14 +95,6 @@ async def sent_and_returned(harness: RouterHarness) -> None:
     harness.transports["vehicle"].set_presence(ORDERS, other, Presence.ABSENT)
 
 
-async def test_what_was_sent_and_what_was_to_be_sent_again_ends_as_unconfirmed() -> None:
-    async with RouterHarness(unconfirmed_s=10) as harness:
-        await sent_and_returned(harness)
-        assert await LeftRouter(harness).leaving("vehicle").give_up() == 1
-        assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 2}
-        assert harness.dead_letters("cloud") == []
-
-
 async def test_however_much_was_to_be_sent_again_all_of_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unconfirmed_module, "_UNPACKED_MESSAGES", 1)
     async with RouterHarness(unconfirmed_s=10) as harness:
@@ -139,14 +130,3 @@ async def test_what_cannot_be_unpacked_now_is_tried_again_unless_the_daemon_ends
         assert (len(tries), caplog.text.count("batch_not_read endpoint=vehicle error=locked")) == (
             (1, 1) if has_to_stop else (3, 2)
         )
-
-
-async def test_what_cannot_be_unpacked_at_all_is_lost_and_counted() -> None:
-    async with RouterHarness(unconfirmed_s=10) as harness:
-        await sent_and_returned(harness)
-        lanes = [lane for queue in harness.router.egresses["vehicle"].queues for lane in queue.lanes.values()]
-        (returned,) = [redelivery for lane in lanes for redelivery in lane.redeliveries]
-        returned[1].body = b"damaged"
-        assert await LeftRouter(harness).leaving("vehicle").give_up() == 0
-        assert harness.outcomes("cloud-vehicle") == {"unconfirmed": 1, UNREADABLE.outcome.value: 1}
-        harness.check_books()
