@@ -73,6 +73,7 @@ def test_outcomes_are_summed_by_route(figures: dict[str, Any]) -> None:
         "unheard": 0,
         "sampled_out": 0,
         "unconfirmed": 0,
+        "superseded": 0,
     }
     assert first["delivered_share"] == pytest.approx(90 / 97)
     totals = figures["outcomes"]["totals"]

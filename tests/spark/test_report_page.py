@@ -107,7 +107,7 @@ def test_what_is_left_out_is_counted() -> None:
 def test_the_five_sentences_name_zeros_and_unknown_figures() -> None:
     full, none, unknown = (sentences(figures(DAYS[day], DAY, MADE)) for day in ("full", "empty", "nothing-written"))
     assert [len(said) for said in (full, none, unknown)] == [5, 5, 5]
-    assert full[0].startswith("On Friday, 20 November 2026, 2 streamers (gw and veh1) handled 145 messages, about as usual")
+    assert full[0].startswith("On Friday, 20 November 2026, 2 streamers (gw and veh1) handled 176 messages, about as usual")
     assert "no message was recorded" in none[0]
     assert none[2].startswith("No message failed")
     assert all("unknown" in sentence or "not written" in sentence for sentence in unknown)
