@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import ClassVar, NamedTuple
 
 from streamer.clock import Clock
@@ -72,9 +71,13 @@ class UTwin:
 
     def restore(self) -> None:
         """Read the messages of an earlier process. Blocks. Raises `StateError`."""
+        values = self._values
         for message, at_ms in self._state.read("SELECT topic, message, at_ms FROM utwin_messages ORDER BY at_ms", _of_row):
-            if self._values.get(message.attributes.source) is None:
-                self._values.put(message, at_ms)
+            topic = message.attributes.source
+            values.saved.add(topic)
+            if values.get(topic) is None:
+                values.put(message, at_ms)
+                values.changed.pop(topic, None)
 
     async def run(self) -> None:
         """Save what has changed every `UtwinConfig.save_s`, until cancelled; once more then."""
@@ -86,18 +89,22 @@ class UTwin:
             await self.save()
 
     async def save(self) -> None:
-        """Write what has changed to the state file. What cannot be written is written the next time."""
+        """Write what has changed until now to the state file. What cannot be written is written the next time."""
         changed = self._values.changed
-        while changed:
-            topics = list(islice(changed, _SAVED_AT_ONCE))
+        due = list(changed)
+        for start in range(0, len(due), _SAVED_AT_ONCE):
+            topics = [topic for topic in due[start : start + _SAVED_AT_ONCE] if topic in changed]
+            values = [self._values.get(topic) for topic in topics]
             for topic in topics:
                 del changed[topic]
             try:
-                await self._state.write([_statement(topic, self._values.get(topic)) for topic in topics])
+                await self._state.write(list(map(_statement, topics, values)))
             except StateError as exc:
                 changed |= dict.fromkeys(topics)
                 logger.warning("last_values_not_saved topics=%d error=%s", len(changed), exc)
                 return
+            for topic, value in zip(topics, values, strict=True):
+                self._values.was_saved(topic, value is not None)
 
     async def _get(self, caller: UUri, request: pb.GetLastMessagesRequest) -> pb.GetLastMessagesResponse:
         """Answer for each topic, in the order of the request. Raises `UStatusError` (INVALID_ARGUMENT) without topics."""

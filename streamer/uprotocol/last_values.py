@@ -16,13 +16,15 @@ class LastValue(NamedTuple):
 class LastValues:
     """Topics with their last messages, the one that was published longest ago first.
 
-    ``bytes`` is the size of all messages, which count as in a queue. ``changed`` are the topics that have changed since the
-    owner has last emptied it; those that are no longer known among them were forgotten.
+    ``bytes`` is the size of all messages, which count as in a queue. ``saved`` are the topics that the owner has on disk,
+    and ``changed`` those that it has to write again, or to delete there if they are no longer known. A topic that was
+    forgotten before it was saved is in neither.
     """
 
     def __init__(self, max_topics: int, max_bytes: int) -> None:
         self.bytes = 0
         self.changed: dict[UUri, None] = {}
+        self.saved: set[UUri] = set()
         self._max_topics = max_topics
         self._max_bytes = max_bytes
         self._values: dict[UUri, LastValue] = {}
@@ -45,9 +47,10 @@ class LastValues:
         before = values.pop(topic, None)
         if before is not None:
             self.bytes -= before.message.size
-        self.changed[topic] = None
         if message.size > self._max_bytes:  # else it would displace all others
+            self._forgot(topic)
             return
+        self.changed[topic] = None
         values[topic] = LastValue(message, at_ms)
         self.bytes += message.size
         if self.bytes > self._max_bytes or len(values) > self._max_topics:
@@ -58,8 +61,23 @@ class LastValues:
         self._max_topics, self._max_bytes = max_topics, max_bytes
         self._shrink()
 
+    def was_saved(self, topic: UUri, is_there: bool) -> None:
+        """Record that a topic is on disk now, or (``is_there`` False) no longer."""
+        if not is_there:
+            self.saved.discard(topic)
+            return
+        self.saved.add(topic)
+        if topic not in self._values:  # it was forgotten while it was being written
+            self.changed[topic] = None
+
     def _shrink(self) -> None:
         while self.bytes > self._max_bytes or len(self._values) > self._max_topics:
             topic = next(iter(self._values))
             self.bytes -= self._values.pop(topic).message.size
+            self._forgot(topic)
+
+    def _forgot(self, topic: UUri) -> None:
+        if topic in self.saved:
             self.changed[topic] = None
+        else:
+            self.changed.pop(topic, None)

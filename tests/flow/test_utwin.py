@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from streamer.services.state import StateError, Statement
 from streamer.uprotocol.message import Options, UMessage, UMessageType, publish, request
 from streamer.uprotocol.proto import utwin_v2_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -170,3 +171,60 @@ async def test_the_present_value_is_known_at_once_after_an_outage(devices: Devic
     for number in range(100):
         await app.publish(SPEED, b"%d" % number)
     assert found(await last(app, SPEED)) == [b"99"]
+
+
+async def test_what_is_to_be_saved_stays_bounded_however_many_topics_are_invented(devices: Devices) -> None:
+    device = await started(devices, max_topics=10)
+    app = await devices.client(1, 0xA)
+    values, twin = device.router.last_values, device.service_host.utwin
+    assert values is not None
+    assert twin is not None
+    for _ in range(3):
+        for number in range(100):
+            await app.publish(SPEED._replace(resource=0x8001 + number), b"x")
+        assert len(values.changed) <= 2 * 10
+        await twin.save()
+        assert (len(values.changed), len(values.saved)) == (0, 10)
+    device = await devices.restart(device)
+    assert device.router.last_values is not None
+    assert (len(device.router.last_values), len(device.router.last_values.changed)) == (10, 0)
+
+
+async def test_what_could_not_be_saved_is_saved_the_next_time(
+    devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = device.service_host.utwin
+    assert twin is not None
+
+    async def full(statements: object) -> None:
+        raise StateError("the disk is full")
+
+    await app.publish(SPEED, b"1")
+    with monkeypatch.context() as patched:
+        patched.setattr(device.service_host.state, "write", full)
+        await twin.save()
+    await app.publish(DOORS, b"2")
+    await twin.save()
+    device = await devices.restart(device)
+    assert found(await last(app, SPEED, DOORS)) == [b"1", b"2"]
+
+
+async def test_what_is_forgotten_while_it_is_being_saved_does_not_return(
+    devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = await started(devices, max_topics=1)
+    app = await devices.client(1, 0xA)
+    twin, write = device.service_host.utwin, device.service_host.state.write
+    assert twin is not None
+
+    async def meanwhile(statements: Sequence[Statement]) -> None:
+        await app.publish(DOORS, b"2")
+        await write(statements)
+
+    await app.publish(SPEED, b"1")
+    with monkeypatch.context() as patched:
+        patched.setattr(device.service_host.state, "write", meanwhile)
+        await twin.save()
+    await twin.save()
+    await devices.restart(device)
+    assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"2"]
