@@ -23,16 +23,16 @@ _LOOK_S = 0.01
 
 
 def is_session_resumed_by(
-    options: Mqtt5Options, broker: Broker, authority: str, later: Mqtt5Options, is_same_place: bool
+    options: Mqtt5Options, broker: Broker, authority: str, later: Mqtt5Options, has_resumed: bool
 ) -> bool:
     """Return whether ``later`` options resume the session that a broker keeps for these.
 
-    ``is_same_place``: the later connection found a session at the address of this broker.
+    ``has_resumed``: the later connection found this session.
     """
     if options.effective_client_id(authority) != later.effective_client_id(authority):
         return False
     kept = _account(options, broker)
-    return is_same_place or any(_account(later, each) == kept for each in later.brokers)
+    return has_resumed or any(_account(later, each) == kept for each in later.brokers)
 
 
 def _account(options: Mqtt5Options, broker: Broker) -> tuple[object, ...]:

@@ -58,9 +58,6 @@ from streamer.uprotocol.uuid import format_id
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-Place = tuple[str, int]
-"""The address and the port of a broker."""
-
 _LEAVE_S = 3.0  # for unsubscribing, and the messages that come until then
 _QUIET_S = 0.05  # after this long without a packet, no more are expected
 
@@ -131,7 +128,7 @@ class Mqtt5Transport(ListeningTransport):
         self._task: asyncio.Task[None] | None = None
         self._ending = Ending(self._session, self._traffic, self.subscribing)
         self._connections = 0
-        self._resumed_at: Place | None = None  # where the first connection found a session
+        self._has_resumed = False  # the first connection found a session
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._connected_s = 0.0
@@ -266,15 +263,20 @@ class Mqtt5Transport(ListeningTransport):
             logger.info("session_ended endpoint=%s broker=%s client_id=%s", endpoint, where, self._client_id)
 
     def _is_session_resumed_by(self, later: "Mqtt5Transport", number: int) -> bool:
-        # A broker may have several names. Which one a proxy has connected to is not known.
-        is_same_place = later._resumed_at is not None and later._resumed_at == self._place(number)
-        broker = self._brokers[number]
-        return is_session_resumed_by(self.options, broker, self.context.authority, later.options, is_same_place)
-
-    def _place(self, number: int) -> Place | None:
-        """Return where a broker accepted the last connection; None if it did not, or through a proxy."""
-        address = None if self.options.http_proxy else self._choice.good_addresses.get(number)
-        return None if address is None else (address, self._brokers[number].port)
+        """Return whether a later transport goes on with the session at a broker. Logs if that is only probable."""
+        options, broker, authority = self.options, self._brokers[number], self.context.authority
+        if is_session_resumed_by(options, broker, authority, later.options, False):
+            return True
+        # A session that was found may be that of a broker behind another name or port, if it can only be that of one.
+        has_resumed = later._has_resumed and len(self._have_session) == 1
+        if not is_session_resumed_by(options, broker, authority, later.options, has_resumed):
+            return False
+        text = "session_taken_for_the_same endpoint=%s broker=%s earlier_broker=%s client_id=%s consequence=%s"
+        consequence = f"if it is another one, the earlier broker keeps its messages for {options.session_expiry_s} s"
+        logger.info(
+            text, later.context.name, later._brokers[later._broker].where, broker.where, self._client_id, consequence
+        )
+        return True
 
     async def _end(self, later: "Mqtt5Transport | None", number: int, until_s: float) -> str:
         """Connect once more to a broker and empty the session. Return why that failed; empty if it did not."""
@@ -582,8 +584,8 @@ class Mqtt5Transport(ListeningTransport):
                 logger.warning("session_forgotten endpoint=%s: what the broker had kept for it is lost", self.context.name)
         self._connections += 1
         self._choice.accepted(self._broker, self._address)
-        if self._connections == 1 and packet.session_present:
-            self._resumed_at = self._place(self._broker)
+        if self._connections == 1:
+            self._has_resumed = packet.session_present
         # What another broker did not confirm is not in this one's session.
         is_same, self._session_broker = self._session_broker in (None, self._broker), self._broker
         self._connected_s = asyncio.get_running_loop().time()

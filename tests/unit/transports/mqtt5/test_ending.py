@@ -16,8 +16,8 @@ def options(**given: Any) -> Mqtt5Options:
     return Mqtt5Options.model_validate({"broker": "mqtt://h", "client_id": "one", **given})
 
 
-def is_resumed(later: Mqtt5Options, is_same_place: bool) -> bool:
-    return is_session_resumed_by(options(), options().brokers[0], "gateway", later, is_same_place)
+def is_resumed(later: Mqtt5Options, has_resumed: bool) -> bool:
+    return is_session_resumed_by(options(), options().brokers[0], "gateway", later, has_resumed)
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,20 @@ def is_resumed(later: Mqtt5Options, is_same_place: bool) -> bool:
     ],
 )
 def test_a_session_is_that_of_its_client_id_at_its_broker_and_account(later: dict[str, Any], is_persistent: bool) -> None:
-    assert is_resumed(options(**later), is_same_place=False) is is_persistent
+    assert is_resumed(options(**later), has_resumed=False) is is_persistent
 
 
 @pytest.mark.parametrize(("client_id", "is_persistent"), [("one", True), ("two", False)])
-def test_a_session_found_at_the_same_address_is_that_of_its_client_id(client_id: str, is_persistent: bool) -> None:
+def test_a_connection_that_found_the_session_has_it_at_whatever_address(client_id: str, is_persistent: bool) -> None:
     later = options(broker="mqtt://other", client_id=client_id)
-    assert is_resumed(later, is_same_place=True) is is_persistent
+    assert is_resumed(later, has_resumed=True) is is_persistent
 
 
 @pytest.mark.parametrize(("kept_at", "is_persistent"), [("mqtt://b", True), ("mqtt://c:1883", True), ("mqtt://h", False)])
 def test_a_session_is_resumed_wherever_in_the_list_its_broker_stands(kept_at: str, is_persistent: bool) -> None:
     before, later = options(broker=["mqtt://a", kept_at]), options(broker=["mqtt://c", "mqtt://b"])
     kept = read_broker(kept_at)
-    assert is_session_resumed_by(before, kept, "gateway", later, is_same_place=False) is is_persistent
+    assert is_session_resumed_by(before, kept, "gateway", later, has_resumed=False) is is_persistent
 
 
 class Broker:
