@@ -1,8 +1,9 @@
 """Shared by the administration API's pages: the prefix, checks of queries, bodies that are JSON objects, errors in JSON."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -66,6 +67,14 @@ def whole(text: str, least: int, most: int) -> int:
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20 and least <= int(text) <= most):
         raise ValueError(f"{text[:40]!r}: expected a whole number from {least} to {most}")
     return int(text)
+
+
+async def in_turns(entries: Iterable[T], size: int) -> AsyncIterator[T]:
+    """Yield entries, and let the event loop go on after each ``size`` of them."""
+    for number, entry in enumerate(entries, 1):
+        yield entry
+        if not number % size:
+            await asyncio.sleep(0)
 
 
 def one_of(names: Collection[str]) -> Callable[[str], str]:

@@ -3,13 +3,12 @@
 These are the flows that the endpoints remember (two generations of 4096 each), and those with waiting messages.
 """
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
 
-from streamer.admin.answers import API, RequestQuery
+from streamer.admin.answers import API, RequestQuery, in_turns
 from streamer.admin.paging import EntryPage, Key, cursors
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
@@ -37,10 +36,8 @@ async def known_flows(router: Router, now_s: float) -> list[Flow]:
     found = _Found(now_s)
     for name, ingress in list(router.ingresses.items()):
         if name != LOCAL_ENDPOINT:
-            for number, attributes in enumerate(ingress.flows.known(), 1):
+            async for attributes in in_turns(ingress.flows.known(), _FLOWS_PER_ITERATION):
                 found.add(name, attributes)
-                if not number % _FLOWS_PER_ITERATION:
-                    await asyncio.sleep(0)
     for queue in router.queues():
         if queue.source not in ("", LOCAL_ENDPOINT):
             async for lane in lanes_of(queue):

@@ -3,32 +3,23 @@
 As with the tap, only programs on this machine may read it, with the token or a certificate.
 """
 
-import asyncio
 from typing import Any
 
 from aiohttp import web
 
 from streamer.admin.access import for_this_machine, shows_payloads
-from streamer.admin.answers import API, RequestQuery, pattern
+from streamer.admin.answers import API, RequestQuery, in_turns, one_of, pattern
 from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
-from streamer.admin.tap import PAYLOADS
+from streamer.admin.tap import PAYLOADS, payload_fields
 from streamer.journal.moments import as_moment
 from streamer.uprotocol.last_values import LastValue
-from streamer.uprotocol.message import UPayloadFormat
-from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
 _SHOWN_BYTES = 1024
 _ENTRIES_PER_ITERATION = 1000
-
-
-def _payload_form(text: str) -> str:
-    if text not in PAYLOADS:
-        raise ValueError(f"{text!r}: expected {', '.join(PAYLOADS)}")
-    return text
 
 
 class LastValuePages:
@@ -43,14 +34,12 @@ class LastValuePages:
 
     async def _list(self, request: web.Request) -> web.Response:
         query = RequestQuery(request, ("topic", "payload", "limit", "after"))
-        topics, form = query.read("topic", pattern), query.read("payload", _payload_form) or "length"
+        topics, form = query.read("topic", pattern), query.read("payload", one_of(PAYLOADS)) or "length"
         page = EntryPage[LastValue](query.limit(), query.read("after", cursors(UUri)))
         twin = self._running.service_host.utwin
-        for number, (topic, value) in enumerate(() if twin is None else twin.fresh(), 1):
+        async for topic, value in in_turns(() if twin is None else twin.fresh(), _ENTRIES_PER_ITERATION):
             if topics is None or topics.matches(topic):
                 page.offer((topic,), value)
-            if not number % _ENTRIES_PER_ITERATION:
-                await asyncio.sleep(0)
         now_ms = self._running.router.clock.wall_ms()
         return web.json_response(
             {
@@ -65,18 +54,12 @@ class LastValuePages:
 def _as_json(value: LastValue, form: str, now_ms: int) -> dict[str, Any]:
     message = value.message
     attributes, payload = message.attributes, message.payload or b""
-    shown: dict[str, Any] = {
+    has_payload = form not in ("none", "length")
+    return {
         "topic": str(attributes.source),
         "id": format_id(message.id),
         "at": as_moment(value.at_ms),
         "age_s": max(0, now_ms - value.at_ms) / 1000,
         "ttl_ms": attributes.ttl,
+        **payload_fields(form, attributes, len(payload), payload[:_SHOWN_BYTES] if has_payload else None),
     }
-    if form != "none":
-        shown["bytes"] = len(payload)
-        shown["payload_format"] = UPayloadFormat(attributes.payload_format).name.lower()
-    if form not in ("none", "length"):
-        cut = len(payload) - _SHOWN_BYTES
-        shown["payload"] = payload_as(payload[:_SHOWN_BYTES], form, is_cut=cut > 0)
-        shown["cut_bytes"] = max(0, cut)
-    return shown

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from streamer import __version__
-from streamer.admin.answers import API
+from streamer.admin.answers import API, in_turns
 from streamer.admin.readiness import alone, link_of, unready
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
@@ -122,11 +122,9 @@ class StatusPages:
 
 async def lanes_of(queue: RouteQueue) -> AsyncIterator[Lane]:
     """Yield the present lanes of a queue, some in each iteration of the event loop; those removed meanwhile are left out."""
-    for number, lane in enumerate(list(queue.lanes.values()), 1):
+    async for lane in in_turns(list(queue.lanes.values()), LANES_PER_ITERATION):
         if not lane.retired:
             yield lane
-        if not number % LANES_PER_ITERATION:
-            await asyncio.sleep(0)
 
 
 class Counted:

@@ -1,11 +1,10 @@
 """The page for subscriptions: of the streamer's own uSubscription service, or the known ones of a followed service."""
 
-import asyncio
 from typing import Any
 
 from aiohttp import web
 
-from streamer.admin.answers import API, RequestQuery, pattern
+from streamer.admin.answers import API, RequestQuery, in_turns, pattern
 from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
@@ -33,13 +32,11 @@ class SubscriptionPages:
         page = EntryPage[ListedSubscription](query.limit(), query.read("after", cursors(UUri, UUri)))
         service = self._running.service_host.subscriptions
         if service is not None:
-            for number, entry in enumerate(service.listed(), 1):
+            async for entry in in_turns(service.listed(), _ENTRIES_PER_ITERATION):
                 if (topic is None or topic.matches(entry.topic)) and (
                     subscriber is None or subscriber.matches(entry.subscriber)
                 ):
                     page.offer((entry.topic, entry.subscriber), entry)
-                if not number % _ENTRIES_PER_ITERATION:
-                    await asyncio.sleep(0)
         return web.json_response(
             {
                 "subscriptions": [_as_json(entry) for entry in page.entries()],

@@ -16,7 +16,7 @@ from streamer.config.checks import nearest
 from streamer.delivery.outcomes.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.delivery.router import Router
 from streamer.logs.audit import audit
-from streamer.uprotocol.message import UMessageType, UPayloadFormat
+from streamer.uprotocol.message import Attributes, UMessageType, UPayloadFormat
 from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.uuid import format_id
@@ -143,7 +143,7 @@ def _some(names: Iterable[str]) -> str:
 def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
     """Return a message as JSON, with its payload in one of the forms of `PAYLOADS`."""
     attributes = tapped.attributes
-    shown: dict[str, Any] = {
+    return {
         "t": moment(tapped.when_ms),
         "route": tapped.route,
         "ingress": tapped.ingress,
@@ -159,13 +159,19 @@ def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
         "text": tapped.text,
         "attempts": tapped.attempts,
         "in_daemon_s": None if tapped.in_daemon_s is None else round(tapped.in_daemon_s, 6),
+        **payload_fields(payload, attributes, tapped.payload_bytes, tapped.payload),
     }
-    if payload != "none":
-        shown["bytes"] = tapped.payload_bytes
+
+
+def payload_fields(form: str, attributes: Attributes, size: int | None, beginning: bytes | None) -> dict[str, Any]:
+    """Return what is shown of a payload of ``size`` bytes in one of the forms of `PAYLOADS`: its ``beginning``, if any."""
+    shown: dict[str, Any] = {}
+    if form != "none":
+        shown["bytes"] = size
         shown["payload_format"] = UPayloadFormat(attributes.payload_format).name.lower()
-    if tapped.payload is not None:
-        cut = (tapped.payload_bytes or 0) - len(tapped.payload)
-        shown["payload"] = payload_as(tapped.payload, payload, is_cut=cut > 0)
+    if beginning is not None:
+        cut = (size or 0) - len(beginning)
+        shown["payload"] = payload_as(beginning, form, is_cut=cut > 0)
         shown["cut_bytes"] = cut
     return shown
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from streamer.cli.explain import known_of
 from streamer.cli.flows import Found, add_sources, find_flows, wrong_usage
-from streamer.cli.judging import table_of
 from streamer.cli.running import answered
 from streamer.cli.text import EX_CONFIG, EX_IOERR, add_json, complain, document_out, lines_out, reason_of
 from streamer.config.changed import Setting, changed_settings
@@ -16,10 +15,11 @@ from streamer.config.cost import Cost
 from streamer.config.costs import cost_lines, costs
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
-from streamer.config.reload import beyond_reload, rebuilt_endpoints
+from streamer.config.reload import beyond_reload, reconnected_endpoints
 from streamer.config.shown import fingerprint
 from streamer.routing.diff import Comparison, Kind, Side
 from streamer.routing.diff_text import consequences_json, consequences_lines, weight
+from streamer.services.host import table_of
 from streamer.services.state import StateError
 
 _SETTINGS, _COST = "settings", "cost"
@@ -110,7 +110,7 @@ def compared(old: Config, new: Config, found: Found, before: Side) -> Difference
         comparison,
         changed_settings(old, new),
         beyond_reload(old, new),
-        [name for name in rebuilt_endpoints(old, new) if name in old.endpoints],
+        reconnected_endpoints(old, new),
         costs(old, new, found.peaks),
     )
 

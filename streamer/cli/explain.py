@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from streamer.cli.judging import table_of
 from streamer.cli.running import DaemonAddress, DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
 from streamer.cli.text import EX_CONFIG, add_json, complain, document_out, lines_out, uri
 from streamer.clock import SystemClock
@@ -22,7 +21,7 @@ from streamer.routing.interest import Interest
 from streamer.routing.judge import Known, UnclearQuestionError
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
-from streamer.services.host import ServiceHost, entities
+from streamer.services.host import ServiceHost, entities, table_of
 from streamer.services.state import StateError
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport

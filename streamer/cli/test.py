@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import yaml
 
 from streamer.cli.flows import add_sources, find_flows, wrong_usage
-from streamer.cli.judging import known_by_file
 from streamer.cli.running import answered
 from streamer.cli.text import (
     CONFIG_DEFAULT,
@@ -31,7 +30,10 @@ from streamer.config.models import Config
 from streamer.routing.diff import interest_of as interest_of_flow
 from streamer.routing.expected import Difference, differences, flow_of, interest_of, recorded
 from streamer.routing.flow import Flow
+from streamer.routing.interest import Interest
 from streamer.routing.judge import Judgement, Known, UnclearQuestionError, judge
+from streamer.routing.pause_rules import PauseRules
+from streamer.services.host import table_of
 from streamer.uprotocol.uri import UriError
 
 
@@ -93,7 +95,7 @@ def _test(arguments: argparse.Namespace) -> int:
     cases, is_wrong = _cases(arguments.files, not arguments.record)
     if is_wrong:
         return EX_CONFIG
-    known = known_by_file(config)
+    known = Known(table_of(config), Interest(), PauseRules())  # without any subscription or pause rule
     if arguments.record:
         return _record(arguments, config, known, cases)
     results = [_result(case, known) for case in cases]

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from streamer.config.models import Config, EndpointConfig
 from streamer.config.permissions import EVERYTHING, TYPES, RuleConfig
 from streamer.config.shown import shown_value
-from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri
 
 Location = tuple[str | int, ...]
 
@@ -231,23 +230,13 @@ def _treat_differently(one: Any, other: Any) -> bool:
     about, also = first.allow or first.deny, second.allow or second.deny
     assert about is not None
     assert also is not None
-    if not set(about.types) & set(also.types) or not _meet(about.from_, also.from_) or not _meet(about.to, also.to):
+    if not set(about.types) & set(also.types):
+        return False
+    if about.from_.common(also.from_) is None or about.to.common(also.to) is None:
         return False
     if first.allow is None or second.allow is None:
         return first.allow is not second.allow
     return (first.allow.max_priority, first.allow.rate) != (second.allow.max_priority, second.allow.rate)
-
-
-def _meet(one: UUri, other: UUri) -> bool:
-    """Whether some address matches both patterns."""
-    pairs = (
-        (one.authority, other.authority, ANY_AUTHORITY),
-        (one.type_id, other.type_id, ANY_TYPE),
-        (one.instance_id, other.instance_id, ANY_INSTANCE),
-        (one.version, other.version, ANY_VERSION),
-        (one.resource, other.resource, ANY_RESOURCE),
-    )
-    return all(first == second or wildcard in (first, second) for first, second, wildcard in pairs)
 
 
 def _rule(rule: Any) -> str:

@@ -27,6 +27,11 @@ def rebuilt_endpoints(old: Config, new: Config) -> list[str]:
     return [name for name, endpoint in new.endpoints.items() if not _is_reached_alike(old.endpoints.get(name), endpoint)]
 
 
+def reconnected_endpoints(old: Config, new: Config) -> list[str]:
+    """Return the endpoints that disconnect, and connect with another transport or other options."""
+    return [name for name in rebuilt_endpoints(old, new) if name in old.endpoints]
+
+
 def _is_reached_alike(before: EndpointConfig | None, after: EndpointConfig) -> bool:
     return before is not None and (before.transport, before.options) == (after.transport, after.options)
 

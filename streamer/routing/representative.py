@@ -7,7 +7,7 @@ are the combinations that the types of messages allow.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from streamer.config.changed import renamed_endpoints
 from streamer.config.models import Config
@@ -33,8 +33,6 @@ _MOST_MEETING = 300
 _SOMEBODY = "somebody.else"
 _TYPE, _VERSION, _TOPIC, _METHOD = 0xE55, 0x5E, 0xE55E, 0x5E5
 """Numbers that hardly any configuration names; the next free ones are taken."""
-
-T = TypeVar("T", str, int)
 
 
 class Representatives(NamedTuple):
@@ -98,7 +96,7 @@ def _addresses(patterns: Sequence[UUri], authorities: Sequence[str]) -> list[UUr
     methods = _fresh(_METHOD, {pattern.resource for pattern in patterns})
     names = [name for name in authorities if name != ANY_AUTHORITY] + [_SOMEBODY]
     meeting = patterns[:_MOST_MEETING]
-    wide = [each for one, other in product(meeting, meeting) if (each := _meet(one, other)) is not None]
+    wide = [each for one, other in product(meeting, meeting) if one is not other and (each := one.common(other)) is not None]
     wide += [beside for pattern in patterns for beside in _beside(pattern, kinds, versions)]
     seen: dict[tuple[object, ...], UUri] = {}
     for pattern in dict.fromkeys((*patterns, *wide)):
@@ -115,26 +113,6 @@ def _fresh(number: int, taken: set[int]) -> int:
     while number in taken:
         number += 1
     return number
-
-
-def _meet(one: UUri, other: UUri) -> UUri | None:
-    """Return the pattern of what both match; None if nothing is."""
-    if one is other:
-        return None
-    authority = _part(one.authority, other.authority, ANY_AUTHORITY)
-    kind = _part(one.type_id, other.type_id, ANY_TYPE)
-    instance = _part(one.instance_id, other.instance_id, ANY_INSTANCE)
-    version = _part(one.version, other.version, ANY_VERSION)
-    resource = _part(one.resource, other.resource, ANY_RESOURCE)
-    if authority is None or kind is None or instance is None or version is None or resource is None:
-        return None
-    return UUri(authority, instance << 16 | kind, version, resource)
-
-
-def _part(one: T, other: T, wildcard: T) -> T | None:
-    if one == wildcard:
-        return other
-    return one if other in (one, wildcard) else None
 
 
 def _beside(pattern: UUri, kind: int, version: int) -> Iterator[UUri]:

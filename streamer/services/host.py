@@ -8,6 +8,7 @@ from pathlib import Path
 from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
+from streamer.routing.table import RoutingTable
 from streamer.services.access import Access
 from streamer.services.multicast import MulticastReceivers
 from streamer.services.pause import PauseService
@@ -42,6 +43,11 @@ def entities(config: Config) -> tuple[EntityId, ...]:
     """Return the services of a streamer with this configuration. The router needs them before they are built."""
     subscriptions = () if config.usubscription is None else USUBSCRIPTIONS
     return (USTREAMER, *subscriptions, *(() if config.utwin is None else (UTWIN,)))
+
+
+def table_of(config: Config) -> RoutingTable:
+    """Return the routing table that a daemon with this configuration would have."""
+    return RoutingTable.from_config(config, config.addressed, entities(config), config.catalogue.topics)
 
 
 class ServiceHost:

@@ -8,7 +8,7 @@ an IP literal is normalised when it is read.
 import re
 from functools import lru_cache
 from ipaddress import IPv6Address
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 ANY_AUTHORITY = "*"
 ANY_UE_ID = 0xFFFF_FFFF
@@ -22,6 +22,8 @@ LAST_TOPIC = 0xFFFE
 LAST_METHOD = 0x7FFF
 
 MAX_AUTHORITY_LENGTH = 128
+Part = TypeVar("Part", str, int)
+
 _SCHEME = "up:"
 _SHOWN = 64  # characters that an error quotes of a text that is too long
 _LONGEST_TEXT = 256  # twice what a URI needs, because of leading zeros
@@ -102,6 +104,17 @@ class UUri(NamedTuple):
             and (self.resource in (ANY_RESOURCE, other.resource))
         )
 
+    def common(self, other: "UUri") -> "UUri | None":
+        """Return the pattern of what this pattern and another one both match; None if nothing is."""
+        authority = _common(self.authority, other.authority, ANY_AUTHORITY)
+        type_id = _common(self.type_id, other.type_id, ANY_TYPE)
+        instance = _common(self.instance_id, other.instance_id, ANY_INSTANCE)
+        version = _common(self.version, other.version, ANY_VERSION)
+        resource = _common(self.resource, other.resource, ANY_RESOURCE)
+        if authority is None or type_id is None or instance is None or version is None or resource is None:
+            return None
+        return UUri(authority, instance << 16 | type_id, version, resource)
+
     @property
     def is_topic(self) -> bool:
         return FIRST_TOPIC <= self.resource <= LAST_TOPIC
@@ -114,6 +127,12 @@ class UUri(NamedTuple):
     def is_entity(self) -> bool:
         """Whether this names the uEntity itself: an RPC response address or a notification's sink."""
         return self.resource == 0
+
+
+def _common(one: Part, other: Part, wildcard: Part) -> Part | None:
+    if one == wildcard:
+        return other
+    return one if other in (one, wildcard) else None
 
 
 def is_authority(text: str) -> bool:
