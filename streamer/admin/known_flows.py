@@ -3,7 +3,6 @@
 These are the flows that the endpoints remember (two generations of 4096 each), and those with waiting messages.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -129,10 +128,9 @@ class KnownFlowPages:
         router = self._running.router
         for flow in await known_flows(router, router.clock.monotonic_s()):
             page.offer(key_of(flow), flow)
-        answer: dict[str, Any] = {"flows": as_json(page.entries()), "next": page.next, "total": page.total}
+        answer: dict[str, Any] = {
+            "flows": [flow.as_json() for flow in page.entries()],
+            "next": page.next,
+            "total": page.total,
+        }
         return web.json_response(answer | {"since": as_moment(self._running.started_ms)})
-
-
-def as_json(flows: Iterable[Flow]) -> list[dict[str, Any]]:
-    """Return flows in types of JSON."""
-    return [flow.as_json() for flow in flows]

@@ -101,11 +101,6 @@ class Week(NamedTuple):
     more_messages: int
 
 
-def flows_of_traces(folder: Path, since_us: int, now_us: int, complain: Complain, streamer: str | None = None) -> list[Flow]:
-    """Return the distinct flows of the records since ``since_us``, see `read_week`."""
-    return read_week(folder, since_us, now_us, complain, streamer).flows
-
-
 def read_week(
     folder: Path,
     since_us: int,

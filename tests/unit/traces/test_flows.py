@@ -13,7 +13,7 @@ from streamer.config.peaks import Peak
 from streamer.routing.flow import Flow
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces import flows as module
-from streamer.traces.flows import Week, flows_of_traces, read_week
+from streamer.traces.flows import Week, read_week
 from streamer.traces.reader import parquet_files
 from streamer.traces.record import SCHEMA, VERSION_KEY
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
@@ -372,8 +372,3 @@ def test_messages_without_a_route_have_no_route_s_peak(tmp_path: Path) -> None:
     peaks = week(tmp_path).peaks
     assert (peaks.routes, peaks.egresses) == ({}, {})
     assert peaks.ingresses["vehicle"].messages == 1
-
-
-def test_the_short_form_gives_the_flows_alone(tmp_path: Path) -> None:
-    write_part(tmp_path, [row(1)])
-    assert flows_of_traces(tmp_path, NOW_US - DAY_US, NOW_US, pytest.fail) == week(tmp_path, days=1).flows
