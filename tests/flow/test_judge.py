@@ -21,6 +21,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 from tests.examples import examples
 from tests.flow.harness import RouterHarness
+from tests.flow.interested import want
 
 NAMES = ["veh1", "phone1", "fleet", "gateway.veh1"]
 RESOURCES = [0, 7, 0x8000, 0x8001]
@@ -116,7 +117,7 @@ def message_of(flow: Flow, now_ms: int) -> UMessage:
 async def routed(config: Config, flow: Flow, interested: dict[str, int]) -> None:
     async with RouterHarness(config, addressed=tuple(config.addressed)) as harness:
         router = harness.router
-        router.set_interest(flow.source, interested, "test")
+        await want(harness, flow.source, interested)
         judgement = judge(flow, Known(router.table, router.interest, PauseRules()))
         message = message_of(flow, harness.clock.ms)
         resolved = router.ingresses[flow.ingress]._resolver.decided(message.attributes)
