@@ -18,11 +18,12 @@ class LastValues:
 
     ``bytes`` is the size of all messages, which count as in a queue. ``saved`` are the topics that the owner has on disk,
     and ``changed`` those that it has to write again, or to delete there if they are no longer known. A topic that was
-    forgotten before it was saved is in neither.
+    forgotten before it was saved is in neither. ``forgotten`` counts the messages for which there was no room any more.
     """
 
     def __init__(self, max_topics: int, max_bytes: int) -> None:
         self.bytes = 0
+        self.forgotten = 0
         self.changed: dict[UUri, None] = {}
         self.saved: set[UUri] = set()
         self._max_topics = max_topics
@@ -48,6 +49,7 @@ class LastValues:
         if before is not None:
             self.bytes -= before.message.size
         if message.size > self._max_bytes:  # else it would displace all others
+            self.forgotten += 1
             self._forgot(topic)
             return
         self.changed[topic] = None
@@ -74,6 +76,7 @@ class LastValues:
         while self.bytes > self._max_bytes or len(self._values) > self._max_topics:
             topic = next(iter(self._values))
             self.bytes -= self._values.pop(topic).message.size
+            self.forgotten += 1
             self._forgot(topic)
 
     def _forgot(self, topic: UUri) -> None:
