@@ -212,11 +212,8 @@ async def test_every_operation_of_the_usubscription_client(subscribing: Between,
     assert refused.value.code == PERMISSION_DENIED
 
 
-def utwins(asking: Peer) -> list[Uri | str]:
-    """The method at the streamer's own authority and at that of the client, which the SDK may leave out as well."""
-    return [(STREAMER, 3, 2, 1), (asking.uri[0], 3, 2, 1), "/3/2/1"]
-
-
+UTWINS: list[Uri | str] = ["/3/2/1", *((authority, 3, 2, 1) for authority in (STREAMER, "alpha", "beta"))]
+"""The method at the client's own authority, which the SDK may leave out, at the other one, and at that of the streamer."""
 PUBLISHING = [way for way in WAYS if not str(way.id).startswith("off")]
 """Off-vehicle the SDK sends no Publish; it can ask for those of others."""
 
@@ -234,8 +231,9 @@ async def test_utwin_answers_clients_on_both_networks(tmp_path: Path, pair: tupl
         await crossing.daemon.until_total(2, "ustreamer_accepted_messages_total")
         for side in (0, 1):
             client = await crossing.rust(side, CLIENT)
-            for utwin in utwins(client):
-                await crossing.until_wanted(side, Plain(2, client.uri, (crossing.networks[side].authority, 3, 2, 1)))
+            for utwin in UTWINS:
+                sink = (client.uri[0], 3, 2, 1) if isinstance(utwin, str) else utwin
+                await crossing.until_wanted(side, Plain(2, client.uri, sink))
                 for form in (WRAPPED, PROTOBUF):
                     assert await client.ask_utwin(utwin, [topic, silent, method], form) == [
                         Last(topic, OK, now.payload, now),
