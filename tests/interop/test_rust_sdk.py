@@ -265,6 +265,27 @@ async def test_utwin_gives_a_client_only_what_it_may_subscribe_to(tmp_path: Path
         ]
 
 
+@pytest.mark.parametrize(("pair", "way"), SUBSCRIBING)
+async def test_subscriber_gets_the_last_value_and_what_is_published_after_it(
+    tmp_path: Path, pair: tuple[str, str], way: int
+) -> None:
+    service = {"local": ["alpha", "beta"], "initial": True}
+    async with between(tmp_path, *pair, usubscription=service, utwin={}) as crossing:
+        publisher = await crossing.rust(way, SERVER)
+        topic = of(publisher.uri, TOPIC)
+        await crossing.until_wanted(way, Plain(1, topic))
+        earlier, last, later = (Plain(1, topic, None, each, 3, 600_500) for each in (b"earlier", b"last", b"later"))
+        for message in (earlier, last):
+            await publisher.send(message)
+        await crossing.daemon.until_total(2, "ustreamer_outcomes_total")  # unheard or delivered
+        subscriber = await crossing.rust(1 - way, CLIENT)
+        await crossing.until_wanted(1 - way, Plain(2, subscriber.uri, (subscriber.uri[0], 0, 3, 1)))
+        await subscriber.call("subscribe", name="events", topic=topic)
+        assert await subscriber.hears("events") == [last]
+        await publisher.send(later)
+        assert await subscriber.hears("events", 2) == [last, later]
+
+
 @pytest.mark.parametrize("pair", [("in-vehicle", "zenoh"), ("off-vehicle", "zenoh")], ids="~".join)
 @pytest.mark.parametrize("side", [0, 1], ids=["mqtt", "zenoh"])
 async def test_utwin_refuses_a_question_without_topics_and_other_methods(
