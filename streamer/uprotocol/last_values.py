@@ -18,13 +18,15 @@ class LastValue(NamedTuple):
 class LastValues:
     """Topics with their last messages, the one that was published longest ago first.
 
-    ``bytes`` is the size of all messages, which count as in a queue; ``count`` is how many have arrived so far. ``saved``
-    are the topics that the owner has on disk, and ``changed`` those that it has to write again, or to delete there if they
-    are no longer known. A topic that was forgotten before it was saved is in neither.
+    ``bytes`` is the size of all messages, which count as in a queue; ``count`` is how many have arrived so far, and
+    ``forgotten`` those for which there was no room any more. ``saved`` are the topics that the owner has on disk, and
+    ``changed`` those that it has to write again, or to delete there if they are no longer known. A topic that was forgotten
+    before it was saved is in neither.
     """
 
     def __init__(self, max_topics: int, max_bytes: int) -> None:
         self.bytes = 0
+        self.forgotten = 0
         self.count = 0
         self.changed: dict[UUri, None] = {}
         self.saved: set[UUri] = set()
@@ -52,6 +54,7 @@ class LastValues:
         if before is not None:
             self.bytes -= before.message.size
         if message.size > self._max_bytes:  # else it would displace all others
+            self.forgotten += 1
             self._forgot(topic)
             return
         self.changed[topic] = None
@@ -78,6 +81,7 @@ class LastValues:
         while self.bytes > self._max_bytes or len(self._values) > self._max_topics:
             topic = next(iter(self._values))
             self.bytes -= self._values.pop(topic).message.size
+            self.forgotten += 1
             self._forgot(topic)
 
     def _forgot(self, topic: UUri) -> None:
