@@ -29,11 +29,15 @@ from streamer.delivery.lifecycle.departure import Drain, stop_all
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.delivery.router import TICK_S, Router
-from streamer.files import Files
+from streamer.files import Files, read_file
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
+from streamer.pair.lease import Changed, Timing
+from streamer.pair.link import Link
+from streamer.pair.mirror import MirroredJournal
+from streamer.pair.side import FIRST, Identity, Side
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, UTransport
@@ -82,6 +86,7 @@ class Daemon:
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config))
         self.transports[LOCAL_ENDPOINT] = local_transport
         self.journal = _journal(config)
+        self.side = _side(config, self._clock, self._role_changed)
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
         observers = () if self.tracing is None else (self.tracing.recorder,)
@@ -96,6 +101,9 @@ class Daemon:
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
         self._reload_lock = asyncio.Lock()
+        self._at_work = asyncio.Event()
+        self._pairing: list[asyncio.Task[None]] = []
+        self._has_stepped_back = False
         self._has_started = False
         self._is_ending = False  # and refuses reloads
         self._stopping = asyncio.Event()
@@ -148,12 +156,15 @@ class Daemon:
         logger.info("starting version=%s form=%s authority=%s", __version__, FORM, self.config.authority)
         self._warn_memory_only()
         try:
-            if self.journal is not None:
+            if self.journal is not None and self.side is None:
                 self.journal.lock()
             await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start(self._links())
             self.pushing.start(self._exposition)
+            if self.side is not None:
+                self._pairing = self._pair(self.side)
+                await self._guard(self.side)
             self.service_host.open()
             if self.journal is not None:
                 await self._open_journal(self.journal)
@@ -175,7 +186,7 @@ class Daemon:
                     reloading.cancel()
                     watching.cancel()
                 recovering.cancel()  # messages that are still only in the journal stay there
-                left = await self._drain()
+                left = 0 if self._has_stepped_back else await self._drain()
                 for task in (ticking, serving, listening):
                     task.cancel()
             return left
@@ -186,12 +197,55 @@ class Daemon:
             await asyncio.to_thread(self.service_host.close)
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
+            for task in self._pairing:
+                task.cancel()
             self._admin.close()
             await self.pushing.stop()
             await self._admin.stop()
             self.router.settler.log.tick(is_end=True)
             write_left_out(is_end=True)
             logger.info("stopped authority=%s", self.config.authority)
+
+    def _role_changed(self, changed: Changed) -> None:
+        if changed.is_active:
+            self._at_work.set()
+        else:
+            self._has_stepped_back = True
+            self._stopping.set()
+
+    def _pair(self, side: Side) -> list[asyncio.Task[None]]:
+        """Begin to speak with the other one of the pair."""
+        pair = self.config.pair
+        assert pair is not None
+        where = "connect" if pair.listen is None else "listen"
+        link = Link(
+            **{where: pair.address},  # type: ignore[arg-type]
+            key=read_file(pair.key_file).strip(),
+            name=side.name,
+            on_frame=side.on_frame,
+            on_up=side.on_up,
+            on_down=side.on_down,
+        )
+        side.use(link)
+        self.router.pump.may_send = side.may_send
+        return [asyncio.create_task(work, name="pair") for work in (link.run(), side.beat())]
+
+    async def _guard(self, side: Side) -> None:
+        """Be on guard, with a journal that the other one writes, until this one works, or has to stop."""
+        assert isinstance(self.journal, MirroredJournal)
+        copy = _journal(self.config, Journal)
+        assert copy is not None
+        opened = asyncio.Event()
+        copy.lock()
+        copy.start(opened.set)
+        systemd.notify("READY=1", "STATUS=on guard")
+        await _first_of(opened, self._stopping)
+        if opened.is_set():
+            side.guard(copy)
+            await _first_of(self._at_work, self._stopping)
+        await asyncio.to_thread(copy.stop, _CLOSE_JOURNAL_S)
+        self.journal.lock()
+        side.arrange(self.journal)
 
     async def _start_router(self) -> None:
         try:
@@ -223,6 +277,8 @@ class Daemon:
             raise JournalError(journal.problem, is_newer=True)
         if journal.state is JournalState.OK:
             await self._journal_opened.wait()
+            if self.side is not None and isinstance(journal, MirroredJournal):
+                self.side.work(journal)
             if self._providing is not None:
                 await self._providing
             await self._recover(self._start_goes_on)
@@ -527,11 +583,29 @@ def _tried(name: str, work: Callable[[], None]) -> str:
     return ""
 
 
-def _journal(config: Config) -> Journal | None:
+def _side(config: Config, clock: Clock, changed: Callable[[Changed], None]) -> Side | None:
+    if config.pair is None or config.journal is None:
+        return None
+    name = FIRST if config.pair.connect is None else "b"
+    identity = Identity(name, "same", __version__)
+    return Side(identity, config.journal.default_pair, clock, Timing(wait_s=config.pair.wait_s), changed)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+def _journal(config: Config, kind: type[Journal] | None = None) -> Journal | None:
     if config.journal is None:
         return None
     bounds = LetterBounds(*config.dead_letter.store.bounds(config.journal.max_bytes))
-    return Journal(config.journal.path, config.journal.max_bytes, bounds, asyncio.get_running_loop().call_soon_threadsafe)
+    kind = kind or (Journal if config.pair is None else MirroredJournal)
+    return kind(config.journal.path, config.journal.max_bytes, bounds, asyncio.get_running_loop().call_soon_threadsafe)
 
 
 def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":

@@ -21,6 +21,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
 from streamer.config.claims import conflicts, database, read_only, without_name, written
 from streamer.config.metrics import MetricsConfig
+from streamer.config.pair import PairConfig
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.push import OtelConfig, StatusConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig, UtwinConfig
@@ -306,6 +307,8 @@ class Config(Section):
     """The streamer's uSubscription service. None: off."""
     utwin: UtwinConfig | None = None
     """The uTwin service: the last Publish of each topic. None: no such service."""
+    pair: PairConfig | None = None
+    """The other streamer of a pair. None: this one works alone."""
     control: ControlConfig = ControlConfig()
     """Who may change something over uProtocol and HTTP."""
     multicast: list[MulticastConfig] = []

@@ -33,6 +33,11 @@ class JournalConfig(Section):
         return self._beside("state.db")
 
     @property
+    def default_pair(self) -> Path:
+        """Return the path of the notes of a pair."""
+        return self._beside("pair.json")
+
+    @property
     def default_token(self) -> Path:
         """Return the path of the token file that the streamer makes, unless `control.http_token_file` names one."""
         return self._beside("token")

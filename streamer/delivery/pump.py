@@ -46,7 +46,13 @@ class Pump:
         self._marked: dict[Sends, None] = {}
         self._is_running = False
         self.is_suspended = False
+        self.may_send: Callable[[], bool] | None = None  # of a pair: whether this one works
         self._awaited: asyncio.Event | None = None  # set once something may have been settled
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no egress may send anything now."""
+        return self.is_suspended or (self.may_send is not None and not self.may_send())
 
     def add_egress(self, egress: Sends) -> None:
         """Register an egress."""

@@ -63,6 +63,11 @@ class Side:
         self._replica: Replica | None = None
         self._working: MirroredJournal | None = None
 
+    @property
+    def name(self) -> str:
+        """Return its name in the pair."""
+        return self._identity.name
+
     def use(self, link: Link) -> None:
         """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link

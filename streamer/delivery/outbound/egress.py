@@ -297,7 +297,7 @@ class Egress:
 
     def pump(self, now_ms: int) -> None:
         """Send the messages that may be sent now."""
-        if self.sending is not _IDLE or self._pump.is_suspended or self.transport.state is not LinkState.UP:
+        if self.sending is not _IDLE or self._pump.is_held or self.transport.state is not LinkState.UP:
             return
         self.sending = _PUMPING
         try:
