@@ -171,6 +171,11 @@ class Daemon:
             if not self._stopping.is_set():
                 await self._start_router()
                 self._has_started = True
+                if self.side is not None:
+                    heard = self.side.shadows.take()
+                    logger.info("pair_overheard messages=%d", sum(map(len, heard.values())))
+                    self.router.take_over(self.side.shadows.settled(), heard)
+                    self.router.replace_observer(None, self.side.settled)
             gc.freeze()  # the collector need not examine thousands of restored subscriptions, which stay
             systemd.notify("READY=1", f"STATUS={summary(self.router)}")
             async with asyncio.TaskGroup() as tasks:
@@ -242,6 +247,7 @@ class Daemon:
         await _first_of(opened, self._stopping)
         if opened.is_set():
             side.guard(copy)
+            await self.router.overhear(side.shadows.hear)
             await _first_of(self._at_work, self._stopping)
         await asyncio.to_thread(copy.stop, _CLOSE_JOURNAL_S)
         self.journal.lock()

@@ -7,14 +7,14 @@ and changing listeners wait for anything.
 import asyncio
 import logging
 import random as _random
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.flush_times import Later
 from streamer.delivery.custody.unconfirmed import UnconfirmedStore
-from streamer.delivery.inbound.ingress import Ingress
+from streamer.delivery.inbound.ingress import Ingress, IngressState
 from streamer.delivery.inbound.initial_values import InitialValues
 from streamer.delivery.inbound.listening import Listening
 from streamer.delivery.inbound.receiving import Receiving
@@ -35,7 +35,7 @@ from streamer.journal.journal import Journal
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
-from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, UTransport
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, Received, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.last_values import LastValues
 from streamer.uprotocol.uri import UUri
@@ -70,6 +70,8 @@ class Router:
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         self.interest = Interest()
         self.pause_rules = PauseRules()
+        self._is_registered = False
+        self._hearing: list[UTransport] = []
         self.is_draining = False  # or about to: the daemon sets it when it is asked to stop
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
@@ -266,13 +268,40 @@ class Router:
 
     async def start(self) -> None:
         """Authenticate with the transports, register the listeners, connect."""
+        if not self._is_registered:
+            await self._register()
+        for transport in self.transports.values():
+            if transport not in self._hearing:
+                await transport.start()
+
+    async def overhear(self, hear: Callable[[str, Sequence[Received]], None]) -> None:
+        """Hear what comes on networks that everybody hears, and take nothing of it, until `take_over`."""
+        await self._register()
+        for name, transport in self.transports.items():
+            if transport.kind == "zenoh":
+                self.ingresses[name].state = IngressState.CLOSED
+                self.ingresses[name].overhear = hear
+                self._hearing.append(transport)
+                await transport.start()
+
+    def take_over(self, settled: Iterable[bytes], heard: Mapping[str, list[Received]]) -> None:
+        """Take what was overheard and has no outcome, and everything from now on."""
+        for each in settled:
+            self.seen.young[each] = None
+        for name, ingress in self.ingresses.items():
+            ingress.overhear = None
+            ingress.state = IngressState.OPEN
+            if batch := heard.get(name):
+                self.transports[name].context.events.packets_received(len(batch))
+                ingress.on_receive_batch(batch)
+
+    async def _register(self) -> None:
+        self._is_registered = True
         await self._tokens.read()
         for transport in self.transports.values():
             await transport.authenticate(USTREAMER.at(self.table.authority))
         await self.listening.use(self.table)
         await self.listening.leave(self.table)
-        for transport in self.transports.values():
-            await transport.start()
 
     async def prepare(self, config: Config) -> None:
         """Read the files of a configuration that `use` needs."""

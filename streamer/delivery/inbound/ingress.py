@@ -103,6 +103,7 @@ class Ingress(UListener):
         self._expired = 0  # in the backlog, since the last tick
         self.counts_ttl_from_arrival = False
         self.last_values: LastValues | None = None
+        self.overhear: Callable[[str, Sequence[Received]], None] | None = None  # of one on guard
         self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick
@@ -241,7 +242,11 @@ class Ingress(UListener):
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.state is _CLOSED:
-            self._reject_late(batch)
+            if self.overhear is not None:
+                self.overhear(self.name, batch)
+                self.stats.count_unwanted(Unwanted.STOPPED, len(batch))
+            else:
+                self._reject_late(batch)
             return
         self._count(batch)
         if self._looks_at_clocks:
