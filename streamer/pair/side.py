@@ -21,6 +21,7 @@ from streamer.pair import notes, wire
 from streamer.pair.lease import Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told
+from streamer.pair.shadows import Settled, Shadows
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 logger = logging.getLogger("ustreamer.pair")
@@ -30,6 +31,7 @@ FIRST = "a"
 
 _PARITY = {True: 0, False: 1}
 _NOTED_EVERY_S = 1.0
+_SETTLED_PER_HEARTBEAT = 4
 
 
 class Identity(NamedTuple):
@@ -41,7 +43,10 @@ class Identity(NamedTuple):
 
 
 class Side:
-    """One side. ``changed`` is called when it begins or ends to work, once the epoch is on disk."""
+    """One side. ``changed`` is called when it begins or ends to work, once the epoch is on disk.
+
+    ``settled`` observes outcomes at work, ``shadows`` has what is heard on guard.
+    """
 
     def __init__(
         self, identity: Identity, path: Path, clock: Clock, timing: Timing, changed: Callable[[Changed], None]
@@ -58,6 +63,8 @@ class Side:
         self._save()
         run = secrets.randbits(63) + 1
         self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
+        self.settled = Settled()
+        self.shadows = Shadows()
         self.other: pb.Hello | None = None
         self._link: Link | None = None
         self._replica: Replica | None = None
@@ -107,7 +114,10 @@ class Side:
                 logger.warning("pair_alone consequence=%s", "what is accepted is on one disk only")
                 self._working.work_alone()
             await self._note_shared()
-            await asyncio.sleep(self._timing.heartbeat_s)
+            for _ in range(_SETTLED_PER_HEARTBEAT):
+                if ids := self.settled.take():
+                    self._say(pb.Frame(settled=pb.Settled(ids=ids)))
+                await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
 
     async def _note_shared(self) -> None:
         """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
@@ -146,6 +156,8 @@ class Side:
                     told = frame.batch
                     batch = wire.batch_from_proto(told)
                     self._replica.take(Told(told.number, batch, told.is_snapshot_begin, told.is_snapshot_end))
+            case "settled":
+                self.shadows.settle(frame.settled.ids)
             case "stored":
                 if self._working is not None:
                     self._working.other_stored(frame.stored.number)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamer.clock import SystemClock
+from streamer.delivery.inbound.refusals import FULL
 from streamer.journal.entries import Batch
 from streamer.journal.journal import Journal
 from streamer.pair.lease import Changed, Timing
@@ -15,6 +16,9 @@ from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
 from streamer.pair.side import FIRST, Identity, Side
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import publish
+from tests.flow.harness import SPEED
 from tests.ports import HOST, free_port
 from tests.unit.journal.harness import BOUNDS, row
 from tests.waiting import until
@@ -116,6 +120,10 @@ async def test_of_two_that_start_one_works_and_the_other_has_what_it_writes(stat
     assert second.journal.numbers("rows") == [2, 4, 6]
     await first.write(8, done=(2, 6))
     assert second.journal.numbers("rows") == [4, 8]
+    message = publish(1_700_000_000_000, SPEED, b"heard by both")
+    second.side.shadows.hear("vehicle", [MemoryReceived(message)])
+    first.side.settled.never_queued(message, ("", "vehicle", ""), FULL, 0.0, 0)
+    await until(lambda: not len(second.side.shadows), "the other one knows that it is settled")
     assert not second.works
 
 
