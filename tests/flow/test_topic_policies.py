@@ -128,6 +128,44 @@ async def test_a_newer_message_enters_a_full_queue_in_place_of_the_one_that_it_r
         assert harness.outcomes(UP) == {"superseded": 1, "delivered": 3}
 
 
+async def test_a_newer_message_replaces_the_one_that_waits_although_others_wait_for_room() -> None:
+    bounds = {"messages": 3, "stalled_factor": 0}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1), *numbered(harness, 2, 3, 4, 5, source=OTHER))
+        assert len(harness.router.ingresses["vehicle"].backlog) == 2
+        harness.arrive("vehicle", *numbered(harness, 6), *numbered(harness, 7, source=OTHER), *numbered(harness, 8))
+        assert harness.outcomes(UP) == {"superseded": 2}
+        harness.transports["cloud"].restore_link()
+        harness.pass_time(50)
+        sent = harness.sent("cloud")
+        assert (texts(sent, SPEED), texts(sent, OTHER)) == ([b"8"], [b"2", b"3", b"4", b"5", b"7"])
+
+
+async def test_no_message_overtakes_an_older_one_of_its_topic_that_waits_for_room() -> None:
+    bounds = {"bytes": 3000, "stalled_factor": 0}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        large = harness.speed(bytes(5000))
+        harness.arrive("vehicle", *numbered(harness, 1), large, *numbered(harness, 3))
+        assert len(harness.router.ingresses["vehicle"].backlog) == 2
+        harness.transports["cloud"].restore_link()
+        harness.pass_time(50)
+        assert texts(harness.sent("cloud")) == [b"1", large.payload, b"3"]
+
+
+async def test_a_newer_message_replaces_the_one_that_waits_however_much_more_is_queued_than_the_bounds_allow() -> None:
+    async with RouterHarness(configuration(**policy(latest()))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1), *numbered(harness, 2, 3, 4, source=OTHER))
+        bounds = {"messages": 2, "stalled_factor": 0}
+        await Reload(harness.router, configuration(**policy(latest(), queue=bounds)), {}).run()
+        harness.arrive("vehicle", *numbered(harness, 5))
+        assert harness.outcomes(UP) == {"superseded": 1}
+        harness.transports["cloud"].restore_link()
+        assert texts(harness.sent("cloud"), SPEED) == [b"5"]
+
+
 async def test_a_newer_message_that_does_not_fit_leaves_the_older_one_where_it_is() -> None:
     bounds = {"bytes": 2000, "on_full": "reject"}
     async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:

@@ -404,13 +404,14 @@ class Ingress(UListener):
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
         """Return whether all queues of the legs have room; if not, put the message into the backlog, or reject it."""
-        size, backlog = received.message.size, self.backlog
+        size, backlog, source = received.message.size, self.backlog, received.message.attributes.source
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
             is_full = queue.applies_backpressure and queue.messages and not queue.fits(size * copies, copies)
-            if is_behind or (is_full and not queue.fits_instead(resolved.replaceable(queue), size * copies, copies)):
-                authority = received.message.attributes.source.authority
-                if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
+            if is_behind or is_full:
+                if not backlog.has_any_of(source) and queue.fits_instead(resolved.replaceable(queue), size * copies, copies):
+                    continue  # it needs no room, and nothing older of its topic waits
+                if queue.quotas.has_quotas and queue.exceeds_quota(source.authority, size * copies, copies):
                     continue  # rejected when it enters the others
                 self._add_to_backlog(key, received, resolved, queue)
                 return False
