@@ -11,7 +11,7 @@ from streamer.transports.errors import RefusedError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import SPEED, RouterHarness, configuration
+from tests.flow.harness import SPEED, RouterHarness, configuration, three_networks
 from tests.flow.journaled_run import journaled_run
 from tests.flow.pausing import UP, pause, resume
 
@@ -234,3 +234,29 @@ async def test_a_reload_changes_how_messages_wait() -> None:
         harness.transports["cloud"].restore_link()
         assert texts(harness.sent("cloud")) == [b"3"]
         assert harness.outcomes(UP) == {"superseded": 2, "delivered": 1}
+
+
+async def test_the_first_message_of_each_topic_is_sent_before_the_second_one_of_any_on_any_route() -> None:
+    """Even if the windows of the flows are wide, because much has been sent before."""
+    kinds = [latest, newest, lambda topic: {"topic": str(topic)}]
+    topics = [UUri("veh1", 0xA8000, 2, 0x8001 + number) for number in range(9)]
+    elsewhere = [topic._replace(authority="phone1") for topic in topics]
+    routes = [
+        {"from": "vehicle", "to": "cloud", "publish": list(map(str, topics))},
+        {"from": "phone", "to": "cloud", "publish": list(map(str, elsewhere)), "topics": []},
+    ]
+    changes = policy(*(kinds[n % 3](topic) for n, topic in enumerate(topics)))
+    async with RouterHarness(three_networks(routes=routes, **changes)) as harness:
+
+        def arrive(*numbers: int) -> None:
+            for endpoint, of in (("vehicle", topics), ("phone", elsewhere)):
+                harness.arrive(endpoint, *(harness.speed(b"%d" % n, topic) for n in numbers for topic in of))
+
+        arrive(*range(100))
+        harness.transports["cloud"].lose_link()
+        before = len(harness.sent("cloud"))
+        arrive(*range(100, 200))
+        harness.transports["cloud"].restore_link()
+        first = harness.sent("cloud")[before:][: len(topics) + len(elsewhere)]
+        assert [texts(first, topic) for topic in topics] == [[b"199"], [b"199"], [b"100"]] * 3
+        assert [texts(first, topic) for topic in elsewhere] == [[b"100"]] * 9
