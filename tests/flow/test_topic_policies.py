@@ -166,6 +166,21 @@ async def test_a_newer_message_replaces_the_one_that_waits_however_much_more_is_
         assert texts(harness.sent("cloud"), SPEED) == [b"5"]
 
 
+async def test_with_evict_present_values_come_in_however_much_is_left_out() -> None:
+    bounds = {"messages": 20, "on_full": "evict"}
+    topics = [SPEED._replace(resource=0x8001 + number) for number in range(5)]
+    async with RouterHarness(configuration(**policy(*map(latest, topics), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        for number in range(100):
+            made = [harness.speed(b"%d" % number, topic) for topic in topics]
+            harness.arrive("vehicle", *made, *numbered(harness, *range(10 * number, 10 * number + 10), source=OTHER))
+        harness.transports["cloud"].restore_link()
+        sent = harness.sent("cloud")
+        assert [texts(sent, topic) for topic in topics] == [[b"99"]] * 5
+        assert texts(sent, OTHER) == [b"%d" % number for number in range(985, 1000)]
+        assert harness.outcomes(UP) == {"superseded": 495, "dead_lettered": 985, "delivered": 20}
+
+
 async def test_a_newer_message_that_does_not_fit_leaves_the_older_one_where_it_is() -> None:
     bounds = {"bytes": 2000, "on_full": "reject"}
     async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
