@@ -254,7 +254,7 @@ async def test_a_reload_changes_how_messages_wait() -> None:
 async def test_the_first_message_of_each_topic_is_sent_before_the_second_one_of_any_on_any_route() -> None:
     """Even if the windows of the flows are wide, because much has been sent before."""
     kinds = [latest, newest, lambda topic: {"topic": str(topic)}]
-    topics = [UUri("veh1", 0xA8000, 2, 0x8001 + number) for number in range(9)]
+    topics = [UUri("veh1", 0xA8000, 2, 0x8001 + number) for number in range(90)]
     elsewhere = [topic._replace(authority="phone1") for topic in topics]
     routes = [
         {"from": "vehicle", "to": "cloud", "publish": list(map(str, topics))},
@@ -267,11 +267,26 @@ async def test_the_first_message_of_each_topic_is_sent_before_the_second_one_of_
             for endpoint, of in (("vehicle", topics), ("phone", elsewhere)):
                 harness.arrive(endpoint, *(harness.speed(b"%d" % n, topic) for n in numbers for topic in of))
 
-        arrive(*range(100))
+        for number in range(10):
+            arrive(number)
         harness.transports["cloud"].lose_link()
         before = len(harness.sent("cloud"))
-        arrive(*range(100, 200))
+        arrive(*range(100, 110))
         harness.transports["cloud"].restore_link()
         first = harness.sent("cloud")[before:][: len(topics) + len(elsewhere)]
-        assert [texts(first, topic) for topic in topics] == [[b"199"], [b"199"], [b"100"]] * 3
-        assert [texts(first, topic) for topic in elsewhere] == [[b"100"]] * 9
+        assert [texts(first, topic) for topic in topics] == [[b"109"], [b"109"], [b"100"]] * 30
+        assert [texts(first, topic) for topic in elsewhere] == [[b"100"]] * 90
+
+
+async def test_few_topics_send_their_messages_in_longer_rows() -> None:
+    """A turn of all of them has about 64 messages."""
+    topics = [UUri("veh1", 0xA8000, 2, 0x8001 + number) for number in range(4)]
+    async with RouterHarness(configuration(**policy(*map(newest, topics)))) as harness:
+        for _ in range(20):
+            harness.arrive("vehicle", *(harness.speed(b"", topic) for topic in topics))
+        harness.transports["cloud"].lose_link()
+        before = len(harness.sent("cloud"))
+        harness.arrive("vehicle", *(harness.speed(b"", topic) for _ in range(40) for topic in topics))
+        harness.transports["cloud"].restore_link()
+        sent = [message.attributes.source for message in harness.sent("cloud")[before:]]
+        assert sent[:64] == [topic for topic in topics for _ in range(16)]
