@@ -142,6 +142,7 @@ def exported(tmp_path: Path) -> set[str]:
     """Every metric of ours, of a daemon that has everything switched on."""
     raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
     raw |= {"journal": {"path": str(tmp_path / "journal.db")}, "trace": {"path": str(tmp_path / "traces")}}
+    raw["utwin"] = {}
     raw["permissions"] = {"tap": {"verifier": "jwt", "options": {"jwks_file": "/k", "issuer": "i", "audience": "a"}}}
     daemon = Daemon(Config.model_validate(raw))
     exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)

@@ -1,24 +1,26 @@
 """The page `GET /api/v1/last-values`: what uTwin knows, with the beginning of each payload.
 
-As with the tap, only programs on this machine may read it, with the token or a certificate.
+As with the tap, only programs on this machine may read it, with the token or a certificate, and the audit log has each
+answer with its filters.
 """
 
 from typing import Any
 
 from aiohttp import web
 
-from streamer.admin.access import for_this_machine, shows_payloads
+from streamer.admin.access import caller_of, for_this_machine, shows_payloads
 from streamer.admin.answers import API, RequestQuery, in_turns, one_of, pattern
 from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.tap import PAYLOADS, payload_fields
+from streamer.delivery.outcomes.tap import PAYLOAD_BYTES
 from streamer.journal.moments import as_moment
+from streamer.logs.audit import audit
 from streamer.uprotocol.last_values import LastValue
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
-_SHOWN_BYTES = 1024
 _ENTRIES_PER_ITERATION = 1000
 
 
@@ -40,10 +42,13 @@ class LastValuePages:
         async for topic, value in in_turns(() if twin is None else twin.fresh(), _ENTRIES_PER_ITERATION):
             if topics is None or topics.matches(topic):
                 page.offer((topic,), value)
+        shown = page.entries()
+        filters = f"topic={topics or 'any'} payload={form}"
+        audit("last_values_shown", **caller_of(request)._asdict(), filters=filters, topics=len(shown))
         now_ms = self._running.router.clock.wall_ms()
         return web.json_response(
             {
-                "values": [_as_json(value, form, now_ms) for value in page.entries()],
+                "values": [_as_json(value, form, now_ms) for value in shown],
                 "next": page.next,
                 "total": page.total,
                 "is_on": twin is not None,
@@ -59,7 +64,7 @@ def _as_json(value: LastValue, form: str, now_ms: int) -> dict[str, Any]:
         "topic": str(attributes.source),
         "id": format_id(message.id),
         "at": as_moment(value.at_ms),
-        "age_s": max(0, now_ms - value.at_ms) / 1000,
+        "age_s": (now_ms - value.at_ms) / 1000,
         "ttl_ms": attributes.ttl,
-        **payload_fields(form, attributes, len(payload), payload[:_SHOWN_BYTES] if has_payload else None),
+        **payload_fields(form, attributes, len(payload), payload[:PAYLOAD_BYTES] if has_payload else None),
     }

@@ -26,6 +26,7 @@ from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, 
 from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
 from streamer.uprotocol.form import FORM
+from streamer.uprotocol.last_values import LastValues
 
 if TYPE_CHECKING:
     from streamer.admin.expiry import CertificateExpiry
@@ -97,6 +98,8 @@ class RouterCollector:
             yield _expiry(self.certificates)
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
+        if self._router.last_values is not None:
+            yield from self._last_values(self._router.last_values)
         build = GaugeMetricFamily(
             "ustreamer_build_info",
             "Version and authority of the daemon, and whether it is compiled.",
@@ -230,6 +233,13 @@ class RouterCollector:
         for kind, number in self._services().items():
             entries.add_metric((kind,), number)
         yield entries
+
+    def _last_values(self, values: LastValues) -> Iterable[Metric]:
+        yield GaugeMetricFamily("ustreamer_utwin_topics", "Topics whose last message uTwin keeps.", len(values))
+        yield GaugeMetricFamily("ustreamer_utwin_bytes", "Bytes of these messages.", values.bytes)
+        yield CounterMetricFamily(
+            "ustreamer_utwin_forgotten_messages", "Last messages for which uTwin had no room any more.", values.forgotten
+        )
 
     def _paused(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
         yield GaugeMetricFamily("ustreamer_pause_rules", "Rules that pause topics.", router.pause_rules)

@@ -58,7 +58,7 @@ class Remembered:
         self.interest = Interest()
         self.pause_rules = PauseRules()
 
-    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str, is_new: bool = False) -> None:
         self.interest.change(topic, interested, owner)
 
     def apply_pause_rules(self) -> None:

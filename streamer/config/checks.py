@@ -88,6 +88,8 @@ def findings(raw: Any) -> Iterator[Finding]:
         yield from _routes(list(_items(_part(raw, "routes"))), authorities)
         yield from _permissions(_part(_part(raw, "permissions"), "endpoints"), authorities)
     yield from _multicast(_items(_part(raw, "multicast")))
+    if _part(_part(raw, "usubscription"), "initial") and _part(raw, "utwin") is None:
+        yield Finding(("usubscription", "initial"), "expected a section `utwin` as well: it keeps the last messages")
 
 
 def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -> Iterator[Finding]:

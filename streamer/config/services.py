@@ -22,7 +22,7 @@ from streamer.config.types import (
     expected,
 )
 from streamer.transports.base import LONGEST_S
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 from streamer.uprotocol.well_known import USUBSCRIPTIONS
 
 
@@ -67,6 +67,8 @@ class UsubscriptionConfig(Section):
     local: list[SingleAuthority] | None = None
     """The authorities, besides its own, for which the streamer is the uSubscription service: their topics are local. None:
     those that are listed at endpoints whose network does not connect devices."""
+    initial: bool | list[Pattern] = False
+    """Whether a new subscriber gets the last message of its topic, or for which topics (patterns). Needs `utwin`."""
     remote_timeout_s: Annotated[float, Field(ge=300, le=LONGEST_S)] = 300
     """How long a Subscribe or Unsubscribe to another device waits for the answer before it is sent again."""
     page: Count = 1000
@@ -98,6 +100,13 @@ class UsubscriptionConfig(Section):
     """Observers of one topic."""
     external: ExternalUsubscriptionConfig | None = None
     """A uSubscription service elsewhere that the streamer follows instead of running one. None: the service runs here."""
+
+    @property
+    def initial_topics(self) -> list[UUri]:
+        """Return patterns of the topics whose last message a new subscriber gets."""
+        if isinstance(self.initial, bool):
+            return [everything_at(ANY_AUTHORITY)] if self.initial else []
+        return self.initial
 
 
 class UtwinConfig(Section):

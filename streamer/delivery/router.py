@@ -15,6 +15,7 @@ from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.flush_times import Later
 from streamer.delivery.custody.unconfirmed import UnconfirmedStore
 from streamer.delivery.inbound.ingress import Ingress
+from streamer.delivery.inbound.initial_values import InitialValues
 from streamer.delivery.inbound.listening import Listening
 from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.recovery import Recovery
@@ -89,6 +90,10 @@ class Router:
         self.custody.has_waiting_source = lambda now_s: any(
             each.awaits_acknowledgements(now_s) for each in self.transports.values()
         )
+        self.initial_values = None
+        if self.last_values is not None:
+            self.initial_values = InitialValues(self.ingresses, self.interest, self.last_values, clock)
+            self.initial_values.use(_initial_topics(config))
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.listening = Listening(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
@@ -280,6 +285,8 @@ class Router:
         self.seen.resize(config.remember.ids, config.remember.seconds)
         self.settler.log.use(config.log)
         self._tokens.use(config.permissions)
+        if self.initial_values is not None:
+            self.initial_values.use(_initial_topics(config))
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         for name, endpoint in config.endpoints.items():
             if name in self.ingresses:
@@ -293,12 +300,17 @@ class Router:
         if new is not None:
             self.observers.append(new)
 
-    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str, is_new: bool = False) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.
+
+        ``is_new``: subscribers have come or gone, and those who have come may get the last value.
 
         From the next cycle of the event loop on, the topic is subscribed to where it is published, and forwarded to them.
         """
+        before = self.interest.at(topic)
         if self.interest.change(topic, interested, owner):
+            if is_new and self.initial_values is not None:
+                self.initial_values.interest_changes(topic, before)
             self.listening.change(topic)
             if not self._changed_interest:
                 asyncio.get_running_loop().call_soon(self._use_interest)
@@ -317,6 +329,8 @@ class Router:
         topics, self._changed_interest = self._changed_interest, {}
         for ingress in self.ingresses.values():
             ingress.interest_changed(topics)
+        if self.initial_values is not None:
+            self.initial_values.interest_changed()
         self.pump.send()
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
@@ -333,6 +347,7 @@ class Router:
         """Return for how many seconds `tick` has nothing to do, unless `Custody.until_flushed` returns True earlier."""
         egresses = self.egresses.values()
         is_waiting = self.is_draining or self._recovery is not None or self.redrive.is_waiting
+        is_waiting |= self.initial_values is not None and self.initial_values.is_waiting
         is_waiting |= any(ingress.has_backlog or len(ingress.misrouted) for ingress in self.ingresses.values())
         is_waiting |= any(queue.messages for egress in egresses for queue in egress.queues)
         if is_waiting or any(egress.store is not None and egress.store.is_redelivering for egress in egresses):
@@ -367,6 +382,9 @@ class Router:
         if is_seldom:
             self._tokens.refresh(now_s)
             self.redrive.go_on()
+            if self.initial_values is not None and self.initial_values.is_waiting and not self.is_draining:
+                self.initial_values.go_on(self.table)
+                self.pump.run()
 
     def queues(self) -> list[RouteQueue]:
         """Return the queues of every route, of removed routes that still have messages, and of the failure notices."""
@@ -431,6 +449,10 @@ class Router:
     def unsettled(self) -> int:
         """Return how many deliveries have no outcome yet."""
         return sum(egress.unsettled() for egress in self.egresses.values())
+
+
+def _initial_topics(config: Config) -> list[UUri]:
+    return [] if config.usubscription is None else config.usubscription.initial_topics
 
 
 def _plus(before: ByteCounts, now: ByteCounts | None) -> ByteCounts | None:

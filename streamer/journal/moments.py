@@ -29,7 +29,12 @@ def as_moment(ms: int) -> str:
 
 
 def as_span(ms: int) -> str:
-    """Format milliseconds in the largest unit of which they have at least two: 90s, 119m, 5h."""
+    """Format milliseconds in the largest unit of which they have at least two: 90s, 119m, 5h, -3h.
+
+    An age is negative if the clock was set back.
+    """
+    if ms < 0:
+        return f"-{as_span(-ms)}"
     for unit in ("w", "d", "h", "m", "s"):
         if ms >= 2 * _UNITS_MS[unit]:
             return f"{ms // _UNITS_MS[unit]}{unit}"

@@ -14,10 +14,11 @@ class RouterForServices(Protocol):
     @property
     def pause_rules(self) -> PauseRules: ...
 
-    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str, is_new: bool = False) -> None:
         """Set the authorities interested in ``topic`` by ``owner``, from the next iteration of the event loop on.
 
-        ``interested``: authority → sample period in ms (0: every message).
+        ``interested``: authority → sample period in ms (0: every message). ``is_new``: subscribers have come or gone, and
+        those who have come may get the last value.
         """
 
     def apply_pause_rules(self) -> None:

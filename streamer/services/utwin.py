@@ -12,7 +12,6 @@ Its owner calls `restore` once the state file is open, before the router starts.
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from streamer.clock import Clock
@@ -20,7 +19,7 @@ from streamer.config.services import UtwinConfig
 from streamer.services.access import Access
 from streamer.services.rpc import Method
 from streamer.services.state import Row, StateError, StateFile, Statement
-from streamer.uprotocol.last_values import LastValue, LastValues
+from streamer.uprotocol.last_values import LastValue, LastValues, without_token
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import utwin_v2_pb2 as pb
@@ -144,14 +143,6 @@ class UTwin:
         """Yield every topic with its last value, unless that has expired."""
         now_ms = self._clock.wall_ms()
         return ((topic, value) for topic, value in self._values.listed() if not value.message.is_expired(now_ms))
-
-
-def without_token(message: UMessage) -> UMessage:
-    """Return the message of a topic as its publisher sent it: to nobody in particular, and without its token."""
-    attributes = message.attributes
-    if attributes.token is None and attributes.sink is None:
-        return message
-    return UMessage(message.id, replace(attributes, token=None, sink=None), message.payload)
 
 
 def _statement(topic: UUri, value: LastValue | None) -> Statement:

@@ -1,5 +1,6 @@
 """The last Publish of each topic that a route has taken: what uTwin answers with. No event loop, no clock."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from streamer.uprotocol.message import UMessage
@@ -7,22 +8,26 @@ from streamer.uprotocol.uri import UUri
 
 
 class LastValue(NamedTuple):
-    """A message, and when it arrived (Unix milliseconds)."""
+    """A message, when it arrived (Unix milliseconds), and how many had arrived then, with it."""
 
     message: UMessage
     at_ms: int
+    number: int
 
 
 class LastValues:
     """Topics with their last messages, the one that was published longest ago first.
 
-    ``bytes`` is the size of all messages, which count as in a queue. ``saved`` are the topics that the owner has on disk,
-    and ``changed`` those that it has to write again, or to delete there if they are no longer known. A topic that was
-    forgotten before it was saved is in neither.
+    ``bytes`` is the size of all messages, which count as in a queue; ``count`` is how many have arrived so far, and
+    ``forgotten`` those for which there was no room any more. ``saved`` are the topics that the owner has on disk, and
+    ``changed`` those that it has to write again, or to delete there if they are no longer known. A topic that was forgotten
+    before it was saved is in neither.
     """
 
     def __init__(self, max_topics: int, max_bytes: int) -> None:
         self.bytes = 0
+        self.forgotten = 0
+        self.count = 0
         self.changed: dict[UUri, None] = {}
         self.saved: set[UUri] = set()
         self._max_topics = max_topics
@@ -43,15 +48,17 @@ class LastValues:
     def put(self, message: UMessage, at_ms: int) -> None:
         """Remember a Publish as the last one of its topic, and forget the oldest ones beyond the bounds."""
         topic = message.attributes.source
+        self.count += 1
         values = self._values
         before = values.pop(topic, None)
         if before is not None:
             self.bytes -= before.message.size
         if message.size > self._max_bytes:  # else it would displace all others
+            self.forgotten += 1
             self._forgot(topic)
             return
         self.changed[topic] = None
-        values[topic] = LastValue(message, at_ms)
+        values[topic] = LastValue(message, at_ms, self.count)
         self.bytes += message.size
         if self.bytes > self._max_bytes or len(values) > self._max_topics:
             self._shrink()
@@ -74,6 +81,7 @@ class LastValues:
         while self.bytes > self._max_bytes or len(self._values) > self._max_topics:
             topic = next(iter(self._values))
             self.bytes -= self._values.pop(topic).message.size
+            self.forgotten += 1
             self._forgot(topic)
 
     def _forgot(self, topic: UUri) -> None:
@@ -81,3 +89,11 @@ class LastValues:
             self.changed[topic] = None
         else:
             self.changed.pop(topic, None)
+
+
+def without_token(message: UMessage) -> UMessage:
+    """Return the message of a topic as its publisher sent it: to nobody in particular, and without its token."""
+    attributes = message.attributes
+    if attributes.token is None and attributes.sink is None:
+        return message
+    return UMessage(message.id, replace(attributes, token=None, sink=None), message.payload)

@@ -21,6 +21,7 @@ SECTIONS = (
     "pause",
     "explain",
     "subscriptions",
+    "last-values",
     "configuration",
     "tap",
 )

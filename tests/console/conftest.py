@@ -27,6 +27,7 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopologyThread]
         "journal": {"path": str(folder / "journal.db")},
         "state": {"path": str(folder / "state.db")},
         "control": {"http_token_file": str(folder / "token")},
+        "utwin": {},
         "shutdown": {"drain_s": 0},
     }
     with TopologyThread(Topology("mqtt/in-vehicle", "zenoh", **changes)) as thread:

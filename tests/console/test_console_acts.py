@@ -181,6 +181,7 @@ def test_a_tap_shows_a_message_with_its_payload_and_can_be_held(console: Console
     console.button("Continue").click()
     expect(row).to_have_count(2)
     expect(row.first).to_contain_text('"speed": 89')
+    assert console.violations() == []
     console.button("Stop").click()
     expect(console.button("Start")).to_be_visible()
 

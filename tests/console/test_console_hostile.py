@@ -1,10 +1,8 @@
 """The console in Chromium, with ten thousand dead letters and with names that want to be more than names."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from streamer.journal.entries import Batch
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.status import UCode
 from tests.console.browser import PHONE, SECTIONS, Console
+from tests.console.daemon import memory_daemon
 from tests.console.scene import TOKEN
 from tests.process import StreamerProcess
 from tests.unit.cli.letters import HOUR_MS, NOW_MS, SPEED, letter_of
@@ -31,7 +30,6 @@ HOSTILE = f"{MARKUP}{UNSEEN}😀👩‍👧{'Z̸̧̢͓̱̊͛' * 5}שלום{'A' *
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamerProcess]:
     folder = tmp_path_factory.mktemp("hostile")
-    (folder / "token").write_text(TOKEN)
     text = HOSTILE.replace("\ud800", "").replace("\0", "")  # UTF-8 cannot carry the one, SQLite ends a text at the other
     hostile = letter_of(
         1,
@@ -48,22 +46,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamerProcess
     desk = JournalHarness(folder / "journal.db", 2 * LETTERS, 1 << 26).open()
     desk.write(Batch(letters=[hostile, *letters]))
     desk.close()
-    config = {
-        "authority": "gateway.veh1",
-        "endpoints": {
-            "vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": "console-vehicle"}},
-            "cloud": {"transport": "memory", "authorities": ["*"], "options": {"bus": "console-cloud"}},
-        },
-        "routes": [{"from": "vehicle", "to": "cloud"}],
-        "journal": {"path": str(folder / "journal.db")},
-        "control": {"http_token_file": str(folder / "token")},
-        "dead_letter": {"store": {"messages": 2 * LETTERS}},
-    }
-    daemon = StreamerProcess(folder, config)
-    with ThreadPoolExecutor(1) as pool:  # the browser has the event loop of this thread
-        pool.submit(asyncio.run, daemon.__aenter__()).result()
+    journal = {"path": str(folder / "journal.db")}
+    with memory_daemon(folder, journal=journal, dead_letter={"store": {"messages": 2 * LETTERS}}) as daemon:
         yield daemon
-        pool.submit(asyncio.run, daemon.__aexit__()).result()
 
 
 @pytest.fixture
@@ -145,6 +130,7 @@ HOP: dict[str, Any] = {
     "link": {"state": "", "why": ""},
 }
 SUBSCRIPTION = {"topic": "", "subscriber": "", "state": "", "expires": "", "sample_period_ms": 1, "version": 3}
+LAST = {"topic": "", "id": "", "at": "", "age_s": -5, "ttl_ms": 1, "bytes": 3, "payload_format": "", "cut_bytes": 2}
 TAPPED = dict.fromkeys(
     ("t", "route", "ingress", "egress", "type", "source", "sink", "priority", "outcome", "code", "text"), ""
 )
@@ -152,6 +138,7 @@ FULL: dict[str, Any] = {
     "/flows": {"flows": [FLOW], "next": "", "total": 1},
     "/paused": {"paused": [{"topic": "", "sink": "", "flows": 1, "messages": 2}]},
     "/subscriptions": {"subscriptions": [SUBSCRIPTION], "observers": 1, "next": None, "total": 1, "service": ""},
+    "/last-values": {"values": [LAST | {"payload": {"text": ""}}], "next": None, "total": 1, "is_on": True},
     "/explain": {"from": "", "goes": False, "why": [""], "hops": [HOP], "failure": {"outcome": "", "code": "", "text": ""}},
     "/config": {"fingerprint": "", "config": {"authority": [""]}},
 }
@@ -196,6 +183,9 @@ def test_hostile_texts_in_every_field_of_every_section_are_text(console: Console
             console.field("Source").fill(HOSTILE.replace("\ud800", ""))
             console.button("Explain").click()
             expect(page.get_by_role("region", name="Answer")).to_contain_text("It goes nowhere")
+        if section == "last-values":
+            console.button("Show").click()
+            expect(page.get_by_role("group", name="Payload")).to_contain_text("pwned=1")
         if section == "tap":
             console.button("Start").click()
             expect(page.locator("main tbody tr").first).to_be_visible()

@@ -155,6 +155,14 @@ def test_at_1440_pixels_no_time_is_cut(console: Console) -> None:
     assert console.overflow() == 0
 
 
+def test_a_dead_letter_from_the_future_says_that_the_clock_was_set_back(console: Console) -> None:
+    ahead = letter(1, "UNAVAILABLE", "away") | {"age_s": -10_800}
+    play(console, "dead-letters/reasons*", reasons=[])
+    play(console, "dead-letters?*", dead_letters=[ahead], next=None, total=1, total_bytes=7)
+    console.open("dead-letters")
+    expect(rows(console.page)).to_contain_text("3 h ahead: the clock was set back since")
+
+
 def test_a_flood_of_dead_letters_displaces_no_change_of_state(console: Console) -> None:
     states = [f'event: state\ndata: {{"what": "endpoint", "name": "e", "state": "{state}"}}\n\n' for state in ("up", "down")]
     letters = [

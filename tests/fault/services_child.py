@@ -85,7 +85,7 @@ class RouterStub(UListener):
     def safe(self, number: int) -> None:
         self._said.pop(number).release()
 
-    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str, is_new: bool = False) -> None:
         self._countdown.crossed()
         tell(want=str(topic), interested=dict(interested), owner=owner)
 

@@ -6,7 +6,7 @@
 
 import { askToken, drawToken } from "./daemon.js"
 import { el, name, show } from "./elements.js"
-import { deadLetters, flows, subscriptions } from "./lists.js"
+import { deadLetters, flows, lastValues, subscriptions } from "./lists.js"
 import { follow, link, model, POLL_S } from "./live.js"
 import { open as openPage, page, refresh, tick } from "./page.js"
 import { configuration, endpoints, explain, overview, pause, routes } from "./sections.js"
@@ -22,6 +22,7 @@ const SECTIONS = {
   pause: ["Pause", "Paused flows wait in order, under their TTL. A pause survives a restart.", pause],
   explain: ["Explain", "Which route a message would take, and why not the others. Nothing is sent.", explain],
   subscriptions: ["Subscriptions", "Which uEntity has subscribed to which topic.", subscriptions],
+  "last-values": ["Last values", "The last message of each topic that went through, as uTwin knows it.", lastValues],
   configuration: ["Configuration", "What the daemon uses now, with all defaults. Secrets are left out.", configuration],
   tap: ["Tap", "Messages with their outcomes, live. It delays none: those that do not fit are left out and counted.", tap],
 }

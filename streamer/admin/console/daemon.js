@@ -44,6 +44,7 @@ export async function permitted(path, options = {}) {
   }
 }
 
+export const getPermitted = async (path, signal) => (await permitted(path, { signal })).json()
 export const post = async (path, body) => (await permitted(path, { method: "POST", body })).json()
 
 /** The parameters that are set, as the query of a URL. */
@@ -78,6 +79,8 @@ export const sleep = (ms, signal) => new Promise(resolve => {
 
 /** Stores the token in memory, and in the tab's storage if `isKept`; nowhere else. */
 const token = { value: sessionStorage.getItem("token") ?? "" }
+
+export const hasToken = () => token.value !== ""
 
 function keep(value, isKept) {
   token.value = value

@@ -1,6 +1,6 @@
 /* The elements of sections. Data of the daemon are inserted as text, never as markup. */
 
-import { cut, plural, runs, words } from "./text.js"
+import { bytes, cut, plural, runs, words } from "./text.js"
 
 const DRAWN = ["svg", "path", "line"]
 
@@ -68,16 +68,20 @@ export function table(caption, columns, rows, none, body = el("tbody", { role: "
     el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, heads)), body))
 }
 
-/** The payload of a message. */
-export function payload(given) {
+/** The payload of a message. `role`: "group" where there are many, because a region is a landmark, which is there once. */
+export function payload(given, role = "region") {
   if (!given) return null
   const { json, text, hex, left_out_bytes: more } = given
   const shown = json !== undefined ? JSON.stringify(json, null, 2) : text ?? (hex ?? "").replace(/(..)/g, "$1 ").trim()
   return [
-    el("pre", { tabindex: 0, role: "region", "aria-label": "Payload" }, shown ? pieces(shown, "\n\t") : name("", "empty")),
+    el("pre", { tabindex: 0, role, "aria-label": "Payload" }, shown ? pieces(shown, "\n\t") : name("", "empty")),
     more ? el("p", { class: "hint" }, `${plural(more, "byte")} more are left out.`) : null,
   ]
 }
+
+/** The beginning of a payload in a table, as the field of `payloadChoice` asks for it, and how much more there is. */
+export const beginning = row => row.payload
+  ? [payload(row.payload, "group"), row.cut_bytes ? el("small", {}, `${bytes(row.cut_bytes)} more`) : null] : name("")
 
 // ---------------------------------------------------------------- forms
 
@@ -96,6 +100,9 @@ export function field(label, key, { choices, hint, ...props } = {}) {
 }
 
 export const anyOf = choices => [["", "any"], ...choices.map(each => [each, words(each)])]
+
+export const payloadChoice = () => field("Payload", "payload", { choices: [["length", "its length"], ["json", "as JSON"],
+  ["text", "as text"], ["hex", "as hex"], ["none", "nothing of it"]] })
 
 /** The values of a form's fields. */
 export function values(form) {

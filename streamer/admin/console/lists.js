@@ -1,11 +1,11 @@
-/* The sections that show a long list in pages: flows, subscriptions, dead letters. */
+/* The sections that show a long list in pages: flows, subscriptions, last values, dead letters. */
 
-import { get, permitted, post, query } from "./daemon.js"
-import { actions, announce, anyOf, ask, attempt, button, card, el, field, fill, flow, form, name, payload, pill, properties,
-  stack, table, values, way, wrongs } from "./elements.js"
+import { get, getPermitted, hasToken, post, query } from "./daemon.js"
+import { actions, announce, anyOf, ask, attempt, beginning, button, card, el, empty, field, fill, flow, form, name, payload,
+  payloadChoice, pill, properties, stack, table, values, way, wrongs } from "./elements.js"
 import { about, model } from "./live.js"
 import { page, redraw, refresh } from "./page.js"
-import { bytes, count, moment, plural, said, span, words } from "./text.js"
+import { ago, bytes, clock, count, moment, plural, said, span, words } from "./text.js"
 
 const ROWS = 100
 const REDRIVE_S = 2 // how often the state of the redriven letters is requested
@@ -15,16 +15,19 @@ const CODES = ["CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", 
   "UNAUTHENTICATED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL",
   "UNAVAILABLE", "DATA_LOSS"]
 
-/** A filter, a table, and buttons for its pages. `tools` are beside the number of rows; `onAnswer` gets each page. */
+/** A filter, a table, and buttons for its pages. `tools` are beside the number of rows; `onAnswer` gets each page.
+ *
+ * `isWanted`: whether to request a list that `getPermitted` reads, which may prompt for the token: not out of the blue. */
 class List {
   cursors = []
   answer = null
 
-  constructor({ section, rows = section, one, caption, columns, fields, none, tools = () => null, onAnswer = () => {} }) {
-    Object.assign(this, { section, rows, one, caption, columns, none, tools, onAnswer })
+  constructor({ section, rows = section, one, caption, columns, fields, none, tools = () => null, onAnswer = () => {},
+    read = get, label = "Filter" }) {
+    Object.assign(this, { section, rows, one, caption, columns, none, tools, onAnswer, read, isWanted: hasToken() })
     this.box = el("div")
     this.steps = actions()
-    this.entry = form(fields, "Filter", () => this.apply(),
+    this.entry = form(fields, label, () => this.apply(),
       button("Clear", () => { this.entry.reset(); this.entry.requestSubmit() }))
     fill(this.entry, page.params)
     this.filter = values(this.entry)
@@ -35,22 +38,25 @@ class List {
     this.cursors = []
     this.filter = values(this.entry)
     history.replaceState(null, "", `#${this.section}${query(this.filter)}`)
+    this.isWanted = true
     await refresh()
   }
 
   async refresh(signal) {
     const asked = query({ ...this.filter, limit: ROWS, after: this.cursors.at(-1) })
-    const answer = this.answer = await get(`/${this.section}${asked}`, signal)
+    this.isWanted = hasToken()
+    const answer = this.answer = await this.read(`/${this.section}${asked}`, signal)
+    this.isWanted = true
     const rows = answer[this.rows]
     if (!rows.length && this.cursors.length) { this.cursors.pop(); await this.refresh(signal); return }
     this.onAnswer(answer)
-    redraw(this.box, table(this.caption, this.columns(rows), rows, this.none))
+    redraw(this.box, table(this.caption, this.columns(rows), rows, this.none(answer, this.filter)))
     this.drawSteps()
   }
 
   drawSteps() {
     const { total, total_bytes, next } = this.answer, pages = this.cursors.length
-    const step = (label, isPossible, change) => button(label, () => { change(); refresh() },
+    const step = (label, isPossible, change) => button(label, () => { change(); this.isWanted = true; refresh() },
       { "data-keep": label, disabled: !isPossible })
     const isLong = pages > 0 || next !== null
     redraw(this.steps,
@@ -84,7 +90,7 @@ function links({ route, endpoint, source, sink }) {
 export function flows(root) {
   const list = new List({
     section: "flows", one: "flow", caption: "Flows",
-    none: "No flow like that has waiting messages: all that arrived are being sent, or delivered.",
+    none: () => "No flow like that has waiting messages: all that arrived are being sent, or delivered.",
     fields: [
       field("State", "state", { choices: [["", "waiting"], ["held", "held for any reason"], ["paused", "paused"],
         ["absent", "its receiver is absent"], ["backoff", "backing off"],
@@ -119,7 +125,7 @@ export function subscriptions(root) {
   const note = el("p", { class: "hint" })
   const list = new List({
     section: "subscriptions", one: "subscription", caption: "Subscriptions",
-      none: "There is no subscription like that.",
+      none: () => "There is no subscription like that.",
     fields: [field("Topic", "topic", { placeholder: "//veh1/A8000/2/8A50" }), field("Subscriber", "subscriber")],
     columns: () => [
       { head: "Topic", wide: "wide", cell: row => name(row.topic) },
@@ -138,6 +144,38 @@ export function subscriptions(root) {
   return signal => list.refresh(signal)
 }
 
+// ---------------------------------------------------------------- last values
+
+const UTWIN_OFF = "uTwin is off: the streamer keeps no last values. utwin: {} in its configuration turns it on."
+
+/** As a tap, it is shown on request; so it has a button for the present values, and no row moves while it is read. */
+export function lastValues(root) {
+  const list = new List({
+    section: "last-values", rows: "values", one: "topic", caption: "Last values", read: getPermitted, label: "Show",
+    none: ({ is_on }, { topic }) => !is_on ? UTWIN_OFF
+      : topic ? "No topic like that is known: none came, or it has expired or was forgotten."
+      : "Nothing is known yet: no Publish has come since uTwin is on.",
+    fields: [field("Topic", "topic", PATTERN), payloadChoice()],
+    columns: () => [
+      { head: "Topic", wide: "wide", cell: row => name(row.topic) },
+      { head: "Age", wide: "mid", cell: row => stack(ago(row.age_s),
+        el("small", {}, el("time", { datetime: row.at }, moment(row.at)), " UTC")) },
+      { head: "TTL", num: true, cell: row => row.ttl_ms ? span(row.ttl_ms / 1000) : "none" },
+      { head: "Size", num: true, cell: row => bytes(row.bytes) },
+      { head: "Payload", cell: row => stack(beginning(row), el("small", {}, words(row.payload_format))) },
+    ],
+    tools: () => el("span", { class: "hint" }, `as of ${clock(new Date().toISOString())} UTC`),
+  })
+  root.append(...list.nodes)
+  page.on.config = () => refresh()
+  return async signal => {
+    if (list.isWanted) { await list.refresh(signal); return }
+    const { config } = await get("/config", signal)
+    if (list.isWanted) return // meanwhile, they were shown
+    redraw(list.box, empty(config.utwin ? "Press Show to see them. As for a tap, that needs the token." : UTWIN_OFF))
+  }
+}
+
 // ---------------------------------------------------------------- dead letters
 
 export function deadLetters(root) {
@@ -150,7 +188,7 @@ export function deadLetters(root) {
   }
   const list = new List({
     section: "dead-letters", rows: "dead_letters", one: "dead letter", caption: "Dead letters",
-    none: "There is no dead letter like that: accepted messages were delivered, or still wait.",
+    none: () => "There is no dead letter like that: accepted messages were delivered, or still wait.",
     fields: [
       field("Reason", "reason", { choices: anyOf(CODES) }), field("Route", "route"), field("Source", "source", PATTERN),
       field("Sink", "sink"), field("Older than", "older_than", { placeholder: "2h" }),
@@ -167,7 +205,7 @@ export function deadLetters(root) {
           list.drawSteps()
         }) },
       { head: "Given up", cell: row => stack(el("time", { datetime: row.when }, moment(row.when)),
-        el("small", {}, `${span(row.age_s)} ago`)) },
+        el("small", {}, ago(row.age_s))) },
       { head: "Reason", cell: row => stack(el("b", {}, words(row.reason)), el("small", {}, name(row.text, ""))) },
       { head: "Message", wide: "wide", cell: row => stack(flow(row), el("small", {}, said(row.type))) },
       { head: "Route", wide: "mid", cell: row => name(row.route) },
@@ -254,7 +292,7 @@ export function deadLetters(root) {
   function show(row) {
     const content = el("div", { class: "section", "aria-live": "polite" }), wrong = wrongs()
     const load = button("Show its content", () => attempt(wrong, load, async () => {
-      const full = await (await permitted(`/dead-letters/${row.number}`)).json()
+      const full = await getPermitted(`/dead-letters/${row.number}`)
       content.replaceChildren(...full.content ? contentOf(full.content).filter(Boolean) : [name(full.problem)])
       load.remove()
     }))

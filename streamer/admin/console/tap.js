@@ -1,9 +1,8 @@
 /* The tap: messages with their outcomes, live. The page keeps only the latest, and counts those that were left out. */
 
 import { events, get, permitted, query, sleep } from "./daemon.js"
-import { actions, anyOf, button, card, el, empty, field, fill, flow, lines, name, payload, pill, show, stack, table,
-  values, way,
-  wrongs } from "./elements.js"
+import { actions, anyOf, beginning, button, card, el, empty, field, fill, flow, lines, name, payloadChoice, pill, show,
+  stack, table, values, way, wrongs } from "./elements.js"
 import { page } from "./page.js"
 import { TYPES } from "./sections.js"
 import { bytes, clock, count, plural, said, span, words } from "./text.js"
@@ -24,15 +23,14 @@ const COLUMNS = [
   { head: "Route", wide: "mid", cell: row => stack(name(row.route), el("small", {}, way(row))) },
   { head: "In daemon", num: true, cell: row => span(row.in_daemon_s) },
     { head: "Size", num: true, cell: row => bytes(row.bytes) },
-  { head: "Payload", cell: row => row.payload
-    ? [payload(row.payload), row.cut_bytes ? el("small", {}, `${bytes(row.cut_bytes)} more`) : null] : name("") },
+  { head: "Payload", cell: beginning },
 ]
 
 export async function tap(root) {
   const { endpoints } = await get("/endpoints", page.abort.signal)
   const note = el("p", { class: "hint", role: "status" }), wrong = wrongs(), rows = el("tbody", { role: "rowgroup" })
   const none = empty("No tap is running. Press Start to see messages with their outcomes here.")
-  const box = el("div", { class: "taps", hidden: true },
+  const box = el("div", { hidden: true },
     table("Tapped messages, the newest first", COLUMNS, [], undefined, rows))
   let running = null, isHeld = false, waiting = [], seen = 0, leftOut = 0, unshown = 0
 
@@ -45,8 +43,7 @@ export async function tap(root) {
       { choices: [["", "any"], ...endpoints.map(({ name }) => [name, said(name)])] }),
     field("Type", "type", { choices: anyOf(TYPES) }), field("Outcome", "outcome", { choices: anyOf(OUTCOMES) }),
     field("Source", "source", { placeholder: "//veh1/FFFFFFFF/FF/FFFF" }), field("Sink", "sink"),
-    field("Payload", "payload", { choices: [["length", "its length"], ["json", "as JSON"], ["text", "as text"],
-      ["hex", "as hex"], ["none", "nothing of it"]] }),
+    payloadChoice(),
     field("At most per second", "rate", { type: "number", min: "1", max: "1000", value: "100" }),
   ]
   const onsubmit = event => { event.preventDefault(); if (running) stop(); else start() }

@@ -61,6 +61,8 @@ export function span(seconds) {
   return `${Math.floor(seconds / size)} ${big}` + (rest ? ` ${rest} ${small}` : "")
 }
 
+export const ago = age_s => age_s < 0 ? `${span(-age_s)} ahead: the clock was set back since` : `${span(age_s)} ago`
+
 /** Formats a time in UTC, as in the logs. */
 export function moment(iso) {
   const at = new Date(iso)

@@ -4,7 +4,7 @@ Per batch it reads the clocks and lets the egresses send; per flow it asks `reso
 message.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -199,6 +199,25 @@ class Ingress(UListener):
         It goes only where it failed: over ``route`` or else to the endpoint ``target``, and there to ``sink``, if it would
         go there today. Return a `Failure` if it cannot be sent.
         """
+        copied_to = "" if sink == str(message.attributes.sink or "") else sink
+        return self._take_again(
+            message, REDELIVERED | REDRIVEN, lambda resolved: resolved.where_it_failed(route, target, copied_to)
+        )
+
+    def send_again(
+        self, message: UMessage, authorities: Container[str], endpoints: Container[str]
+    ) -> refusals.Admission | Failure:
+        """Take a Publish as if it arrived now, even if its id was seen, and send it only to some of those who get it.
+
+        These are the ``authorities`` that get a copy of their own, and all who share a message at ``endpoints``. Return a
+        `Failure` if it cannot be sent.
+        """
+        return self._take_again(message, REDELIVERED, lambda resolved: resolved.only_to(authorities, endpoints))
+
+    def _take_again(
+        self, message: UMessage, history: int, choose: Callable[[Resolved], Resolved | None]
+    ) -> refusals.Admission | Failure:
+        """Take a message on the legs that are chosen of those that it would have today. ``history``: see `Delivery`."""
         if not self._has_table:
             return refusals.Admission.LATER
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
@@ -209,8 +228,7 @@ class Ingress(UListener):
             return refusals.invalid(problems)
         if message.is_expired(now_ms):
             return refusals.EXPIRED_SINCE
-        copied_to = "" if sink == str(message.attributes.sink or "") else sink
-        chosen = resolved.where_it_failed(route, target, copied_to)
+        chosen = choose(resolved)
         if chosen is None:
             return refusals.NOT_COPIED
         if not chosen.has_room(message):
@@ -218,7 +236,7 @@ class Ingress(UListener):
         received = Received(message)
         received.is_acknowledged = True  # it was acknowledged long ago
         self._seen.remember_pending(key_of(message), received)
-        self._enter(received, chosen, now_s, now_ms, is_redrive=True)
+        self._enter(received, chosen, now_s, now_ms, history)
         return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
@@ -442,28 +460,28 @@ class Ingress(UListener):
         is_large = self.backlog.bytes >= _MAX_BACKLOG_BYTES
         return is_large and self._receiving.is_paused_by_backlog and not received.source_retransmits
 
-    def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
-        """Put a message into its lanes. ``is_redrive``: also on routes that a copy of it has taken before."""
+    def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, history: int = 0) -> None:
+        """Put a message into its lanes. With a ``history``, also on routes that a copy of it has taken before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
         message, seen = received.message, self._seen
-        if self.last_values is not None and message.attributes.type is _PUBLISH and not is_redrive:
+        if self.last_values is not None and message.attributes.type is _PUBLISH and not history:
             self.last_values.put(message, now_ms)
         entered: list[Leg] = []
         for leg in legs:
             queue = leg.queue
             once = None if leg.once is None else message.id + leg.once
-            if once is not None and not is_redrive and (once in seen.young or once in seen.old):
+            if once is not None and not history and (once in seen.young or once in seen.old):
                 self._count_there(received, queue)
                 continue
-            if leg.sampler is not None and not is_redrive and not leg.sampler.lets_pass(message.id, now_ms):
+            if leg.sampler is not None and not history and not leg.sampler.lets_pass(message.id, now_ms):
                 self._settler.sample_out(received, queue)
                 continue
             lane = leg.lane
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes, size = leg.attributes, message.size
-            outdated = lane.replaceable() if lane.keeps_latest and not is_redrive else _NONE
+            outdated = lane.replaceable() if lane.keeps_latest and not history else _NONE
             is_exchange = outdated is not _NONE and queue.fits_instead(outdated, size)
             if queue.quotas.has_quotas and not is_exchange and queue.exceeds_quota(attributes.source.authority, size):
                 self._settler.reject(received, queue, refusals.OVER_QUOTA, attributes.sink)
@@ -489,8 +507,8 @@ class Ingress(UListener):
             if outdated:
                 leg.egress.supersede(outdated)
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
-            if is_redrive:
-                delivery.history = REDELIVERED | REDRIVEN
+            delivery.history = history
+            if history & REDRIVEN:
                 self.custody.redelivered((delivery,))  # in the transaction that deletes its letter
             else:
                 self.custody.watch(delivery)

@@ -4,7 +4,7 @@ Nothing is counted, sent or rejected here. A new decision that denies something 
 not for each message.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from operator import itemgetter
 
@@ -124,6 +124,19 @@ class Resolved:
         if not legs:
             return None
         return self if len(legs) == len(self.legs) else Resolved(legs, None)
+
+    def only_to(self, authorities: Container[str], endpoints: Container[str]) -> "Resolved | None":
+        """Return only the legs to a sink at one of the ``authorities``, and those without sink to one of the ``endpoints``.
+
+        None: there are none.
+        """
+        legs = tuple(
+            leg
+            for leg in self.legs
+            for sink in (leg.attributes.sink,)
+            if (leg.queue.target in endpoints if sink is None else sink.authority in authorities)
+        )
+        return Resolved(legs, None) if legs else None
 
     def has_room(self, message: UMessage) -> bool:
         """Whether every leg's queue has room for the message, without an eviction."""

@@ -250,7 +250,7 @@ class Follower:
                     self._statements[relation] = (sql, (*names, period_ms))
                 changed.add(relation[0])
         for topic in sorted(changed):
-            self._router.set_interest(topic, self._interested(topic), OWNER)
+            self._router.set_interest(topic, self._interested(topic), OWNER, is_new=True)
         self._woken.set()
 
     def _interested(self, topic: UUri) -> dict[str, int]:

@@ -272,7 +272,7 @@ class USubscription:
             )
         await self._write(transaction.statements)
         for topic in transaction.topics:
-            self._router.set_interest(topic, self._registry.interested(topic), OWNER)
+            self._router.set_interest(topic, self._registry.interested(topic), OWNER, is_new=True)
         await asyncio.sleep(0)  # the router applies the change before anybody is notified
         for messages, done in transaction.messages:
             self._transport.emit(messages, done)

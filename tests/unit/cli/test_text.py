@@ -24,7 +24,11 @@ def test_another_length_of_time_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "span"), [(0, "0ms"), (1999, "1999ms"), (2000, "2s"), (119_999, "119s"), (7_140_000, "119m"), (172_800_000, "2d")]
+    ("ms", "span"),
+    [
+        *[(0, "0ms"), (1999, "1999ms"), (2000, "2s"), (119_999, "119s"), (7_140_000, "119m"), (172_800_000, "2d")],
+        *[(-1, "-1ms"), (-10_800_000, "-3h")],
+    ],
 )
 def test_a_length_of_time_is_printed_in_the_largest_unit_that_it_has_twice(ms: int, span: str) -> None:
     assert as_span(ms) == span

@@ -8,17 +8,23 @@ from streamer.uprotocol.uri import UUri
 
 
 class FakeRouter:
-    """``interest``: topic → authority → period in ms. ``applied``: the pause rules at each time they were applied."""
+    """``interest``: topic → authority → period in ms. ``news``: the topics that subscribers came to or left.
+
+    ``applied``: the pause rules at each time they were applied.
+    """
 
     def __init__(self) -> None:
         self.pause_rules = PauseRules()
         self.interest: dict[UUri, dict[str, int]] = {}
         self.interest_changes = 0
+        self.news: list[UUri] = []
         self.applied: list[tuple[PauseRule, ...]] = []
         self.flows: list[tuple[FlowKey, int]] = []
 
-    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str, is_new: bool = False) -> None:
         self.interest_changes += 1
+        if is_new:
+            self.news.append(topic)
         if interested:
             self.interest[topic] = dict(interested)
         else:

@@ -261,9 +261,11 @@ async def test_invalid_subscriptions_in_a_response_are_left_out(narrow: Follower
 async def test_the_last_result_counts_after_a_restart_until_the_service_answers(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, CLOUD))
     await narrow.tell(LOCAL, CLOUD, UNSUBSCRIBED)
+    assert narrow.router.news == [LOCAL, LOCAL]
     narrow.state.close()
     narrow.open()
     assert narrow.router.interest == {LOCAL: {"dev1": 20}}
+    assert narrow.router.news == []
     await narrow.follower.run_once()
     await narrow.answer(narrow.queries()[str(LOCAL)])
     assert narrow.router.interest == {}

@@ -45,7 +45,9 @@ async def test_the_answer_comes_before_the_update(harness: UsubscriptionHarness)
 
 async def test_a_subscription_is_kept_across_restarts(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS, sample_period_ms=20)
+    assert harness.router.news == [LOCAL]
     await harness.restart()
+    assert harness.router.news == []
     [entry] = (await harness.call(v3.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
     assert uri_from_proto(entry.topic) == LOCAL
     assert entry.attributes.expire.ToMilliseconds() == harness.clock.ms + HOUR_MS

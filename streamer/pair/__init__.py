@@ -1,0 +1,1 @@
+"""A pair of streamers, one at work and one on guard."""
