@@ -139,9 +139,9 @@ async def measure(form: str, topics: list[dict[str, str]], rounds: int, has_jour
             was = await _settled(subject)
             rss_mb = subject.rss_mb()
             arrivals.begin(WARM_ROUNDS + rounds - 1)
+            await proxy.heal()
             if slow:
                 proxy.slow(slow)
-            await proxy.heal()
             await (arrivals.until(was["waiting"]) if not slow else _all_present(arrivals))
             up_s = connections.opened_s
             last_s = max(arrivals.present.values()) - up_s
