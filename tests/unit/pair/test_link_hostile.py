@@ -11,10 +11,11 @@ import pytest
 from streamer.pair import link as module
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.ports import HOST, free_port
+from tests.unit.pair.conftest import Certificates
 from tests.unit.pair.ends import OTHER_KEY, End, RawEnd, accepting, dialing, linked, numbered
 from tests.waiting import until
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("nothing_left", "hasty")
 
 TLS_CLIENT_HELLO = bytes.fromhex(
     "16030100a5010000a10303000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
@@ -23,16 +24,6 @@ TLS_CLIENT_HELLO = bytes.fromhex(
 HTTP = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MQTT = b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03abc"
 ALMOST = b"uS-pair\r" + bytes(40)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_S", 0.01)
 
 
 @pytest.fixture
@@ -52,7 +43,7 @@ async def test_one_that_speaks_something_else_is_refused_and_disturbs_nobody(por
             assert await stranger.reader.read(1) == b""  # it is told nothing
         assert first.link.refused == 1
         first.link.send(numbered(1))
-        await until(lambda: second.frames)
+        await second.gets(1)
         assert first.events == second.events == ["up"]
         assert first.frames == []
 
@@ -124,6 +115,25 @@ async def test_strangers_at_another_address_do_not_disturb_a_handshake(port: int
             assert not other.reader.at_eof()
             await other.prove(begun=7)
             await end.comes_up()
+
+
+@pytest.mark.parametrize("said", [HTTP, TLS_CLIENT_HELLO[:-1], b"uS-pair\n\0\1b" + bytes(32)])
+async def test_with_tls_strangers_are_few_and_keep_nobody_out_too(
+    port: int, said: bytes, patience: None, certificates: Certificates
+) -> None:
+    async with End(listen=port, tls=certificates.server).running() as first, contextlib.AsyncExitStack() as crowd:
+        await first.listens()
+        for number in range(10):
+            stranger = await crowd.enter_async_context(dialing(port))
+            if number % 2:
+                stranger.writer.write(said)
+        async with End(connect=port, tls=certificates.client).running() as second:
+            await first.comes_up()
+            await second.comes_up()
+            second.link.send(numbered(1))
+            await first.gets(1)
+            assert first.link.refused >= 7
+        assert first.events[0] == "up"
 
 
 @pytest.mark.parametrize("said", [b"", b"uS-pair\n", b"uS-pair\n\x00\x01b"])
@@ -270,7 +280,8 @@ async def test_a_recorded_conversation_proves_nothing(port: int, patience: None)
             for number in range(5):
                 first.link.send(numbered(number))
                 second.link.send(numbered(number))
-            await until(lambda: len(first.frames) == len(second.frames) == 5)
+            await first.gets(5)
+        await second.gets(5)
         await first.goes_down()
         assert len(relay.said["->"]) > 43 + 16
         async with dialing(port) as replay:
@@ -309,17 +320,19 @@ async def test_a_changed_handshake_makes_no_link(
             relay.change = Relay().change  # and then all is well again
             await second.comes_up()
             second.link.send(numbered(1))
-            await until(lambda: first.frames)
+            await first.gets(1)
 
 
 # What the network, or one with the key of a connection that is broken, can do to frames
 
 
 @contextlib.asynccontextmanager
-async def proved(port: int) -> AsyncIterator[tuple[End, RawEnd]]:
-    async with End(listen=port).running() as end:
+async def proved(
+    port: int, server: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[End, RawEnd]]:
+    async with End(listen=port, tls=server).running() as end:
         await end.listens()
-        async with dialing(port) as other:
+        async with dialing(port, tls=client) as other:
             await other.prove()
             await end.comes_up()
             yield end, other
@@ -334,13 +347,13 @@ async def test_frames_are_read_as_they_are_documented(port: int) -> None:
         for number in range(3):
             other.writer.write(other.frame(number))
             end.link.send(numbered(10 + number))
-        await until(lambda: len(end.frames) == 3)
+        await end.gets(3)
         assert end.numbers == [0, 1, 2]
         assert [(await other.next_frame()).stored.number for _ in range(3)] == [10, 11, 12]
         for byte in other.frame(3):
             other.writer.write(bytes([byte]))
             await other.writer.drain()
-        await until(lambda: len(end.frames) == 4)
+        await end.gets(4)
 
 
 @pytest.mark.parametrize("position", range(FRAME_BYTES))
@@ -431,9 +444,11 @@ async def test_a_frame_that_was_cut_is_not_delivered(port: int, part: int) -> No
 # Ends that are no good ones any more
 
 
-async def test_one_that_does_not_read_is_disconnected(port: int) -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_one_that_does_not_read_is_disconnected(port: int, is_tls: bool, certificates: Certificates) -> None:
     frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 20)))
-    async with proved(port) as (end, other):
+    tls = certificates if is_tls else None
+    async with proved(port, tls) as (end, other):
         sent = 0
         while end.link.send(frame):  # the event loop gets no turn: nothing is written meanwhile
             sent += 1
@@ -444,9 +459,9 @@ async def test_one_that_does_not_read_is_disconnected(port: int) -> None:
         assert await end.goes_down() == "the other one does not read: 64 MiB wait for it"
         assert sent >= 64
         assert await other.is_closed()
-        async with dialing(port) as again:
+        async with dialing(port, tls=tls and tls.client) as again:
             await again.prove()
-            await until(lambda: end.link.is_up)
+            await end.comes_up()
             assert end.link.send(numbered(1))
             assert await again.next_frame() == numbered(1)
 
@@ -455,7 +470,7 @@ async def test_one_that_starts_anew_replaces_its_old_connection(port: int) -> No
     """After a crash, or with a network that was away, the old connection still seems to be there."""
     async with proved(port) as (end, old):
         old.writer.write(old.frame(1))
-        await until(lambda: end.frames)
+        await end.gets(1)
         async with dialing(port) as new:
             await new.prove()
             await until(lambda: end.link.connections == 2)
@@ -463,7 +478,7 @@ async def test_one_that_starts_anew_replaces_its_old_connection(port: int) -> No
             assert await old.is_closed()
             old.writer.write(old.frame(2))
             new.writer.write(new.frame(3))
-            await until(lambda: len(end.frames) == 2)
+            await end.gets(2)
             end.link.send(numbered(4))
             assert await new.next_frame() == numbered(4)
         await end.goes_down(2)
@@ -497,7 +512,7 @@ async def test_a_stranger_does_not_replace_the_link(port: int, patience: None) -
             assert await stranger.is_closed()
         assert end.link.refused == 6
         other.writer.write(other.frame(1))
-        await until(lambda: end.frames)
+        await end.gets(1)
         assert end.events == ["up"]
 
 
