@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
+import resource
 import socket
 import ssl
 
@@ -176,28 +176,21 @@ async def test_an_address_that_is_in_use_is_waited_for(port: int) -> None:
     await running.__aexit__(None, None, None)
 
 
-async def test_without_descriptors_it_accepts_later(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "x"), OSError(errno.ECONNABORTED, "x")]
-
-    class Exhausted:
-        """The loop, which cannot accept at first."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(loop, name)
-
-        async def sock_accept(self, listening: socket.socket) -> object:
-            if failures:
-                raise failures.pop()
-            return await accept(listening)
-
-    async with End(listen=port).running() as first:
-        monkeypatch.setattr(module.asyncio, "get_running_loop", Exhausted)
-        await first.listens()
-        monkeypatch.undo()
+async def test_without_descriptors_it_accepts_later(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with End(listen=port).running() as end:
+        await end.listens()
+        with socket.socket() as waiting:
+            waiting.setblocking(False)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                with pytest.raises(BlockingIOError):
+                    waiting.connect((HOST, port))
+                await until(lambda: "pair_accept_failed reason=too many open files" in caplog.messages)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         async with End(connect=port).running():
-            await first.comes_up()
-    assert failures == []
+            await end.comes_up()
 
 
 async def test_only_the_configured_address_is_listened_on(port: int) -> None:

@@ -327,12 +327,11 @@ async def test_a_changed_handshake_makes_no_link(
 
 
 @contextlib.asynccontextmanager
-async def proved(
-    port: int, server: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None
-) -> AsyncIterator[tuple[End, RawEnd]]:
-    async with End(listen=port, tls=server).running() as end:
+async def proved(port: int, tls: Certificates | None = None) -> AsyncIterator[tuple[End, RawEnd]]:
+    """One that listens, and the other one of the pair, which has connected."""
+    async with End(listen=port, tls=None if tls is None else tls.server).running() as end:
         await end.listens()
-        async with dialing(port, tls=client) as other:
+        async with dialing(port, tls=None if tls is None else tls.client) as other:
             await other.prove()
             await end.comes_up()
             yield end, other
@@ -445,10 +444,12 @@ async def test_a_frame_that_was_cut_is_not_delivered(port: int, part: int) -> No
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-async def test_one_that_does_not_read_is_disconnected(port: int, is_tls: bool, certificates: Certificates) -> None:
-    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 20)))
-    tls = certificates if is_tls else None
-    async with proved(port, tls) as (end, other):
+async def test_one_that_does_not_read_is_disconnected(
+    port: int, is_tls: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING_BYTES", 8 << 20)
+    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 18)))
+    async with proved(port, certificates if is_tls else None) as (end, other):
         sent = 0
         while end.link.send(frame):  # the event loop gets no turn: nothing is written meanwhile
             sent += 1
@@ -456,10 +457,10 @@ async def test_one_that_does_not_read_is_disconnected(port: int, is_tls: bool, c
         assert not end.link.is_up
         assert end.link.waiting_bytes == 0
         assert not end.link.send(frame)
-        assert await end.goes_down() == "the other one does not read: 64 MiB wait for it"
-        assert sent >= 64
+        assert await end.goes_down() == "the other one does not read: 8 MiB wait for it"
+        assert sent >= 32
         assert await other.is_closed()
-        async with dialing(port, tls=tls and tls.client) as again:
+        async with dialing(port, tls=certificates.client if is_tls else None) as again:
             await again.prove()
             await end.comes_up()
             assert end.link.send(numbered(1))
