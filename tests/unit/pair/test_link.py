@@ -111,15 +111,22 @@ async def test_one_that_starts_anew_is_linked_again(port: int, is_listener: bool
     assert stays.link.connections == 3
 
 
-async def test_what_was_sent_before_the_stop_arrives(port: int) -> None:
-    async with End(listen=port).running() as first:
-        async with End(connect=port).running() as second:
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_what_was_sent_before_the_stop_arrives(
+    port: int, is_tls: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than the system takes at once."""
+    monkeypatch.setattr(module, "_FAREWELL_S", 30)
+    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 20)))
+    server, client = (certificates.server, certificates.client) if is_tls else (None, None)
+    async with End(listen=port, tls=server).running() as first:
+        async with End(connect=port, tls=client).running() as second:
             await second.comes_up()
-            for number in range(1000):
-                second.link.send(numbered(number))
+            for _ in range(12):
+                second.link.send(frame)
         assert second.events == ["up", "stopped"]
         await first.goes_down()
-        assert first.numbers == list(range(1000))
+        assert first.frames == [frame] * 12
 
 
 async def test_a_stop_closes_everything(port: int) -> None:
@@ -209,7 +216,7 @@ async def test_an_ipv6_address(port: int) -> None:
     async with End(connect=port, host="::1").running() as second:
         await until(lambda: second.link.problem == f"[::1]:{port}: connection refused")
         async with End(listen=port, host="::1").running() as first:
-            await first.comes_up()
+            await second.comes_up()
             second.link.send(numbered(1))
             await first.gets(1)
 
@@ -263,16 +270,6 @@ async def test_with_certificates_of_both(port: int, certificates: Certificates) 
         await first.gets(1000)
         await second.gets(1001)
         assert second.numbers[:1000] == first.numbers == list(range(1000))
-
-
-async def test_with_certificates_what_was_sent_before_the_stop_arrives(port: int, certificates: Certificates) -> None:
-    async with End(listen=port, tls=certificates.server).running() as first:
-        async with End(connect=port, tls=certificates.client).running() as second:
-            await second.comes_up()
-            for number in range(1000):
-                second.link.send(numbered(number))
-        await first.goes_down()
-        assert first.numbers == list(range(1000))
 
 
 async def test_a_certificate_that_is_not_trusted_is_said(port: int, certificates: Certificates) -> None:
