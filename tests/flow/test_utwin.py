@@ -81,6 +81,16 @@ async def test_messages_from_every_network_are_known_at_the_device_and_at_the_st
         assert found(await last(app, news, at=at)) == [b"news"]
 
 
+async def test_the_same_topic_of_two_devices_has_two_values(devices: Devices, app: Client) -> None:
+    elsewhere = SPEED._replace(authority="cloud")
+    await app.subscribe(elsewhere)
+    await app.publish(SPEED, b"1")
+    far = await devices.join("far", "cloud")
+    for payload in (b"2", b"3"):
+        await far.send(publish(devices.clock.ms, elsewhere, payload))
+    assert found(await last(app, SPEED, elsewhere)) == [b"1", b"3"]
+
+
 async def test_a_message_that_has_expired_is_not_found(devices: Devices, app: Client) -> None:
     await app.transport.send(publish(devices.clock.ms, SPEED, b"1", Options(ttl=1000)))
     assert found(await last(app, SPEED)) == [b"1"]
@@ -94,7 +104,9 @@ async def test_who_may_not_subscribe_may_not_ask(devices: Devices, app: Client) 
     assert found(await last(await phone(devices), SPEED, DOORS)) == [b"1", "PERMISSION_DENIED"]
 
 
-@pytest.mark.parametrize("topic", [UUri("dev1", 0x10, 1, 0xFFFF), UUri("dev1", 0x10, 1, 7), UUri("*", 0x10, 1, 0x8001)])
+@pytest.mark.parametrize(
+    "topic", [UUri("dev1", 0x10, 1, 0xFFFF), UUri("dev1", 0x10, 1, 7), UUri("*", 0x10, 1, 0x8001), UUri("", 0x10, 1, 0x8001)]
+)
 async def test_what_is_no_topic_is_an_invalid_argument(app: Client, topic: UUri) -> None:
     assert found(await last(app, topic)) == ["INVALID_ARGUMENT"]
 
@@ -102,6 +114,15 @@ async def test_what_is_no_topic_is_an_invalid_argument(app: Client, topic: UUri)
 async def test_a_question_without_topics_and_another_method_are_refused(app: Client) -> None:
     assert (await answer(app)).attributes.commstatus is UCode.INVALID_ARGUMENT
     assert (await answer(app, SPEED, at=AT_DEVICE._replace(resource=2))).attributes.commstatus is UCode.UNIMPLEMENTED
+
+
+async def test_a_question_has_at_most_4096_bytes(app: Client) -> None:
+    """So 120 topics of authorities as long as a vehicle identification number."""
+    topics = [UUri("wvwzzz1jzxw000001", 0x10A8000, 1, 0x8001 + number) for number in range(120)]
+    assert found(await last(app, *topics)) == ["NOT_FOUND"] * 120
+    refused = await answer(app, *topics, *topics)
+    assert refused.attributes.commstatus is UCode.INVALID_ARGUMENT
+    assert b"expected at most 4096 bytes" in (refused.payload or b"")
 
 
 async def test_the_token_of_a_publisher_is_given_to_nobody(devices: Devices, device: Device, app: Client) -> None:

@@ -4,12 +4,12 @@ import asyncio
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from tests.independent.message import Plain, Uri, uri_text
+from tests.independent.message import Plain, Uri, uri_of, uri_text
 from tests.independent.zenoh import from_attributes, to_attributes
 from tests.interop.programs import BUILD, ROOT, need
 from tests.waiting import until
@@ -29,6 +29,15 @@ class RefusedError(Exception):
 class Payload(NamedTuple):
     data: bytes
     format: int
+
+
+class Last(NamedTuple):
+    """What uTwin knows of one topic: a status code, and its last message."""
+
+    topic: Uri
+    code: int
+    payload: bytes | None
+    message: Plain | None
 
 
 class Peer:
@@ -68,6 +77,13 @@ class Peer:
         answer = await self.call("invoke", payload, method=method, ttl=ttl, **options)
         return None if answer is None else Payload(bytes.fromhex(answer["payload"]), answer["format"])
 
+    async def ask_utwin(self, method: Uri | str, topics: Sequence[Uri], form: int, ttl: int = 20_000) -> list[Last]:
+        """By the RPC client. The question is in a payload format, and so is the answer."""
+        listed = [uri_text(topic) for topic in topics]
+        answer = await self.call("ask_utwin", method=method, topics=listed, format=form, ttl=ttl)
+        assert answer["format"] == form
+        return [_last(each) for each in answer["topics"]]
+
     async def hears(self, name: str, count: int = 1) -> list[Plain]:
         """What has come to a listener, once there is so much."""
         await until(lambda: len(self.heard[name]) >= count, f"{count} messages for {name}; there are {self.heard[name]}")
@@ -86,8 +102,7 @@ class Peer:
                 else:
                     future.set_result(told["ok"])
             else:
-                whole = pb.UMessage.FromString(bytes.fromhex(told["message"]))
-                self.heard[told["heard"]].append(from_attributes(whole.attributes, whole.payload))
+                self.heard[told["heard"]].append(_plain(told["message"]))
 
     async def close(self) -> None:
         """Its input ends, and so does it."""
@@ -99,6 +114,21 @@ class Peer:
             self._process.kill()
             await self._process.wait()
         await self._reader
+
+
+def _plain(message: str) -> Plain:
+    whole = pb.UMessage.FromString(bytes.fromhex(message))
+    return from_attributes(whole.attributes, whole.payload)
+
+
+def _last(told: dict[str, Any]) -> Last:
+    payload, message = told["payload"], told["message"]
+    return Last(
+        uri_of(told["topic"]),
+        told["code"],
+        None if payload is None else bytes.fromhex(payload),
+        None if message is None else _plain(message),
+    )
 
 
 def _as_json(value: Any) -> Any:

@@ -10,8 +10,8 @@ from tests.e2e.roles import arrival, response
 from tests.independent.message import Plain, Uri
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
-from tests.interop.networks import Between, between
-from tests.interop.peers import Payload, Peer, RefusedError
+from tests.interop.networks import STREAMER, Between, between
+from tests.interop.peers import Last, Payload, Peer, RefusedError
 from tests.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.mosquitto]
@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.mosquitto]
 SDK, OTHER = ("alpha", 0x1A34B, 1, 0), ("beta", 0x200CD, 1, 0)
 METHOD, TOPIC = 0x7, 0x8A50
 SUBSCRIBED = 2
-NOT_FOUND = 5
-TEXT = 7
+OK, INVALID_ARGUMENT, NOT_FOUND = 0, 3, 5
+WRAPPED, PROTOBUF, TEXT = 1, 2, 7
 
 
 def of(uri: Uri, resource: int) -> Uri:
@@ -29,7 +29,8 @@ def of(uri: Uri, resource: int) -> Uri:
 
 @pytest.fixture(params=["zenoh", "off-vehicle"])
 async def crossing(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Between]:
-    async with between(tmp_path, "in-vehicle", request.param, usubscription={"local": ["alpha", "beta"]}) as running:
+    service = {"local": ["alpha", "beta"]}
+    async with between(tmp_path, "in-vehicle", request.param, usubscription=service, utwin={}) as running:
         yield running
 
 
@@ -111,3 +112,19 @@ async def test_publishes_cross_and_a_subscription_brings_them(crossing: Between)
     (published,) = other.arrived
     assert (published.type, published.source, published.payload) == (1, of(SDK, TOPIC), b"from the SDK")
     assert (published.ttl, published.priority, published.payload_format) == (60_500, 3, TEXT)
+
+
+async def test_utwin_answers_what_was_published_on_the_other_network(crossing: Between) -> None:
+    sdk, other = await both(crossing)
+    topic, silent, method = (of(OTHER, resource) for resource in (TOPIC, TOPIC + 1, METHOD))
+    event = Plain(1, topic, None, b"event", 3, 600_500, payload_format=TEXT)
+    await crossing.until_wanted(1, event)
+    await other.send([event.addressed_to("alpha") if crossing.networks[1].kind == "off-vehicle" else event])
+    await crossing.daemon.until_total(1, "ustreamer_accepted_messages_total")
+    for utwin in ((STREAMER, 3, 2, 1), "/3/2/1"):
+        for form in (WRAPPED, PROTOBUF):
+            assert await sdk.ask_utwin(utwin, [topic, silent, method], form) == [
+                Last(topic, OK, b"event", event),
+                Last(silent, NOT_FOUND, None, None),
+                Last(method, INVALID_ARGUMENT, None, None),
+            ]

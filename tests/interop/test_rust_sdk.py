@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as usub
-from tests.independent.message import Plain, Uri, uuid7
-from tests.interop.networks import KINDS, Between, between
-from tests.interop.peers import Payload, Peer, RefusedError
+from tests.independent.message import Plain, Uri, uri_text, uuid7
+from tests.interop.networks import KINDS, STREAMER, Between, between
+from tests.interop.peers import Last, Payload, Peer, RefusedError
 from tests.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.mosquitto]
@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.mosquitto]
 CLIENT, SERVER = 0x1A34B, 0x200CD
 METHOD, TOPIC = 0x7, 0x8A50
 EVERYTHING = 0xFFFFFFFF, 0xFF, 0xFFFF
-DEADLINE_EXCEEDED, NOT_FOUND, PERMISSION_DENIED, INTERNAL = 4, 5, 7, 13
+OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED, INTERNAL = 0, 3, 4, 5, 7, 12, 13
 UNSUBSCRIBED, SUBSCRIBED = 0, 2
-RAW, TEXT = 6, 7
+WRAPPED, PROTOBUF, RAW, TEXT = 1, 2, 6, 7
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PAIRS = [("in-vehicle", "zenoh"), ("off-vehicle", "zenoh"), ("in-vehicle", "off-vehicle"), ("zenoh", "zenoh")]
 WAYS = [pytest.param(pair, way, id=f"{pair[way]}-to-{pair[1 - way]}") for pair in PAIRS for way in (0, 1)]
@@ -210,6 +210,95 @@ async def test_every_operation_of_the_usubscription_client(subscribing: Between,
     with pytest.raises(RefusedError) as refused:
         await ask("reset")
     assert refused.value.code == PERMISSION_DENIED
+
+
+UTWINS: list[Uri | str] = ["/3/2/1", *((authority, 3, 2, 1) for authority in (STREAMER, "alpha", "beta"))]
+"""The method at the client's own authority, which the SDK may leave out, at the other one, and at that of the streamer."""
+PUBLISHING = [way for way in WAYS if not str(way.id).startswith("off")]
+"""Off-vehicle the SDK sends no Publish; it can ask for those of others."""
+
+
+@pytest.mark.parametrize(("pair", "way"), PUBLISHING)
+async def test_utwin_answers_clients_on_both_networks(tmp_path: Path, pair: tuple[str, str], way: int) -> None:
+    """Each asks for what was published, for what nobody has published, and for what is no topic."""
+    async with between(tmp_path, *pair, usubscription={"local": ["alpha", "beta"]}, utwin={}) as crossing:
+        publisher = await crossing.rust(way, SERVER)
+        topic, silent, method = (of(publisher.uri, resource) for resource in (TOPIC, TOPIC + 1, METHOD))
+        await crossing.until_wanted(way, Plain(1, topic))
+        now = Plain(1, topic, None, b"\x00 now", 3, 600_500, traceparent=TRACE, payload_format=RAW)
+        for message in (Plain(1, topic, None, b"earlier", 3, 600_500), now):
+            await publisher.send(message)
+        await crossing.daemon.until_total(2, "ustreamer_accepted_messages_total")
+        for side in (0, 1):
+            client = await crossing.rust(side, CLIENT)
+            for utwin in UTWINS:
+                sink = (client.uri[0], 3, 2, 1) if isinstance(utwin, str) else utwin
+                await crossing.until_wanted(side, Plain(2, client.uri, sink))
+                for form in (WRAPPED, PROTOBUF):
+                    assert await client.ask_utwin(utwin, [topic, silent, method], form) == [
+                        Last(topic, OK, now.payload, now),
+                        Last(silent, NOT_FOUND, None, None),
+                        Last(method, INVALID_ARGUMENT, None, None),
+                    ]
+        crossing.daemon.check_books()
+
+
+@pytest.mark.parametrize(("pair", "way"), PUBLISHING)
+async def test_utwin_gives_a_client_only_what_it_may_subscribe_to(tmp_path: Path, pair: tuple[str, str], way: int) -> None:
+    """The device of the publisher is local, that of the client is not: it may have what a route publishes to it."""
+    local = ("alpha", "beta")[way]
+    source, target = ("first", "second")[way], ("second", "first")[way]
+    allowed = (local, SERVER, 1, TOPIC)
+    routes = [{"from": source, "to": target, "publish": [uri_text(allowed)]}, {"from": target, "to": source}]
+    service = {"local": [local], "subscribe": []}
+    async with between(tmp_path, *pair, routes=routes, usubscription=service, utwin={}) as crossing:
+        publisher, client = await crossing.rust(way, SERVER), await crossing.rust(1 - way, CLIENT)
+        await crossing.until_wanted(way, Plain(1, allowed))
+        message = Plain(1, allowed, None, b"for all", 3, 600_500, payload_format=TEXT)
+        await publisher.send(message)
+        await crossing.daemon.until_total(1, "ustreamer_accepted_messages_total")
+        utwin, denied = (STREAMER, 3, 2, 1), of(allowed, TOPIC + 1)
+        await crossing.until_wanted(1 - way, Plain(2, client.uri, utwin))
+        assert await client.ask_utwin(utwin, [denied, allowed], WRAPPED) == [
+            Last(denied, PERMISSION_DENIED, None, None),
+            Last(allowed, OK, b"for all", message),
+        ]
+
+
+@pytest.mark.parametrize(("pair", "way"), SUBSCRIBING)
+async def test_subscriber_gets_the_last_value_and_what_is_published_after_it(
+    tmp_path: Path, pair: tuple[str, str], way: int
+) -> None:
+    service = {"local": ["alpha", "beta"], "initial": True}
+    async with between(tmp_path, *pair, usubscription=service, utwin={}) as crossing:
+        publisher = await crossing.rust(way, SERVER)
+        topic = of(publisher.uri, TOPIC)
+        await crossing.until_wanted(way, Plain(1, topic))
+        earlier, last, later = (Plain(1, topic, None, each, 3, 600_500) for each in (b"earlier", b"last", b"later"))
+        for message in (earlier, last):
+            await publisher.send(message)
+        await crossing.daemon.until_total(2, "ustreamer_outcomes_total")  # unheard or delivered
+        subscriber = await crossing.rust(1 - way, CLIENT)
+        await crossing.until_wanted(1 - way, Plain(2, subscriber.uri, (subscriber.uri[0], 0, 3, 1)))
+        await subscriber.call("subscribe", name="events", topic=topic)
+        assert await subscriber.hears("events") == [last]
+        await publisher.send(later)
+        assert await subscriber.hears("events", 2) == [last, later]
+
+
+@pytest.mark.parametrize("pair", [("in-vehicle", "zenoh"), ("off-vehicle", "zenoh")], ids="~".join)
+@pytest.mark.parametrize("side", [0, 1], ids=["mqtt", "zenoh"])
+async def test_utwin_refuses_a_question_without_topics_and_other_methods(
+    tmp_path: Path, pair: tuple[str, str], side: int
+) -> None:
+    async with between(tmp_path, *pair, utwin={}) as crossing:
+        client, method = await crossing.rust(side, CLIENT), (STREAMER, 3, 2, 1)
+        await crossing.until_wanted(side, Plain(2, client.uri, method))
+        for asked, code in ((method, INVALID_ARGUMENT), (of(method, 2), UNIMPLEMENTED)):
+            for form in (WRAPPED, PROTOBUF):
+                with pytest.raises(RefusedError) as refused:
+                    await client.ask_utwin(asked, [], form)
+                assert refused.value.code == code
 
 
 assert set(KINDS) == {kind for pair in PAIRS for kind in pair}

@@ -15,6 +15,7 @@ from uprotocol.communication.requesthandler import RequestHandler
 from uprotocol.communication.uclient import UClient
 from uprotocol.communication.upayload import UPayload
 from uprotocol.communication.ustatuserror import UStatusError
+from uprotocol.core.utwin.v2.utwin_pb2 import GetLastMessagesRequest, GetLastMessagesResponse, MessageResponse
 from uprotocol.transport.ulistener import UListener
 from uprotocol.transport.utransport import UTransport
 from uprotocol.uri.factory.uri_factory import UriFactory
@@ -28,6 +29,7 @@ from uprotocol.v1.uuid_pb2 import UUID
 from tests.independent.message import Plain, Uri, segments
 from tests.independent.mqtt import MqttSide
 
+PROTOBUF = 2
 OPTIONAL = ("ttl", "permission_level", "commstatus", "token", "traceparent")
 
 
@@ -185,6 +187,13 @@ class Peer:
             case "invoke":
                 answer = await self._client.invoke_method(address(call["method"]), payload, options)
                 return {"payload": answer.data.hex(), "format": answer.format}
+            case "ask_utwin":
+                asked = GetLastMessagesRequest()
+                asked.topics.uris.extend([address(topic) for topic in call["topics"]])
+                question = (UPayload.pack if call["format"] == PROTOBUF else UPayload.pack_to_any)(asked)
+                answer = await self._client.invoke_method(address(call["method"]), question, options)
+                read = UPayload.unpack(answer, GetLastMessagesResponse)
+                return {"format": answer.format, "topics": [last(each) for each in read.responses]}
             case "subscribe":
                 listener = self._subscribed[call["topic"]] = Heard(call["name"])
                 answer = await self._subscriptions.subscribe(address(call["topic"]), listener)
@@ -204,6 +213,13 @@ class Peer:
 
 def address(text: str) -> UUri:
     return UriSerializer.deserialize(text)
+
+
+def last(each: MessageResponse) -> dict[str, Any]:
+    told = {"topic": UriSerializer.serialize(each.topic), "code": each.status.code, "text": each.status.message}
+    if not each.HasField("message"):
+        return told | {"payload": None, "message": None}
+    return told | {"payload": each.message.payload.hex(), "message": each.message.SerializeToString().hex()}
 
 
 def check(status: UStatus) -> None:

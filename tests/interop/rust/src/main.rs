@@ -7,6 +7,7 @@
 
 mod heard;
 mod peer;
+mod utwin;
 mod values;
 
 use std::sync::Arc;

@@ -19,6 +19,7 @@ use up_rust::core::usubscription::{
 use up_rust::{LocalUriProvider, StaticUriProvider, UCode, UListener, UMessage, UStatus, UTransport};
 
 use crate::heard::{Method, Teller};
+use crate::utwin;
 use crate::values::{
     bytes, invalid, number, payload, payload_value, proto_value, publish_options, request_options, resource, text, uri,
 };
@@ -151,6 +152,7 @@ impl Peer {
                 self.server.unregister_endpoint(None, resource, method).await.map_err(not_registered)?;
             }
             "ask_usubscription" => return self.ask_usubscription(call).await,
+            "ask_utwin" => return utwin::ask(self.client().await?.as_ref(), call).await,
             "own_uri" => return Ok(json!(self.uris.get_source_uri().to_uri(false))),
             _ => return Err(UStatus::fail_with_code(UCode::UNIMPLEMENTED, what)),
         }

@@ -35,6 +35,11 @@ pub fn uri(call: &Value, key: &str) -> Result<UUri, UStatus> {
     UUri::from_str(&text(call, key)?).map_err(invalid)
 }
 
+pub fn uris(call: &Value, key: &str) -> Result<Vec<UUri>, UStatus> {
+    let listed = call[key].as_array().ok_or_else(|| invalid(key))?;
+    listed.iter().map(|each| UUri::from_str(each.as_str().unwrap_or_default()).map_err(invalid)).collect()
+}
+
 pub fn bytes(call: &Value, key: &str) -> Result<Vec<u8>, UStatus> {
     hex::decode(text(call, key)?).map_err(invalid)
 }
@@ -52,13 +57,16 @@ pub fn publish_options(call: &Value) -> Result<CallOptions, UStatus> {
     Ok(CallOptions::for_publish(optional(call, "ttl")?, None, priority(call)?))
 }
 
+pub fn format(call: &Value) -> Result<UPayloadFormat, UStatus> {
+    UPayloadFormat::from_i32(number(call, "format")? as i32).ok_or_else(|| invalid("format"))
+}
+
 /// `payload` (hexadecimal) and `format`, or none.
 pub fn payload(call: &Value) -> Result<Option<UPayload>, UStatus> {
     if call["payload"].is_null() {
         return Ok(None);
     }
-    let format = UPayloadFormat::from_i32(number(call, "format")? as i32).ok_or_else(|| invalid("format"))?;
-    Ok(Some(UPayload::new(bytes(call, "payload")?, format)))
+    Ok(Some(UPayload::new(bytes(call, "payload")?, format(call)?)))
 }
 
 pub fn payload_value(payload: Option<UPayload>) -> Value {
