@@ -37,7 +37,7 @@ from streamer.logs.audit import audit
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal
-from streamer.pair.side import FIRST, Identity, Side
+from streamer.pair.member import FIRST, Identity, Member
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, UTransport
@@ -218,7 +218,7 @@ class Daemon:
             self._has_stepped_back = True
             self._stopping.set()
 
-    def _pair(self, side: Side) -> list[asyncio.Task[None]]:
+    def _pair(self, side: Member) -> list[asyncio.Task[None]]:
         """Begin to speak with the other one of the pair."""
         pair = self.config.pair
         assert pair is not None
@@ -235,7 +235,7 @@ class Daemon:
         self.router.pump.may_send = side.may_send
         return [asyncio.create_task(work, name="pair") for work in (link.run(), side.beat())]
 
-    async def _guard(self, side: Side) -> None:
+    async def _guard(self, side: Member) -> None:
         """Be on guard, with a journal that the other one writes, until this one works, or has to stop."""
         assert isinstance(self.journal, MirroredJournal)
         copy = _journal(self.config, Journal)
@@ -589,12 +589,12 @@ def _tried(name: str, work: Callable[[], None]) -> str:
     return ""
 
 
-def _side(config: Config, clock: Clock, changed: Callable[[Changed], None]) -> Side | None:
+def _side(config: Config, clock: Clock, changed: Callable[[Changed], None]) -> Member | None:
     if config.pair is None or config.journal is None:
         return None
     name = FIRST if config.pair.connect is None else "b"
     identity = Identity(name, "same", __version__)
-    return Side(identity, config.journal.default_pair, clock, Timing(wait_s=config.pair.wait_s), changed)
+    return Member(identity, config.journal.default_pair, clock, Timing(wait_s=config.pair.wait_s), changed)
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -15,8 +15,8 @@ from streamer.journal.journal import Journal
 
 _MAX_LATER_BYTES = 64 << 20
 _PART_ENTRIES = 256
-_PART_BYTES = 4 << 20
-_PARTS_ON_THE_WAY = 8
+_PART_BYTES = 1 << 20
+_PARTS_ON_THE_WAY = 2  # heartbeats queue behind them
 
 
 class Told(NamedTuple):

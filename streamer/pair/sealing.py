@@ -11,7 +11,8 @@
   doubled or swapped is found, and nothing after it is good.
 - A length has a tag of its own: a changed one would make its receiver wait for bytes that never come.
 
-Nothing is encrypted here: that is for TLS.
+Nothing is encrypted here: that is for TLS. TLS alone would not do: on many gateways there are no certificates, and Python's
+`ssl` has had shared keys only since 3.13.
 """
 
 import hmac

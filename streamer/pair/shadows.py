@@ -47,7 +47,10 @@ class Settled(OutcomeObserver):
 
 
 class Shadows:
-    """Messages by endpoint and id, oldest first, and the ids that are settled. Beyond the bounds the oldest are forgotten."""
+    """Messages by endpoint and id, oldest first, and the ids that are settled; beyond the bounds the oldest are forgotten.
+
+    ``bytes`` is the size of the messages, ``forgotten`` how many were heard and forgotten.
+    """
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -76,6 +76,11 @@ class End:
     async def comes_up(self) -> None:
         await until(lambda: self.link.is_up, "the link is up")
 
+    async def gets(self, frames: int) -> None:
+        """Wait until so many frames have come in all."""
+        await until(lambda: len(self.frames) >= frames, "the frames have come")
+        assert len(self.frames) == frames
+
     async def goes_down(self, times: int = 1) -> str:
         """Wait until the link has gone down so many times, and return the last reason."""
 

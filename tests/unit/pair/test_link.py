@@ -3,51 +3,45 @@
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 import ssl
-from pathlib import Path
 
 import pytest
 
 from streamer.pair import link as module
 from streamer.pair.link import Link
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
-from tests.certificates import write_certificates
-from tests.ports import HOST, free_port
+from tests.ports import HOST
+from tests.unit.pair.conftest import Certificates
 from tests.unit.pair.ends import KEY, End, accepting, linked, numbered
 from tests.waiting import until
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+pytestmark = pytest.mark.usefixtures("nothing_left", "hasty")
 
 
 async def test_frames_go_both_ways(port: int) -> None:
     async with linked(port) as (first, second):
         assert first.link.send(numbered(1))
         assert second.link.send(numbered(2))
-        await until(lambda: first.numbers and second.numbers)
+        await first.gets(1)
+        await second.gets(1)
         assert (first.numbers, second.numbers) == ([2], [1])
         assert first.events == second.events == ["up"]
         assert (first.link.connections, second.link.connections) == (1, 1)
         assert (first.link.problem, second.link.problem) == ("", "")
 
 
-async def test_ten_thousand_frames_each_way_arrive_in_order(port: int) -> None:
+async def test_ten_thousand_frames_arrive_in_order(port: int) -> None:
     async with linked(port) as (first, second):
         for number in range(10_000):
-            assert first.link.send(numbered(number))
             assert second.link.send(numbered(number))
-        await until(lambda: len(first.frames) == len(second.frames) == 10_000)
-        assert first.numbers == second.numbers == list(range(10_000))
+            if number % 10 == 0:
+                assert first.link.send(numbered(number))
+        await first.gets(10_000)
+        await second.gets(1000)
+        assert first.numbers == list(range(10_000))
+        assert second.numbers == list(range(0, 10_000, 10))
         assert (first.link.ignored, second.link.ignored) == (0, 0)
 
 
@@ -57,7 +51,7 @@ async def test_a_frame_may_be_empty_or_larger_than_any_buffer(port: int, size: i
     async with linked(port) as (first, second):
         assert first.link.send(frame)
         assert first.link.send(numbered(1))
-        await until(lambda: len(second.frames) == 2)
+        await second.gets(2)
         assert second.frames == [frame, numbered(1)]
 
 
@@ -67,7 +61,7 @@ async def test_a_frame_of_more_than_the_bound_is_the_callers_mistake(port: int, 
         with pytest.raises(ValueError, match="more than 100"):
             first.link.send(pb.Frame(settled=pb.Settled(ids=bytes(100))))
         assert first.link.send(numbered(1))
-        await until(lambda: second.frames)
+        await second.gets(1)
         assert second.numbers == [1]
 
 
@@ -79,7 +73,7 @@ async def test_a_callback_may_send(port: int) -> None:
 
         second.answer = answer
         first.link.send(numbered(1))
-        await until(lambda: first.frames)
+        await first.gets(1)
         assert first.numbers == [2]
 
 
@@ -112,22 +106,29 @@ async def test_one_that_starts_anew_is_linked_again(port: int, is_listener: bool
                 await stays.comes_up()
                 await other.comes_up()
                 assert other.link.send(numbered(times))
-                await until(lambda count=times: len(stays.frames) == count)
+                await stays.gets(times)
             assert await stays.goes_down(times) == "the other end has closed the connection"
     assert stays.numbers == [1, 2, 3]
     assert stays.events[::2] == ["up"] * 3
     assert stays.link.connections == 3
 
 
-async def test_what_was_sent_before_the_stop_arrives(port: int) -> None:
-    async with End(listen=port).running() as first:
-        async with End(connect=port).running() as second:
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_what_was_sent_before_the_stop_arrives(
+    port: int, is_tls: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than the system takes at once."""
+    monkeypatch.setattr(module, "_FAREWELL_S", 30)
+    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 20)))
+    server, client = (certificates.server, certificates.client) if is_tls else (None, None)
+    async with End(listen=port, tls=server).running() as first:
+        async with End(connect=port, tls=client).running() as second:
             await second.comes_up()
-            for number in range(1000):
-                second.link.send(numbered(number))
+            for _ in range(12):
+                second.link.send(frame)
         assert second.events == ["up", "stopped"]
         await first.goes_down()
-        assert first.numbers == list(range(1000))
+        assert first.frames == [frame] * 12
 
 
 async def test_a_stop_closes_everything(port: int) -> None:
@@ -184,6 +185,23 @@ async def test_an_address_that_is_in_use_is_waited_for(port: int) -> None:
     await running.__aexit__(None, None, None)
 
 
+async def test_without_descriptors_it_accepts_later(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with End(listen=port).running() as end:
+        await end.listens()
+        with socket.socket() as waiting:
+            waiting.setblocking(False)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                with pytest.raises(BlockingIOError):
+                    waiting.connect((HOST, port))
+                await until(lambda: "pair_accept_failed reason=too many open files" in caplog.messages)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        async with End(connect=port).running():
+            await end.comes_up()
+
+
 async def test_only_the_configured_address_is_listened_on(port: int) -> None:
     async with End(listen=port).running() as end:
         await end.listens()
@@ -200,9 +218,9 @@ async def test_an_ipv6_address(port: int) -> None:
     async with End(connect=port, host="::1").running() as second:
         await until(lambda: second.link.problem == f"[::1]:{port}: connection refused")
         async with End(listen=port, host="::1").running() as first:
-            await first.comes_up()
+            await second.comes_up()
             second.link.send(numbered(1))
-            await until(lambda: first.frames)
+            await first.gets(1)
 
 
 async def test_a_host_name_that_nobody_knows_is_said(port: int) -> None:
@@ -240,29 +258,10 @@ async def test_there_is_one_log_line_for_each_change(port: int, caplog: pytest.L
     assert KEY.decode() not in caplog.text
 
 
-@pytest.fixture
-def certificates(tmp_path: Path) -> Path:
-    write_certificates(tmp_path)
-    return tmp_path
-
-
-def server_tls(certificates: Path) -> ssl.SSLContext:
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
-    tls.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-    tls.verify_mode = ssl.CERT_REQUIRED
-    return tls
-
-
-def client_tls(certificates: Path) -> ssl.SSLContext:
-    tls = ssl.create_default_context(cafile=certificates / "ca.pem")
-    tls.load_cert_chain(certificates / "client.pem", certificates / "client.key")
-    return tls
-
-
-async def test_with_certificates_of_both(port: int, certificates: Path) -> None:
+async def test_with_certificates_of_both(port: int, certificates: Certificates) -> None:
     async with (
-        End(listen=port, tls=server_tls(certificates)).running() as first,
-        End(connect=port, tls=client_tls(certificates)).running() as second,
+        End(listen=port, tls=certificates.server).running() as first,
+        End(connect=port, tls=certificates.client).running() as second,
     ):
         await first.comes_up()
         await second.comes_up()
@@ -270,34 +269,25 @@ async def test_with_certificates_of_both(port: int, certificates: Path) -> None:
             first.link.send(numbered(number))
             second.link.send(numbered(number))
         first.link.send(pb.Frame(settled=pb.Settled(ids=bytes(5 << 20))))
-        await until(lambda: len(second.frames) == 1001 and len(first.frames) == 1000)
+        await first.gets(1000)
+        await second.gets(1001)
         assert second.numbers[:1000] == first.numbers == list(range(1000))
 
 
-async def test_with_certificates_what_was_sent_before_the_stop_arrives(port: int, certificates: Path) -> None:
-    async with End(listen=port, tls=server_tls(certificates)).running() as first:
-        async with End(connect=port, tls=client_tls(certificates)).running() as second:
-            await second.comes_up()
-            for number in range(1000):
-                second.link.send(numbered(number))
-        await first.goes_down()
-        assert first.numbers == list(range(1000))
-
-
-async def test_a_certificate_that_is_not_trusted_is_said(port: int, certificates: Path) -> None:
+async def test_a_certificate_that_is_not_trusted_is_said(port: int, certificates: Certificates) -> None:
     strange = ssl.create_default_context()
     async with (
-        End(listen=port, tls=server_tls(certificates)).running() as first,
+        End(listen=port, tls=certificates.server).running() as first,
         End(connect=port, tls=strange).running() as second,
     ):
         await until(lambda: "certificate" in second.link.problem)
         assert (first.events, second.events) == ([], [])
 
 
-async def test_a_client_without_a_certificate_has_no_link(port: int, certificates: Path) -> None:
-    plain = ssl.create_default_context(cafile=certificates / "ca.pem")
+async def test_a_client_without_a_certificate_has_no_link(port: int, certificates: Certificates) -> None:
+    plain = ssl.create_default_context(cafile=certificates.authorities)
     async with (
-        End(listen=port, tls=server_tls(certificates)).running() as first,
+        End(listen=port, tls=certificates.server).running() as first,
         End(connect=port, tls=plain).running() as second,
     ):
         await until(lambda: first.link.refused)

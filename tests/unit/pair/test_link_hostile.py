@@ -11,10 +11,11 @@ import pytest
 from streamer.pair import link as module
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.ports import HOST, free_port
+from tests.unit.pair.conftest import Certificates
 from tests.unit.pair.ends import OTHER_KEY, End, RawEnd, accepting, dialing, linked, numbered
 from tests.waiting import until
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("nothing_left", "hasty")
 
 TLS_CLIENT_HELLO = bytes.fromhex(
     "16030100a5010000a10303000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
@@ -23,16 +24,6 @@ TLS_CLIENT_HELLO = bytes.fromhex(
 HTTP = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MQTT = b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03abc"
 ALMOST = b"uS-pair\r" + bytes(40)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_S", 0.01)
 
 
 @pytest.fixture
@@ -52,7 +43,7 @@ async def test_one_that_speaks_something_else_is_refused_and_disturbs_nobody(por
             assert await stranger.reader.read(1) == b""  # it is told nothing
         assert first.link.refused == 1
         first.link.send(numbered(1))
-        await until(lambda: second.frames)
+        await second.gets(1)
         assert first.events == second.events == ["up"]
         assert first.frames == []
 
@@ -126,6 +117,25 @@ async def test_strangers_at_another_address_do_not_disturb_a_handshake(port: int
             await end.comes_up()
 
 
+@pytest.mark.parametrize("said", [HTTP, TLS_CLIENT_HELLO[:-1], b"uS-pair\n\0\1b" + bytes(32)])
+async def test_with_tls_strangers_are_few_and_keep_nobody_out_too(
+    port: int, said: bytes, patience: None, certificates: Certificates
+) -> None:
+    async with End(listen=port, tls=certificates.server).running() as first, contextlib.AsyncExitStack() as crowd:
+        await first.listens()
+        for number in range(10):
+            stranger = await crowd.enter_async_context(dialing(port))
+            if number % 2:
+                stranger.writer.write(said)
+        async with End(connect=port, tls=certificates.client).running() as second:
+            await first.comes_up()
+            await second.comes_up()
+            second.link.send(numbered(1))
+            await first.gets(1)
+            assert first.link.refused >= 7
+        assert first.events[0] == "up"
+
+
 @pytest.mark.parametrize("said", [b"", b"uS-pair\n", b"uS-pair\n\x00\x01b"])
 async def test_a_stranger_that_waits_is_closed(port: int, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_S", 0.05)
@@ -160,15 +170,20 @@ async def test_one_that_only_looks_whether_the_port_is_open_is_not_counted(port:
 
 @pytest.mark.parametrize("version", [0, 2, 65_535])
 async def test_another_version_is_said_on_both_sides(
-    port: int, version: int, patience: None, caplog: pytest.LogCaptureFixture
+    port: int, version: int, patience: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "_LINGER_S", 60)
     async with End(listen=port).running() as end:
         await end.listens()
         async with dialing(port) as newer:
             newer.writer.write(newer.greeting(version) + b"and what a greeting may have by then")
             told = await newer.reader.readexactly(10)
             assert told == b"uS-pair\n\0\1"
-        await until(lambda: end.link.refused == 1)
+            async with dialing(port) as stranger:
+                stranger.writer.write(HTTP)
+                assert await stranger.is_closed()
+            assert end.link.refused == 1  # the newer one has all the time to read
+        await until(lambda: end.link.refused == 2)
     reason = f"it speaks version {version} of the protocol of a pair, this one version 1"
     assert f"pair_stranger_refused address={HOST} reason={reason}" in caplog.messages
     caplog.clear()
@@ -270,7 +285,8 @@ async def test_a_recorded_conversation_proves_nothing(port: int, patience: None)
             for number in range(5):
                 first.link.send(numbered(number))
                 second.link.send(numbered(number))
-            await until(lambda: len(first.frames) == len(second.frames) == 5)
+            await first.gets(5)
+        await second.gets(5)
         await first.goes_down()
         assert len(relay.said["->"]) > 43 + 16
         async with dialing(port) as replay:
@@ -309,17 +325,18 @@ async def test_a_changed_handshake_makes_no_link(
             relay.change = Relay().change  # and then all is well again
             await second.comes_up()
             second.link.send(numbered(1))
-            await until(lambda: first.frames)
+            await first.gets(1)
 
 
 # What the network, or one with the key of a connection that is broken, can do to frames
 
 
 @contextlib.asynccontextmanager
-async def proved(port: int) -> AsyncIterator[tuple[End, RawEnd]]:
-    async with End(listen=port).running() as end:
+async def proved(port: int, tls: Certificates | None = None) -> AsyncIterator[tuple[End, RawEnd]]:
+    """One that listens, and the other one of the pair, which has connected."""
+    async with End(listen=port, tls=None if tls is None else tls.server).running() as end:
         await end.listens()
-        async with dialing(port) as other:
+        async with dialing(port, tls=None if tls is None else tls.client) as other:
             await other.prove()
             await end.comes_up()
             yield end, other
@@ -334,13 +351,13 @@ async def test_frames_are_read_as_they_are_documented(port: int) -> None:
         for number in range(3):
             other.writer.write(other.frame(number))
             end.link.send(numbered(10 + number))
-        await until(lambda: len(end.frames) == 3)
+        await end.gets(3)
         assert end.numbers == [0, 1, 2]
         assert [(await other.next_frame()).stored.number for _ in range(3)] == [10, 11, 12]
         for byte in other.frame(3):
             other.writer.write(bytes([byte]))
             await other.writer.drain()
-        await until(lambda: len(end.frames) == 4)
+        await end.gets(4)
 
 
 @pytest.mark.parametrize("position", range(FRAME_BYTES))
@@ -431,9 +448,13 @@ async def test_a_frame_that_was_cut_is_not_delivered(port: int, part: int) -> No
 # Ends that are no good ones any more
 
 
-async def test_one_that_does_not_read_is_disconnected(port: int) -> None:
-    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 20)))
-    async with proved(port) as (end, other):
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_one_that_does_not_read_is_disconnected(
+    port: int, is_tls: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING_BYTES", 8 << 20)
+    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 18)))
+    async with proved(port, certificates if is_tls else None) as (end, other):
         sent = 0
         while end.link.send(frame):  # the event loop gets no turn: nothing is written meanwhile
             sent += 1
@@ -441,12 +462,12 @@ async def test_one_that_does_not_read_is_disconnected(port: int) -> None:
         assert not end.link.is_up
         assert end.link.waiting_bytes == 0
         assert not end.link.send(frame)
-        assert await end.goes_down() == "the other one does not read: 64 MiB wait for it"
-        assert sent >= 64
+        assert await end.goes_down() == "the other one does not read: 8 MiB wait for it"
+        assert sent >= 32
         assert await other.is_closed()
-        async with dialing(port) as again:
+        async with dialing(port, tls=certificates.client if is_tls else None) as again:
             await again.prove()
-            await until(lambda: end.link.is_up)
+            await end.comes_up()
             assert end.link.send(numbered(1))
             assert await again.next_frame() == numbered(1)
 
@@ -455,7 +476,7 @@ async def test_one_that_starts_anew_replaces_its_old_connection(port: int) -> No
     """After a crash, or with a network that was away, the old connection still seems to be there."""
     async with proved(port) as (end, old):
         old.writer.write(old.frame(1))
-        await until(lambda: end.frames)
+        await end.gets(1)
         async with dialing(port) as new:
             await new.prove()
             await until(lambda: end.link.connections == 2)
@@ -463,7 +484,7 @@ async def test_one_that_starts_anew_replaces_its_old_connection(port: int) -> No
             assert await old.is_closed()
             old.writer.write(old.frame(2))
             new.writer.write(new.frame(3))
-            await until(lambda: len(end.frames) == 2)
+            await end.gets(2)
             end.link.send(numbered(4))
             assert await new.next_frame() == numbered(4)
         await end.goes_down(2)
@@ -495,9 +516,11 @@ async def test_a_stranger_does_not_replace_the_link(port: int, patience: None) -
             stranger = await crowd.enter_async_context(dialing(port))
             await stranger.prove_half(OTHER_KEY)
             assert await stranger.is_closed()
-        assert end.link.refused == 6
+        for _ in range(10):  # these say nothing
+            await crowd.enter_async_context(dialing(port))
+        await until(lambda: end.link.refused == 12)
         other.writer.write(other.frame(1))
-        await until(lambda: end.frames)
+        await end.gets(1)
         assert end.events == ["up"]
 
 

@@ -1,7 +1,7 @@
 """One side of a pair: its lease, its end of the link, and its journal, which is the other one's copy until it works.
 
 The law of this file:
-- Nothing is sent to any network unless `Side.may_send`.
+- Nothing is sent to any network unless `Member.may_send`.
 - The epoch is on disk before anybody hears of it.
 - On guard, the journal is written by the other side only (`Replica`); at work, by the router (`MirroredJournal`).
 - What is alone waits for nobody: `MirroredJournal.work_alone` is called when, and only when, the lease says so.
@@ -42,8 +42,11 @@ class Identity(NamedTuple):
     version: str
 
 
-class Side:
-    """One side. ``changed`` is called when it begins or ends to work, once the epoch is on disk."""
+class Member:
+    """One side. ``changed`` is called when it begins or ends to work, once the epoch is on disk.
+
+    ``settled`` observes outcomes at work, ``shadows`` has what is heard on guard.
+    """
 
     def __init__(
         self, identity: Identity, path: Path, clock: Clock, timing: Timing, changed: Callable[[Changed], None]

@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from streamer.clock import SystemClock
+from streamer.delivery.inbound.refusals import FULL
 from streamer.journal.entries import Batch
 from streamer.journal.journal import Journal
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
+from streamer.pair.member import FIRST, Identity, Member
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
-from streamer.pair.side import FIRST, Identity, Side
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import publish
+from tests.flow.harness import SPEED
 from tests.ports import HOST, free_port
 from tests.unit.journal.harness import BOUNDS, row
 from tests.waiting import until
@@ -37,20 +41,20 @@ class Station:
     async def start(self) -> None:
         self.at_work = asyncio.Event()
         identity = Identity(self.name, self._config, "1")
-        self.side = Side(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self._changed)
+        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self._changed)
         where = "listen" if self.name == FIRST else "connect"
         link = Link(
             **{where: self._address},  # type: ignore[arg-type]
             key=KEY,
             name=self.name,
-            on_frame=self.side.on_frame,
-            on_up=self.side.on_up,
-            on_down=self.side.on_down,
+            on_frame=self.member.on_frame,
+            on_up=self.member.on_up,
+            on_down=self.member.on_down,
         )
-        self.side.use(link)
+        self.member.use(link)
         self.journal = await self._opened(Journal)
-        self.side.guard(self.journal)
-        self._tasks = [asyncio.create_task(work) for work in (link.run(), self.side.beat(), self._work())]
+        self.member.guard(self.journal)
+        self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
 
     def _changed(self, changed: Changed) -> None:
         if changed.is_active:
@@ -61,12 +65,12 @@ class Station:
         await asyncio.to_thread(self.journal.stop, 10)
         self.journal = await self._opened(MirroredJournal)
         assert isinstance(self.journal, MirroredJournal)
-        self.side.work(self.journal)
+        self.member.work(self.journal)
 
     async def _opened(self, kind: type[Journal]) -> Journal:
         journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
         if isinstance(journal, MirroredJournal):
-            self.side.arrange(journal)
+            self.member.arrange(journal)
         opened = asyncio.Event()
         journal.start(opened.set)
         async with asyncio.timeout(60):
@@ -75,7 +79,7 @@ class Station:
 
     @property
     def works(self) -> bool:
-        return isinstance(self.journal, MirroredJournal) and self.side.may_send()
+        return isinstance(self.journal, MirroredJournal) and self.member.may_send()
 
     async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
         finished = asyncio.Event()
@@ -111,26 +115,30 @@ async def stations(tmp_path: Path) -> AsyncIterator[Stations]:
 
 async def test_of_two_that_start_one_works_and_the_other_has_what_it_writes(stations: Stations) -> None:
     first, second = stations.first, stations.second
-    await until(lambda: first.works and second.side.is_whole, "one at work, and a whole copy")
+    await until(lambda: first.works and second.member.is_whole, "one at work, and a whole copy")
     await first.write(2, 4, 6)
     assert second.journal.numbers("rows") == [2, 4, 6]
     await first.write(8, done=(2, 6))
     assert second.journal.numbers("rows") == [4, 8]
+    message = publish(1_700_000_000_000, SPEED, b"heard by both")
+    second.member.shadows.hear("vehicle", [MemoryReceived(message)])
+    first.member.settled.never_queued(message, ("", "vehicle", ""), FULL, 0.0, 0)
+    await until(lambda: not len(second.member.shadows), "the other one knows that it is settled")
     assert not second.works
 
 
 async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_back(stations: Stations) -> None:
     first, second = stations.first, stations.second
-    await until(lambda: first.works and second.side.is_whole, "a whole copy")
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
     await first.write(2, 4)
     await until(lambda: read(first.path.with_name("pair.json")).shared == 4, "a note of what is shared")
     await first.kill()
     await until(lambda: second.works, "the other one works")
-    assert second.side.lease.epoch == read(second.path.with_name("pair.json")).epoch == 2
+    assert second.member.lease.epoch == read(second.path.with_name("pair.json")).epoch == 2
     assert [each.number for each in second.journal.rows()] == [2, 4]
     await second.write(5, done=(2,))
     await first.start()
-    await until(lambda: first.side.is_whole, "a whole copy of what waits now")
+    await until(lambda: first.member.is_whole, "a whole copy of what waits now")
     assert first.journal.numbers("rows") == [4, 5]
     assert not first.works
     assert second.works
@@ -141,9 +149,9 @@ async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, 
     first, second = stations.first, stations.second
     for each in (first, second):
         await each.start()
-    await until(lambda: second.side.other is not None and first.side.other is not None, "they have met")
-    assert not first.side.lease.is_ready
-    assert not second.side.lease.is_ready
+    await until(lambda: second.member.other is not None and first.member.other is not None, "they have met")
+    assert not first.member.lease.is_ready
+    assert not second.member.lease.is_ready
     assert "pair_differs" in caplog.text
     for each in (first, second):
         await each.kill()
