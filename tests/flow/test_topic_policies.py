@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from streamer.delivery.custody.custody import LATE_FLUSH_S
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.errors import RefusedError
@@ -14,6 +15,7 @@ from streamer.uprotocol.uri import UUri
 from tests.flow.harness import SPEED, RouterHarness, configuration
 from tests.flow.journaled_run import journaled_run
 from tests.flow.pausing import UP, pause, resume
+from tests.waiting import until
 
 OTHER = UUri("veh1", 0xA8000, 2, 0x8A51)
 
@@ -185,6 +187,26 @@ async def test_both_survive_a_kill(tmp_path: Path) -> None:
             resume(run.harness.router, topic)
         sent = run.harness.sent("cloud")
         assert (texts(sent, SPEED), texts(sent, OTHER)) == ([b"2", b"5"], [b"6", b"4", b"3"])  # 2 may have been sent
+
+
+@pytest.mark.parametrize("newer", [(2,), (2, 4, 5)], ids=["one", "one after the other"])
+async def test_a_kill_between_two_values_leaves_one_of_them(tmp_path: Path, newer: tuple[int, ...]) -> None:
+    """What a newer value replaces is deleted from the journal when that one is there, not before."""
+    async with journaled_run(tmp_path / "journal", **policy(latest())) as run:
+        run.harness.transports["cloud"].lose_link()
+        run.harness.arrive("vehicle", *numbered(run.harness, 1))
+        run.harness.pass_time(5000)
+        await run.flush()
+        run.harness.router.custody.late_flush_s = LATE_FLUSH_S
+        run.harness.arrive("vehicle", *numbered(run.harness, 3, source=OTHER))
+        run.harness.clock.advance(100)  # it is due
+        for number in newer:
+            run.harness.arrive("vehicle", *numbered(run.harness, number))
+        for flush in list(run.harness.due):
+            flush()
+        await until(lambda: not run.journal.is_busy, "the commit")
+    async with journaled_run(tmp_path / "journal", **policy(latest())) as run:
+        assert texts(run.harness.sent("cloud")) == [b"3", b"%d" % newer[-1]]
 
 
 async def test_a_reload_changes_how_messages_wait() -> None:

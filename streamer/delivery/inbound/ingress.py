@@ -506,8 +506,8 @@ class Ingress(UListener):
                 leg.egress.supersede(outdated)
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
             delivery.history = history
-            if history & REDRIVEN:
-                self.custody.redelivered((delivery,))  # in the transaction that deletes its letter
+            if history & REDRIVEN or (outdated and self.custody.journal is not None):
+                self.custody.redelivered((delivery,))  # in the transaction that deletes its letter, or what it replaces
             else:
                 self.custody.watch(delivery)
             if leg.egress is not self._egress:

@@ -285,7 +285,15 @@ class Lane:
         """Return the deliveries that a newer one replaces: if only the latest is kept, those that were never sent."""
         if not self.keeps_latest or self.oldest() is None:
             return []
-        return [each for each in self.items if each.state is QUEUED and not each.history & (REDELIVERED | MAY_HAVE_ARRIVED)]
+        found = []
+        for each in reversed(self.items):
+            if each.state is not QUEUED:
+                continue
+            if each.history & RESTORED:  # so is everything before it, which may be much
+                break
+            if not each.history & (REDELIVERED | MAY_HAVE_ARRIVED):
+                found.append(each)
+        return found[::-1]
 
     def put_back(self, delivery: Delivery) -> None:
         """Put a delivery back into its place."""
