@@ -130,16 +130,20 @@ class UTwin:
         if not self._access.may_subscribe(caller, topic):
             return _Found(UCode.PERMISSION_DENIED, f"{caller} may not subscribe to {topic}")
         value = self._values.get(topic)
-        if value is None:
+        if value is None or not self._access.may_be_published(value.message.attributes):
             return _Found(UCode.NOT_FOUND, f"{topic}: no message since the start, or it was forgotten")
         if value.message.is_expired(self._clock.wall_ms()):
             return _Found(UCode.NOT_FOUND, f"{topic}: the last message has expired")
         return _Found(UCode.OK, "", without_token(value.message))
 
     def fresh(self) -> Iterator[tuple[UUri, LastValue]]:
-        """Yield every topic with its last value, unless that has expired."""
-        now_ms = self._clock.wall_ms()
-        return ((topic, value) for topic, value in self._values.listed() if not value.message.is_expired(now_ms))
+        """Yield every topic with its last value, unless that has expired or may no longer be published."""
+        now_ms, accepts = self._clock.wall_ms(), self._access.may_be_published
+        return (
+            (topic, value)
+            for topic, value in self._values.listed()
+            if not value.message.is_expired(now_ms) and accepts(value.message.attributes)
+        )
 
 
 def _statement(topic: UUri, value: LastValue | None) -> Statement:

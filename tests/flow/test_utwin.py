@@ -382,3 +382,20 @@ async def test_what_a_reload_no_longer_permits_is_not_told(devices: Devices, dev
     none = device.config.usubscription.model_copy(update={"subscribe": []})
     device.service_host.use(device.config.model_copy(update={"usubscription": none}))
     assert found(await last(asking, SPEED)) == ["PERMISSION_DENIED"]
+
+
+async def test_what_permissions_deny_by_now_is_not_told_not_even_after_a_restart(
+    devices: Devices, device: Device, app: Client
+) -> None:
+    for topic in (SPEED, DOORS):
+        await app.publish(topic, b"1")
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    anything = {"allow": {"from": "//*/FFFFFFFF/FF/FFFF", "to": "//*/FFFFFFFF/FF/FFFF"}}
+    denied = {"deny": {"types": ["publish"], "from": str(SPEED), "to": "//*/FFFFFFFF/FF/FFFF"}}
+    devices.changes["permissions"] = {"endpoints": {"near": {"rules": [denied, anything]}, "far": {"rules": [anything]}}}
+    device.service_host.use(device.config.model_validate(device.raw | devices.changes))
+    assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"1"]
+    assert [topic for topic, _ in device.service_host.utwin.fresh()] == [DOORS]
+    await devices.restart(device)
+    assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"1"]
