@@ -11,6 +11,7 @@ Its owner calls `restore` once the state file is open, before the router starts.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
@@ -33,6 +34,7 @@ GET_LAST_MESSAGES = 1
 """The method."""
 
 _SAVED_AT_ONCE = 100  # messages that are converted in one turn of the event loop, and written in one transaction
+_SAVED_BYTES_AT_ONCE = 1024 * 1024  # or one message, if it is larger
 
 
 class _Found(NamedTuple):
@@ -85,16 +87,21 @@ class UTwin:
     async def save(self) -> None:
         """Write what has changed until now to the state file. What cannot be written is written the next time."""
         changed = self._values.changed
-        due = sorted(changed, key=self._number_of)
-        for start in range(0, len(due), _SAVED_AT_ONCE):
-            topics = [topic for topic in due[start : start + _SAVED_AT_ONCE] if topic in changed]
-            values = [self._values.get(topic) for topic in topics]
+        due = deque(sorted(changed, key=self._number_of))
+        while due:
+            values: dict[UUri, LastValue | None] = {}
+            size = 0
+            while due and len(values) < _SAVED_AT_ONCE and size < _SAVED_BYTES_AT_ONCE:
+                topic = due.popleft()
+                if topic in changed:
+                    value = values[topic] = self._values.get(topic)
+                    size += 0 if value is None else value.message.size
             try:
-                await self._state.write(list(map(_statement, topics, values)))
+                await self._state.write([_statement(topic, value) for topic, value in values.items()])
             except StateError as exc:
                 logger.warning("last_values_not_saved topics=%d error=%s", len(changed), exc)
                 return
-            for topic, value in zip(topics, values, strict=True):
+            for topic, value in values.items():
                 self._values.was_saved(topic, value)
 
     def _number_of(self, topic: UUri) -> int:

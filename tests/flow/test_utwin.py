@@ -399,3 +399,25 @@ async def test_what_permissions_deny_by_now_is_not_told_not_even_after_a_restart
     assert [topic for topic, _ in device.service_host.utwin.fresh()] == [DOORS]
     await devices.restart(device)
     assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"1"]
+
+
+async def test_large_messages_are_saved_one_by_one(
+    devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else many of them would hold up everything else while they are converted."""
+    twin, write = device.service_host.utwin, device.service_host.state.write
+    assert twin is not None
+    for topic, size in zip(TOPICS, (2_000_000, 1_500_000, 10, 10), strict=True):
+        await app.publish(topic, bytes(size))
+    written: list[int] = []
+
+    async def counted(statements: Sequence[Statement]) -> None:
+        written.append(len(statements))
+        await write(statements)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(device.service_host.state, "write", counted)
+        await twin.save()
+    assert written == [1, 1, 2]
+    await devices.restart(device)
+    assert found(await last(app, *TOPICS[2:])) == [bytes(10)] * 2
