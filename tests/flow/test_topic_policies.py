@@ -9,7 +9,7 @@ from streamer.delivery.custody.custody import LATE_FLUSH_S
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.errors import RefusedError
-from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import SPEED, RouterHarness, configuration
@@ -139,6 +139,25 @@ async def test_a_newer_message_that_does_not_fit_leaves_the_older_one_where_it_i
         assert harness.queued(UP) == 1
         harness.transports["cloud"].restore_link()
         assert texts(harness.sent("cloud")) == [b"1"]
+
+
+async def test_what_a_large_newer_message_replaces_is_not_evicted_for_it() -> None:
+    bounds = {"bytes": 2500, "on_full": "evict"}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", harness.speed(bytes(400)), harness.speed(bytes(800), OTHER), harness.speed(bytes(1500)))
+        harness.transports["cloud"].restore_link()
+        assert harness.outcomes(UP) == {"superseded": 1, "dead_lettered": 1, "delivered": 1}
+
+
+async def test_what_cannot_be_evicted_for_a_newer_message_leaves_the_older_one_where_it_is() -> None:
+    bounds = {"bytes": 2500, "on_full": "evict"}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        urgent = harness.speed(bytes(800), OTHER, priority=UPriority.CS5)
+        harness.arrive("vehicle", harness.speed(bytes(400)), urgent, harness.speed(bytes(1500)))
+        harness.transports["cloud"].restore_link()
+        assert harness.outcomes(UP) == {"rejected": 1, "delivered": 2}
 
 
 async def test_a_paused_topic_keeps_its_latest_message() -> None:

@@ -490,6 +490,8 @@ class Ingress(UListener):
             if not (queue.applies_backpressure or is_exchange):
                 level = attributes.priority_class
                 room = queue.room_for(size)
+                if outdated and room is Room.AFTER_EVICTION and queue.victims(size, level) is not None:
+                    leg.egress.supersede(outdated)  # else they would be evicted, because they are old
                 if room is Room.NO or (
                     room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
                 ):
