@@ -8,13 +8,15 @@ import pytest
 from streamer.delivery.custody.custody import LATE_FLUSH_S
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.pause_rules import PauseRule
+from streamer.transports.base import Presence
 from streamer.transports.errors import RefusedError
 from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import SPEED, RouterHarness, configuration
+from tests.flow.harness import ORDERS, SPEED, RouterHarness, configuration
 from tests.flow.journaled_run import journaled_run
 from tests.flow.pausing import UP, pause, resume
+from tests.flow.unconfirmed import reach
 from tests.waiting import until
 
 OTHER = UUri("veh1", 0xA8000, 2, 0x8A51)
@@ -189,6 +191,29 @@ async def test_a_newer_message_overtakes_those_that_were_refused_or_came_back() 
         cloud.is_withholding = False
         cloud.restore_link()
         assert texts(harness.sent("cloud")) == [b"4", b"3", b"2", b"1"]
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+async def test_unconfirmed_messages_of_a_lost_receiver_are_sent_again_before_older_ones(batches: int) -> None:
+    entries = policy(newest(ORDERS), flow_window=1)
+    config = configuration(routes=[{"from": "cloud", "to": "vehicle", "publish": [str(ORDERS)]}], **entries)
+    async with RouterHarness(config, unconfirmed_s=10) as harness:
+        vehicle = harness.transports["vehicle"]
+        pause(harness.router, ORDERS)
+        harness.arrive("cloud", *numbered(harness, *range(6), source=ORDERS))
+        vehicle.is_withholding = True
+        resume(harness.router, ORDERS)
+        for _ in range(batches):
+            vehicle.release_withheld(1)
+            harness.router.custody.flush()
+        vehicle.is_withholding = False
+        vehicle.lose_link()
+        reach(harness, Presence.INTERRUPTED, ORDERS, None)
+        reach(harness, Presence.PRESENT, ORDERS, None)
+        vehicle.restore_link()
+        harness.pass_time(100)
+        again = [b"5", b"4", b"3", b"2", b"1", b"0"]
+        assert texts(harness.sent("vehicle")) == again[:batches] + again
 
 
 async def test_both_survive_a_kill(tmp_path: Path) -> None:

@@ -265,6 +265,9 @@ class Lane:
         """Whether the next message to send is packed in a batch."""
         if not self.redeliveries:
             return False
+        if self.newest_first:
+            newest = self.newest()
+            return newest is None or newest.seq < self.redeliveries[-1][0]
         oldest = self.oldest()
         return oldest is None or oldest.seq > self.redeliveries[0][0]
 
@@ -274,6 +277,13 @@ class Lane:
         while items and items[0].state is not QUEUED:
             items.popleft()
         return items[0] if items else None
+
+    def newest(self) -> Delivery | None:
+        """Return the last delivery that waits here, not counting those packed in batches, or None."""
+        items = self.items
+        while items and items[-1].state is not QUEUED:
+            items.pop()
+        return items[-1] if items else None
 
     def push(self, delivery: Delivery) -> None:
         """Append the newest delivery."""
