@@ -24,6 +24,8 @@ def test_all_documents_are_there() -> None:
         "usubscription",
         "usubscription4",
         "utwin",
+        "l3",
+        "errors",
     ]
 
 

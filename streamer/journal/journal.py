@@ -21,6 +21,7 @@ from streamer.journal.store import Store
 _SHORT_WAIT_S = 0.02
 _CHANGE_S = 10.0  # the wait for a change of letters
 _REDRIVE_LETTERS = 64
+_HIGHEST = (1 << 63) - 1
 
 logger = logging.getLogger("ustreamer.journal")
 
@@ -141,13 +142,21 @@ class Journal:
         self._writing_bytes = batch.bytes
         self._work.put(partial(self._write, batch, done))
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the rows that were in the file when it was opened, in order."""
-        return self._reader.rows(self._found_up_to)
+    def rows(self, everything: bool = False) -> Iterator[Row]:
+        """Yield the rows that were in the file when it was opened, in order; with ``everything``, also those since."""
+        return self._reader.rows(_HIGHEST if everything else self._found_up_to)
 
-    def segments(self) -> Iterator[Segment]:
-        """Yield the segments that were in the file when it was opened, in order."""
-        return self._reader.segments(self._found_up_to)
+    def segments(self, everything: bool = False) -> Iterator[Segment]:
+        """Yield the segments that were in the file when it was opened, in order; with ``everything``, also those since."""
+        return self._reader.segments(_HIGHEST if everything else self._found_up_to)
+
+    def all_letters(self) -> Iterator[Letter]:
+        """Yield every dead letter, in order."""
+        return self._reader.letters()
+
+    def numbers(self, table: str) -> list[int]:
+        """Return the numbers of all entries in ``table`` (rows, segments, letters), in order."""
+        return self._reader.numbers(table)
 
     def row_body(self, number: int) -> bytes:
         """Return the body of a row. Raises `CorruptEntryError`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from streamer.journal.entries import CorruptEntryError, JournalError, MissingEntryError, Row, Segment
+from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError, Row, Segment
 from streamer.journal.schema import journal_faults
 from streamer.journal.sqlite import CorruptFileError, connect
 
@@ -23,6 +23,9 @@ _PAGE_BYTES = 1 << 20
 _ROWS = """SELECT crc, number, route, source, target, entered_ms, attempts, outgoing, body FROM rows
     WHERE number > ? AND number <= ? ORDER BY number"""
 _SEGMENTS = "SELECT crc, number, target, body FROM segments WHERE number > ? AND number <= ? ORDER BY number"
+_LETTERS = """SELECT crc, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms, type, source,
+    sink, body FROM letters WHERE number > ? AND number <= ? ORDER BY number"""
+_HIGHEST = (1 << 63) - 1
 
 
 class Reader:
@@ -44,6 +47,16 @@ class Reader:
         """Yield every segment with a number up to this one, in order."""
         for values in self._entries(_SEGMENTS, up_to):
             yield Segment(*values)
+
+    def letters(self) -> Iterator[Letter]:
+        """Yield every dead letter, in order."""
+        for values in self._entries(_LETTERS, _HIGHEST):
+            yield Letter(*values)
+
+    def numbers(self, table: str) -> list[int]:
+        """Return the numbers of all entries in a table, in order."""
+        with self._faults():
+            return [number for (number,) in self._open().execute(f"SELECT number FROM {table} ORDER BY number")]
 
     def row_body(self, number: int) -> bytes:
         """Return the body of a row."""

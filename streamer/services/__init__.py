@@ -1,1 +1,1 @@
-"""The streamer's own uEntities: core.usubscription and core.ustreamer."""
+"""The streamer's own uEntities: core.usubscription, core.utwin and core.ustreamer."""

@@ -13,7 +13,7 @@ from streamer.transports.errors import RefusedError
 from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import ORDERS, SPEED, RouterHarness, configuration
+from tests.flow.harness import ORDERS, SPEED, RouterHarness, configuration, three_networks
 from tests.flow.journaled_run import journaled_run
 from tests.flow.pausing import UP, pause, resume
 from tests.flow.unconfirmed import reach
@@ -130,6 +130,59 @@ async def test_a_newer_message_enters_a_full_queue_in_place_of_the_one_that_it_r
         harness.transports["cloud"].restore_link()
         assert sorted(texts(harness.sent("cloud"))) == [b"2", b"3", b"4"]
         assert harness.outcomes(UP) == {"superseded": 1, "delivered": 3}
+
+
+async def test_a_newer_message_replaces_the_one_that_waits_although_others_wait_for_room() -> None:
+    bounds = {"messages": 3, "stalled_factor": 0}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1), *numbered(harness, 2, 3, 4, 5, source=OTHER))
+        assert len(harness.router.ingresses["vehicle"].backlog) == 2
+        harness.arrive("vehicle", *numbered(harness, 6), *numbered(harness, 7, source=OTHER), *numbered(harness, 8))
+        assert harness.outcomes(UP) == {"superseded": 2}
+        harness.transports["cloud"].restore_link()
+        harness.pass_time(50)
+        sent = harness.sent("cloud")
+        assert (texts(sent, SPEED), texts(sent, OTHER)) == ([b"8"], [b"2", b"3", b"4", b"5", b"7"])
+
+
+async def test_no_message_overtakes_an_older_one_of_its_topic_that_waits_for_room() -> None:
+    bounds = {"bytes": 3000, "stalled_factor": 0}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        large = harness.speed(bytes(5000))
+        harness.arrive("vehicle", *numbered(harness, 1), large, *numbered(harness, 3))
+        assert len(harness.router.ingresses["vehicle"].backlog) == 2
+        harness.transports["cloud"].restore_link()
+        harness.pass_time(50)
+        assert texts(harness.sent("cloud")) == [b"1", large.payload, b"3"]
+
+
+async def test_a_newer_message_replaces_the_one_that_waits_however_much_more_is_queued_than_the_bounds_allow() -> None:
+    async with RouterHarness(configuration(**policy(latest()))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", *numbered(harness, 1), *numbered(harness, 2, 3, 4, source=OTHER))
+        bounds = {"messages": 2, "stalled_factor": 0}
+        await Reload(harness.router, configuration(**policy(latest(), queue=bounds)), {}).run()
+        harness.arrive("vehicle", *numbered(harness, 5))
+        assert harness.outcomes(UP) == {"superseded": 1}
+        harness.transports["cloud"].restore_link()
+        assert texts(harness.sent("cloud"), SPEED) == [b"5"]
+
+
+async def test_with_evict_present_values_come_in_however_much_is_left_out() -> None:
+    bounds = {"messages": 20, "on_full": "evict"}
+    topics = [SPEED._replace(resource=0x8001 + number) for number in range(5)]
+    async with RouterHarness(configuration(**policy(*map(latest, topics), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        for number in range(100):
+            made = [harness.speed(b"%d" % number, topic) for topic in topics]
+            harness.arrive("vehicle", *made, *numbered(harness, *range(10 * number, 10 * number + 10), source=OTHER))
+        harness.transports["cloud"].restore_link()
+        sent = harness.sent("cloud")
+        assert [texts(sent, topic) for topic in topics] == [[b"99"]] * 5
+        assert texts(sent, OTHER) == [b"%d" % number for number in range(985, 1000)]
+        assert harness.outcomes(UP) == {"superseded": 495, "dead_lettered": 985, "delivered": 20}
 
 
 async def test_a_newer_message_that_does_not_fit_leaves_the_older_one_where_it_is() -> None:
@@ -262,3 +315,44 @@ async def test_a_reload_changes_how_messages_wait() -> None:
         harness.transports["cloud"].restore_link()
         assert texts(harness.sent("cloud")) == [b"3"]
         assert harness.outcomes(UP) == {"superseded": 2, "delivered": 1}
+
+
+async def test_the_first_message_of_each_topic_is_sent_before_the_second_one_of_any_on_any_route() -> None:
+    """Even if the windows of the flows are wide, because much has been sent before."""
+    kinds = [latest, newest, lambda topic: {"topic": str(topic)}]
+    topics = [UUri("veh1", 0xA8000, 2, 0x8001 + number) for number in range(90)]
+    elsewhere = [topic._replace(authority="phone1") for topic in topics]
+    routes = [
+        {"from": "vehicle", "to": "cloud", "publish": list(map(str, topics))},
+        {"from": "phone", "to": "cloud", "publish": list(map(str, elsewhere)), "topics": []},
+    ]
+    changes = policy(*(kinds[n % 3](topic) for n, topic in enumerate(topics)))
+    async with RouterHarness(three_networks(routes=routes, **changes)) as harness:
+
+        def arrive(*numbers: int) -> None:
+            for endpoint, of in (("vehicle", topics), ("phone", elsewhere)):
+                harness.arrive(endpoint, *(harness.speed(b"%d" % n, topic) for n in numbers for topic in of))
+
+        for number in range(10):
+            arrive(number)
+        harness.transports["cloud"].lose_link()
+        before = len(harness.sent("cloud"))
+        arrive(*range(100, 110))
+        harness.transports["cloud"].restore_link()
+        first = harness.sent("cloud")[before:][: len(topics) + len(elsewhere)]
+        assert [texts(first, topic) for topic in topics] == [[b"109"], [b"109"], [b"100"]] * 30
+        assert [texts(first, topic) for topic in elsewhere] == [[b"100"]] * 90
+
+
+async def test_few_topics_send_their_messages_in_longer_rows() -> None:
+    """A turn of all of them has about 64 messages."""
+    topics = [UUri("veh1", 0xA8000, 2, 0x8001 + number) for number in range(4)]
+    async with RouterHarness(configuration(**policy(*map(newest, topics)))) as harness:
+        for _ in range(20):
+            harness.arrive("vehicle", *(harness.speed(b"", topic) for topic in topics))
+        harness.transports["cloud"].lose_link()
+        before = len(harness.sent("cloud"))
+        harness.arrive("vehicle", *(harness.speed(b"", topic) for _ in range(40) for topic in topics))
+        harness.transports["cloud"].restore_link()
+        sent = [message.attributes.source for message in harness.sent("cloud")[before:]]
+        assert sent[:64] == [topic for topic in topics for _ in range(16)]

@@ -87,6 +87,16 @@ async def test_messages_from_every_network_are_known_at_the_device_and_at_the_st
         assert found(await last(app, news, at=at)) == [b"news"]
 
 
+async def test_the_same_topic_of_two_devices_has_two_values(devices: Devices, app: Client) -> None:
+    elsewhere = SPEED._replace(authority="cloud")
+    await app.subscribe(elsewhere)
+    await app.publish(SPEED, b"1")
+    far = await devices.join("far", "cloud")
+    for payload in (b"2", b"3"):
+        await far.send(publish(devices.clock.ms, elsewhere, payload))
+    assert found(await last(app, SPEED, elsewhere)) == [b"1", b"3"]
+
+
 async def test_a_message_that_has_expired_is_not_found(devices: Devices, app: Client) -> None:
     await app.transport.send(publish(devices.clock.ms, SPEED, b"1", Options(ttl=1000)))
     assert found(await last(app, SPEED)) == [b"1"]

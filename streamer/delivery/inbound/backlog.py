@@ -2,7 +2,8 @@
 
 The law of this file:
 - A message gets its position when it first has to wait. Messages for one queue enter it in the order of their positions, and
-  nothing newer enters that queue while something older waits for it.
+  nothing newer enters that queue while something older waits for it, but for what takes the place of an older message of its
+  topic there (`TopicPolicy`).
 - A message waits for one queue at a time: the first of its routes that has no room. If it then has to wait for another, it
   keeps its position.
 - If a copy of a waiting message arrives and the source retransmits (MQTT), the copy replaces the first one, because the
@@ -55,6 +56,10 @@ class Backlog:
         """Return the message that waits under this key, or None."""
         waiting = self._waiting.get(key)
         return None if waiting is None else waiting.received
+
+    def has_any_of(self, source: UUri) -> bool:
+        """Whether a message from a source waits."""
+        return source in self._by_source
 
     def is_entering(self, key: bytes) -> bool:
         """Whether the message was among those taken last: if it has to wait again, it keeps its position."""

@@ -426,9 +426,11 @@ class Ingress(UListener):
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
             is_full = queue.applies_backpressure and queue.messages and not queue.fits(size * copies, copies)
-            if is_behind or (is_full and not queue.fits_instead(resolved.replaceable(queue), size * copies, copies)):
-                authority = received.message.attributes.source.authority
-                if queue.quotas.has_quotas and queue.exceeds_quota(authority, size * copies, copies):
+            if is_behind or is_full:
+                source = received.message.attributes.source
+                if not backlog.has_any_of(source) and queue.fits_instead(resolved.replaceable(queue), size * copies, copies):
+                    continue  # it needs no room, and nothing older of its topic waits
+                if queue.quotas.has_quotas and queue.exceeds_quota(source.authority, size * copies, copies):
                     continue  # rejected when it enters the others
                 self._add_to_backlog(key, received, resolved, queue)
                 return False
@@ -480,7 +482,7 @@ class Ingress(UListener):
                 lane = leg.lane = queue.lane(leg.key)
             attributes, size = leg.attributes, message.size
             outdated = lane.replaceable() if lane.keeps_latest and not history else _NONE
-            is_exchange = len(outdated) > 0 and queue.fits_instead(outdated, size)
+            is_exchange = outdated is not _NONE and queue.fits_instead(outdated, size)
             if queue.quotas.has_quotas and not is_exchange and queue.exceeds_quota(attributes.source.authority, size):
                 self._settler.reject(received, queue, refusals.OVER_QUOTA, attributes.sink)
                 continue

@@ -164,8 +164,14 @@ class RouteQueue:
         )
 
     def fits_instead(self, outdated: Sequence[Delivery], size: int, copies: int = 1) -> bool:
-        """Whether ``copies`` more messages, ``size`` bytes in total, stay within the bounds once ``outdated`` are gone."""
-        return bool(outdated) and self.fits(size - sum([each.size for each in outdated]), copies - len(outdated))
+        """Whether ``copies`` more messages, ``size`` bytes in total, stay within the bounds once ``outdated`` are gone.
+
+        Also if they need no more room than those, however much is queued.
+        """
+        if not outdated:
+            return False
+        more, more_bytes = copies - len(outdated), size - sum([each.size for each in outdated])
+        return (more <= 0 and more_bytes <= 0) or self.fits(more_bytes, more)
 
     def count_held(self, hold: Hold, messages: int, size: int) -> None:
         """Count messages that wait in a lane held for these reasons; negative numbers count those that no longer wait."""

@@ -114,6 +114,10 @@ class ReadyLanes:
             return lane
         return None
 
+    def beside(self, lane: Lane) -> int:
+        """Return how many lanes of its group wait for their turn with the lane that `next` returned last."""
+        return len(lane.group.ready.get(self._level, ()))
+
     def sent(self, size: int) -> None:
         """Count the bytes that were sent from the lane that `next` returned last."""
         for level in self._passed:

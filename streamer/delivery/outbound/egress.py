@@ -102,6 +102,7 @@ class Egress:
         self._custody = custody
         self._random = random
         self._ready = ReadyLanes()
+        self._has_topics = False
         self._backing_off: Due[Lane] = Due()
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self.sending: Sending = _IDLE
@@ -205,8 +206,13 @@ class Egress:
             self.pump(self._clock.wall_ms())
 
     def apply_policies(self) -> None:
-        """Apply the policies again: use the smallest window of the routes, and their largest quota of lower classes."""
+        """Apply the policies again: use the smallest window of the routes, and their largest quota of lower classes.
+
+        Where a route has policies for topics, a lane sends fewer messages in a row the more lanes wait: so no present value
+        waits for many messages of other topics.
+        """
         self.window = min((queue.policy.window for queue in self.queues), default=0)
+        self._has_topics = any(queue.policy.topics for queue in self.queues)
         self._ready = ReadyLanes(max((queue.policy.lower_share for queue in self.queues), default=0.0))
         for queue in self.queues:
             queue.quotas.regroup()
@@ -364,6 +370,8 @@ class Egress:
         while room > 0 and len(expired) < EXPIRED_MESSAGES_PER_TICK and (lane := ready.next(floor, now_s)) is not None:
             size, has_rates = lane.bytes, lane.group.quotas.has_rates
             quantum = 1 if has_rates or ready.is_below else _QUANTUM
+            if self._has_topics and quantum > 1:
+                quantum = max(1, _QUANTUM // (1 + ready.beside(lane)))
             moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, out, expired)
             room -= moved
             if ready.is_contested:

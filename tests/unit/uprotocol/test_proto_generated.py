@@ -12,6 +12,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from streamer.uprotocol.message import UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
+from streamer.uprotocol.proto import usubscription_v3_pb2, usubscription_v4_pb2
+from streamer.uprotocol.proto import utwin_v2_pb2 as utwin
 from streamer.uprotocol.status import UCode
 
 ROOT = Path(__file__).parents[3]
@@ -125,6 +127,42 @@ def test_our_enums_have_the_same_names_and_numbers(ours: type[Enum], prefix: str
 def test_packages_are_the_contract() -> None:
     assert pb.DESCRIPTOR.package == "uprotocol.v1"
     assert ustreamer.DESCRIPTOR.package == "uprotocol.core.ustreamer.v1"
+
+
+def test_fields_of_utwin_are_the_contract() -> None:
+    assert utwin.DESCRIPTOR.package == "uprotocol.core.utwin.v2"
+    assert {name: described(message) for name, message in utwin.DESCRIPTOR.message_types_by_name.items()} == {
+        "GetLastMessagesRequest": {1: ("uprotocol.v1.UUriBatch", "topics", True)},
+        "MessageResponse": {
+            1: ("uprotocol.v1.UUri", "topic", True),
+            2: ("uprotocol.v1.UStatus", "status", True),
+            3: ("uprotocol.v1.UMessage", "message", True),
+        },
+        "GetLastMessagesResponse": {2: ("uprotocol.core.utwin.v2.MessageResponse", "responses", False)},
+    }
+
+
+SERVICES = [ustreamer, utwin, usubscription_v3_pb2, usubscription_v4_pb2]
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.DESCRIPTOR.package)
+def test_every_request_of_our_services_has_a_response_of_its_own(service: Any) -> None:
+    messages = service.DESCRIPTOR.message_types_by_name
+    called = [name.removesuffix("Request") for name in messages if name.endswith("Request")]
+    assert called
+    assert [name for name in called if f"{name}Response" not in messages] == []
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.DESCRIPTOR.package)
+def test_responses_of_our_services_say_nothing_of_failures(service: Any) -> None:
+    """The status of one topic among many is no failure of the Request."""
+    messages = service.DESCRIPTOR.message_types_by_name
+    fields = [field for name in messages if name.endswith("Response") for field in messages[name].fields]
+    kinds = {field.full_name: (field.message_type or field.enum_type) for field in fields}
+    statuses = [
+        name for name, kind in kinds.items() if kind and kind.full_name in ("uprotocol.v1.UStatus", "uprotocol.v1.UCode")
+    ]
+    assert statuses == (["uprotocol.core.utwin.v2.MessageResponse.status"] if service is utwin else [])
 
 
 def test_dead_letter_fields_are_what_readers_rely_on() -> None:

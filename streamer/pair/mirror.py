@@ -1,0 +1,199 @@
+"""The journal of a pair: what one writes is written by the other, too, before anybody is told that it is safe.
+
+The one at work has a `MirroredJournal`, the one on guard a `Replica`. The numbers of their entries never meet: one of the
+two gives even ones, the other odd ones. So journals that grew apart in a split can be put together.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+from streamer.journal.entries import Batch
+from streamer.journal.journal import Journal
+
+_MAX_LATER_BYTES = 64 << 20
+_PART_ENTRIES = 256
+_PART_BYTES = 4 << 20
+_PARTS_ON_THE_WAY = 8
+
+
+class Told(NamedTuple):
+    """A batch on its way to the other one: the ``number``-th on this link, which begins with everything that waits.
+
+    ``is_first`` and ``is_last`` mark the ends of that. What the other one has of this journal, and was not in there, is
+    gone.
+    """
+
+    number: int
+    batch: Batch
+    is_first: bool = False
+    is_last: bool = False
+
+
+class MirroredJournal(Journal):
+    """A journal whose batches count as written once the other one has them as well, until it works alone.
+
+    It works alone at first. ``is_mirrored``: the other one has had everything that waits. Its owner calls `arrange` before
+    anything else, `other_came` when there is a link to one on guard, `other_stored` with its answers, and `work_alone` when
+    it is gone. All for the event loop's thread.
+    """
+
+    def arrange(self, is_even: bool, tell: Callable[[Told], bool]) -> None:
+        """Set which numbers it gives, and what sends a batch to the other one and returns whether there is a link."""
+        self._parity = 0 if is_even else 1
+        self._tell = tell
+        self.is_alone = True
+        self.is_mirrored = False
+        self._told = self._stored = 0
+        self._needed = 0  # what has to be stored for the batch that is being written
+        self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
+        self._is_asked_for_all = False
+        self._all: Iterator[Batch] | None = None  # the rest of what waits, while that is being told
+        self._later: deque[Batch] = deque()  # what was written meanwhile
+        self._later_bytes = 0
+
+    def number(self) -> int:
+        """Return the next number of those that are this one's."""
+        number = super().number()
+        return number if number % 2 == self._parity else super().number()
+
+    def write(self, batch: Batch, done: Callable[[], None]) -> None:
+        """Hand over a batch; ``done`` is posted once it is on disk here and, unless it works alone, there."""
+        if self._all is not None:
+            self._later.append(batch)
+            self._later_bytes += batch.bytes
+            if self._later_bytes > _MAX_LATER_BYTES:  # the disk is faster than the link: begin again
+                self.other_came()
+        elif self.is_mirrored:
+            self._send(batch)
+        super().write(batch, done)
+
+    def other_came(self) -> None:
+        """Tell the one on guard everything that waits, from when no batch is on its way to the disk."""
+        self._forget_link()
+        self._is_asked_for_all = True
+        self._tell_all()
+
+    def other_stored(self, number: int) -> None:
+        """Note that the other one has all batches of this link up to a number on its disk."""
+        self._stored = max(self._stored, min(number, self._told))
+        self._tell_more()
+        self._let_go()
+
+    def work_alone(self) -> None:
+        """Wait for nobody: the other one is gone."""
+        self._forget_link()
+        self.is_alone = True
+        self._let_go()
+
+    def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
+        self._done_here = partial(super()._written, committed_bytes, done)
+        self._tell_all()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._done_here is not None and (self.is_alone or (self.is_mirrored and self._stored >= self._needed)):
+            done, self._done_here = self._done_here, None
+            done()
+
+    def _tell_all(self) -> None:
+        if self._is_asked_for_all and (not self.is_busy or self._done_here is not None):
+            self._is_asked_for_all = False
+            self._all = self._parts()
+            self._send(Batch(), is_first=True)
+            self._tell_more()
+
+    def _tell_more(self) -> None:
+        """Tell the next parts of everything, as many as may be on their way, and in the end what was written meanwhile."""
+        while self._all is not None and self._told - self._stored < _PARTS_ON_THE_WAY:
+            part = next(self._all, None)
+            if part is not None:
+                self._send(part)
+                continue
+            self._all = None
+            self._send(Batch(), is_last=True)
+            later, self._later, self._later_bytes = self._later, deque(), 0
+            self.is_mirrored, self.is_alone = True, False
+            for batch in later:
+                self._send(batch)
+
+    def _parts(self) -> Iterator[Batch]:
+        part = Batch()
+        entries: Iterable[tuple[str, object]] = chain(
+            (("rows", each) for each in self.rows(everything=True)),
+            (("segments", each) for each in self.segments(everything=True)),
+            (("letters", each) for each in self.all_letters()),
+        )
+        for number, (kind, entry) in enumerate(entries, 1):
+            getattr(part, kind).append(entry)
+            if number % _PART_ENTRIES == 0 or part.bytes > _PART_BYTES:
+                yield part
+                part = Batch()
+        if not part.is_empty:
+            yield part
+
+    def _send(self, batch: Batch, is_first: bool = False, is_last: bool = False) -> None:
+        self._told += 1
+        self._needed = self._told
+        if not self._tell(Told(self._told, batch, is_first, is_last)):
+            self._forget_link()
+
+    def _forget_link(self) -> None:
+        self._all, self._is_asked_for_all, self.is_mirrored = None, False, False
+        self._later, self._later_bytes = deque(), 0
+        self._told = self._stored = self._needed = 0
+
+
+class Replica:
+    """The journal on guard: writes what the other one tells, in order, and answers with the number of what is on disk.
+
+    ``answer`` is called with it. ``is_even``: the numbers of the other one. ``is_whole``: it has everything that waits.
+    """
+
+    def __init__(self, journal: Journal, is_even: bool, answer: Callable[[int], object]) -> None:
+        self.is_whole = False
+        self._journal = journal
+        self._parity = 0 if is_even else 1
+        self._answer = answer
+        self._waiting: deque[Told] = deque()
+        self._named: dict[str, set[int]] | None = None  # the entries in what waits there, while that is being told
+
+    def other_came(self) -> None:
+        """Forget what has not been written: a new link begins with everything."""
+        self._waiting.clear()
+        self._named = None
+        self.is_whole = False
+
+    def take(self, told: Told) -> None:
+        """Write a batch after those that came before."""
+        self._waiting.append(told)
+        self._write_next()
+
+    def _write_next(self) -> None:
+        if self._journal.is_busy or not self._waiting:
+            return
+        told = self._waiting.popleft()
+        batch = told.batch
+        if told.is_first:
+            self._named = {"rows": set(), "segments": set(), "letters": set()}
+        if self._named is not None:
+            for kind, numbers in self._named.items():
+                numbers.update(entry.number for entry in getattr(batch, kind))
+        if told.is_last and self._named is not None:
+            batch, self._named = self._gone(self._named), None
+            self.is_whole = True
+        self._journal.write(batch, partial(self._written, told.number))
+
+    def _gone(self, named: dict[str, set[int]]) -> Batch:
+        """Return the deletions of what is here of the other one's entries, and does not wait there any more."""
+        batch = Batch()
+        for kind, numbers in named.items():
+            gone = [each for each in self._journal.numbers(kind) if each % 2 == self._parity and each not in numbers]
+            getattr(batch, f"{kind}_done").extend(gone)
+        return batch
+
+    def _written(self, number: int) -> None:
+        self._answer(number)
+        self._write_next()

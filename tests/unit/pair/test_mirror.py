@@ -1,0 +1,249 @@
+"""Two journals with a link between them: what one writes, the other has before anybody is told that it is safe."""
+
+import random
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer.journal.entries import Batch
+from streamer.journal.journal import Journal
+from streamer.pair.mirror import MirroredJournal, Replica, Told
+from tests.examples import examples
+from tests.unit.journal.harness import BOUNDS, PROMPT_S, ManualLoop, letter, row, segment
+
+Contents = dict[str, list[int]]
+
+
+class Link:
+    """Carries what one side says, when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.told: deque[Told] = deque()
+        self.answers: deque[int] = deque()
+
+    def tell(self, told: Told) -> bool:
+        if self.is_up:
+            self.told.append(told)
+        return self.is_up
+
+    def answer(self, number: int) -> None:
+        if self.is_up:
+            self.answers.append(number)
+
+
+class Pair:
+    """A journal at work, and one on guard, both real files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loop = ManualLoop()
+        self.link = Link()
+        self.working = self._open(MirroredJournal, folder / "working.db")
+        self.guard = self._open(Journal, folder / "guard.db", arranged=False)
+        self.replica = Replica(self.guard, is_even=True, answer=self.link.answer)
+        self.done: list[str] = []
+
+    def _open(self, kind: type[Journal], path: Path, arranged: bool = True) -> Journal:
+        journal = kind(path, 1 << 30, BOUNDS, self.loop.post, retry_s=PROMPT_S, idle_s=PROMPT_S)
+        if isinstance(journal, MirroredJournal):
+            journal.arrange(is_even=True, tell=self.link.tell)
+        opened: list[str] = []
+        assert journal.start(lambda: opened.append("opened")).wait(10)
+        self.loop.run_until(lambda: bool(opened))
+        return journal
+
+    @property
+    def mirrored(self) -> MirroredJournal:
+        assert isinstance(self.working, MirroredJournal)
+        return self.working
+
+    def connect(self) -> None:
+        self.link.is_up = True
+        self.replica.other_came()
+        self.mirrored.other_came()
+
+    def cut(self) -> None:
+        """What was on its way is lost."""
+        self.link.is_up = False
+        self.link.told.clear()
+        self.link.answers.clear()
+
+    def write(self, name: str, batch: Batch) -> None:
+        """Hand over a batch, once the one before is done."""
+        self.working.write(batch, lambda: self.done.append(name))
+
+    def on_disk(self, batch_number: int) -> None:
+        """Wait until that many batches are in the file at work, and no more is posted for them."""
+        self.loop.run_until(lambda: self.working.commits >= batch_number)
+
+    def carry(self) -> None:
+        """Carry everything, both ways, until nothing is on its way."""
+        while self.link.told or self.link.answers:
+            while self.link.told:
+                told = self.link.told.popleft()
+                before = len(self.link.answers)
+                self.replica.take(told)
+                self.loop.run_until(lambda before=before: len(self.link.answers) > before)  # type: ignore[misc]
+            while self.link.answers:
+                self.mirrored.other_stored(self.link.answers.popleft())
+
+    def until_done(self, name: str) -> None:
+        self.loop.run_until(lambda: name in self.done)
+
+    def same(self) -> bool:
+        return contents(self.working) == contents(self.guard)
+
+    def close(self) -> None:
+        for journal in (self.working, self.guard):
+            assert journal.stop(10)
+
+
+def contents(journal: Journal) -> Contents:
+    return {table: journal.numbers(table) for table in ("rows", "segments", "letters")}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    found = Pair(tmp_path)
+    yield found
+    found.close()
+
+
+def test_alone_a_batch_is_done_once_it_is_on_disk_here(pair: Pair) -> None:
+    pair.write("one", Batch(rows=[row(2)]))
+    pair.until_done("one")
+    assert contents(pair.guard)["rows"] == []
+
+
+def test_with_another_one_a_batch_is_done_once_it_is_on_both_disks(pair: Pair) -> None:
+    pair.connect()
+    pair.carry()
+    pair.write("one", Batch(rows=[row(2)], segments=[segment(4)], letters=[letter(6)]))
+    pair.on_disk(1)
+    assert (pair.done, pair.working.is_busy) == ([], True)
+    pair.carry()
+    pair.until_done("one")
+    assert contents(pair.guard) == {"rows": [2], "segments": [4], "letters": [6]}
+    assert list(pair.guard.rows(everything=True)) == [row(2)]
+    assert list(pair.guard.segments(everything=True)) == [segment(4)]
+    assert list(pair.guard.all_letters()) == [letter(6)]
+
+
+def test_what_waited_before_is_told_first_and_what_has_gone_since_is_deleted(pair: Pair) -> None:
+    pair.write("one", Batch(rows=[row(number) for number in range(2, 1202, 2)]))
+    pair.until_done("one")
+    pair.connect()
+    pair.carry()
+    assert pair.same()
+    pair.cut()
+    pair.mirrored.work_alone()
+    pair.write("two", Batch(rows=[row(2000)], rows_done=list(range(2, 602, 2))))
+    pair.until_done("two")
+    pair.connect()
+    pair.carry()
+    assert pair.same()
+    assert pair.replica.is_whole
+
+
+def test_what_is_written_while_everything_is_told_comes_after_it(pair: Pair) -> None:
+    pair.write("one", Batch(rows=[row(number) for number in range(2, 6002, 2)]))
+    pair.until_done("one")
+    pair.connect()
+    assert pair.link.told  # not all of it, only as much as may be on its way
+    assert not pair.mirrored.is_mirrored
+    pair.write("two", Batch(rows=[row(7000)], rows_done=[2, 5998]))
+    pair.until_done("two")  # it has worked alone until now
+    pair.carry()
+    assert pair.same()
+    assert contents(pair.guard)["rows"][-2:] == [6000, 7000]
+
+
+def test_a_lost_link_holds_a_batch_until_it_works_alone_or_the_other_one_is_back(pair: Pair) -> None:
+    pair.connect()
+    pair.carry()
+    pair.write("one", Batch(rows=[row(2)]))
+    pair.cut()
+    pair.loop.run_until(lambda: pair.mirrored._done_here is not None)
+    assert pair.done == []
+    pair.mirrored.work_alone()
+    assert pair.done == ["one"]
+    pair.connect()
+    pair.carry()
+    pair.write("two", Batch(rows=[row(4)]))
+    pair.cut()
+    pair.loop.run_until(lambda: pair.mirrored._done_here is not None)
+    pair.connect()
+    assert pair.done == ["one"]
+    pair.carry()
+    assert pair.done == ["one", "two"]
+    assert pair.same()
+
+
+def test_entries_of_the_one_on_guard_itself_are_not_deleted(pair: Pair) -> None:
+    done: list[str] = []
+    pair.guard.write(Batch(rows=[row(3), row(8)]), partial(done.append, "own"))
+    pair.loop.run_until(lambda: bool(done))
+    pair.connect()
+    pair.carry()
+    assert contents(pair.guard)["rows"] == [3]
+
+
+def test_numbers_are_of_one_kind(pair: Pair) -> None:
+    numbers = [pair.working.number() for _ in range(10)]
+    assert all(number % 2 == 0 for number in numbers)
+    assert numbers == sorted(set(numbers))
+
+
+def test_a_disk_that_is_faster_than_the_link_begins_again_and_loses_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.pair.mirror._MAX_LATER_BYTES", 1000)
+    pair.write("one", Batch(rows=[row(number) for number in range(2, 6002, 2)]))
+    pair.until_done("one")
+    pair.connect()
+    for name, number in (("two", 7000), ("three", 7002)):
+        pair.write(name, Batch(rows=[row(number, bytes(900))]))
+        pair.until_done(name)
+    pair.carry()
+    assert pair.same()
+    assert contents(pair.guard)["rows"][-2:] == [7000, 7002]
+
+
+ACTS = st.lists(st.sampled_from(["write", "write", "write", "carry", "cut", "connect", "alone"]), max_size=20)
+
+
+@given(ACTS, st.integers(0, 1000))
+@settings(max_examples=examples(60))
+def test_whatever_becomes_of_the_link_what_is_done_is_on_both_disks_or_was_done_alone(acts: list[str], seed: int) -> None:
+    chosen = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(Path(folder))
+        there: set[int] = set()
+        for number, act in enumerate(acts, 1):
+            if act == "connect":
+                pair.cut()
+                pair.connect()
+            elif act in ("cut", "carry"):
+                getattr(pair, act)()
+            elif act == "alone":
+                pair.cut()
+                pair.mirrored.work_alone()
+            elif not pair.working.is_busy:
+                gone = chosen.sample(sorted(there), min(len(there), chosen.randrange(3)))
+                there = (there - set(gone)) | {2 * number}
+                pair.write(str(number), Batch(rows=[row(2 * number)], rows_done=gone))
+                pair.loop.run_until(lambda: pair.mirrored._done_here is not None or not pair.working.is_busy)
+                if not pair.working.is_busy and not pair.mirrored.is_alone:
+                    assert 2 * number in contents(pair.guard)["rows"]
+        pair.cut()
+        pair.connect()
+        pair.carry()
+        assert not pair.working.is_busy
+        assert contents(pair.working)["rows"] == contents(pair.guard)["rows"] == sorted(there)
+        pair.close()
