@@ -175,6 +175,8 @@ class Lease:
     def _take_over(self, epoch: int, why: str) -> Changed:
         self.is_active = True
         self.epoch = epoch + 1
+        self._answered_s = None
+        self._sent_s.clear()  # only an answer to what says so proves that the other one knows
         return Changed(True, self.epoch, why)
 
     def _step_back(self, epoch: int, why: str) -> Changed:

@@ -15,8 +15,8 @@ from streamer.journal.journal import Journal
 
 _MAX_LATER_BYTES = 64 << 20
 _PART_ENTRIES = 256
-_PART_BYTES = 4 << 20
-_PARTS_ON_THE_WAY = 8
+_PART_BYTES = 1 << 20
+_PARTS_ON_THE_WAY = 2  # heartbeats queue behind them
 
 
 class Told(NamedTuple):
@@ -35,9 +35,9 @@ class Told(NamedTuple):
 class MirroredJournal(Journal):
     """A journal whose batches count as written once the other one has them as well, until it works alone.
 
-    It works alone at first. ``is_mirrored``: the other one has had everything that waits. Its owner calls `arrange` before
-    anything else, `other_came` when there is a link to one on guard, `other_stored` with its answers, and `work_alone` when
-    it is gone. All for the event loop's thread.
+    It works alone at first. ``is_mirrored``: the other one has had everything that waits. ``shared`` is the number up to
+    which the other one has all entries. Its owner calls `arrange` before anything else, `other_came` when there is a link to
+    one on guard, `other_stored` with its answers, and `work_alone` when it is gone. All for the event loop's thread.
     """
 
     def arrange(self, is_even: bool, tell: Callable[[Told], bool]) -> None:
@@ -46,7 +46,10 @@ class MirroredJournal(Journal):
         self._tell = tell
         self.is_alone = True
         self.is_mirrored = False
+        self.shared = 0
         self._told = self._stored = 0
+        self._highest = 0  # number of an entry that was told
+        self._sharing: deque[tuple[int, int]] = deque()  # what was told, and the highest number of an entry until then
         self._needed = 0  # what has to be stored for the batch that is being written
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
         self._is_asked_for_all = False
@@ -79,6 +82,8 @@ class MirroredJournal(Journal):
     def other_stored(self, number: int) -> None:
         """Note that the other one has all batches of this link up to a number on its disk."""
         self._stored = max(self._stored, min(number, self._told))
+        while self._sharing and self._sharing[0][0] <= self._stored:
+            self.shared = max(self.shared, self._sharing.popleft()[1])
         self._tell_more()
         self._let_go()
 
@@ -137,6 +142,10 @@ class MirroredJournal(Journal):
     def _send(self, batch: Batch, is_first: bool = False, is_last: bool = False) -> None:
         self._told += 1
         self._needed = self._told
+        numbers = (each.number for entries in (batch.rows, batch.segments, batch.letters) for each in entries)
+        self._highest = max(self._highest, max(numbers, default=0))
+        if is_last or self.is_mirrored:
+            self._sharing.append((self._told, self._highest))
         if not self._tell(Told(self._told, batch, is_first, is_last)):
             self._forget_link()
 
@@ -144,27 +153,31 @@ class MirroredJournal(Journal):
         self._all, self._is_asked_for_all, self.is_mirrored = None, False, False
         self._later, self._later_bytes = deque(), 0
         self._told = self._stored = self._needed = 0
+        self._sharing.clear()
 
 
 class Replica:
     """The journal on guard: writes what the other one tells, in order, and answers with the number of what is on disk.
 
-    ``answer`` is called with it. ``is_even``: the numbers of the other one. ``is_whole``: it has everything that waits.
+    ``answer`` is called with it. ``is_mine``: whether the entry with a number is this side's own, and the other one has
+    never had it. ``is_whole``: it has everything that waits.
     """
 
-    def __init__(self, journal: Journal, is_even: bool, answer: Callable[[int], object]) -> None:
+    def __init__(self, journal: Journal, is_mine: Callable[[int], bool], answer: Callable[[int], object]) -> None:
         self.is_whole = False
         self._journal = journal
-        self._parity = 0 if is_even else 1
+        self._is_mine = is_mine
         self._answer = answer
         self._waiting: deque[Told] = deque()
         self._named: dict[str, set[int]] | None = None  # the entries in what waits there, while that is being told
+        self._links = 0
 
     def other_came(self) -> None:
         """Forget what has not been written: a new link begins with everything."""
         self._waiting.clear()
         self._named = None
         self.is_whole = False
+        self._links += 1
 
     def take(self, told: Told) -> None:
         """Write a batch after those that came before."""
@@ -183,17 +196,18 @@ class Replica:
                 numbers.update(entry.number for entry in getattr(batch, kind))
         if told.is_last and self._named is not None:
             batch, self._named = self._gone(self._named), None
-            self.is_whole = True
-        self._journal.write(batch, partial(self._written, told.number))
+        self._journal.write(batch, partial(self._written, told, self._links))
 
     def _gone(self, named: dict[str, set[int]]) -> Batch:
-        """Return the deletions of what is here of the other one's entries, and does not wait there any more."""
+        """Return the deletions of what is here, was there, and does not wait there any more."""
         batch = Batch()
         for kind, numbers in named.items():
-            gone = [each for each in self._journal.numbers(kind) if each % 2 == self._parity and each not in numbers]
+            gone = [each for each in self._journal.numbers(kind) if each not in numbers and not self._is_mine(each)]
             getattr(batch, f"{kind}_done").extend(gone)
         return batch
 
-    def _written(self, number: int) -> None:
-        self._answer(number)
+    def _written(self, told: Told, link: int) -> None:
+        if link == self._links:  # else the number means something else by now
+            self.is_whole = self.is_whole or told.is_last
+            self._answer(told.number)
         self._write_next()

@@ -124,6 +124,17 @@ def test_one_that_is_alone_and_did_not_run_has_to_listen_again() -> None:
     assert two.sending() == ["a"]
 
 
+def test_nothing_is_sent_before_the_other_one_knows_who_works() -> None:
+    two = Two()
+    two.beat(two.first, two.second)
+    assert two.first.is_active
+    assert two.sending() == []
+    assert two.second.epoch < two.first.epoch
+    two.beat(two.first, two.second)
+    assert two.sending() == ["a"]
+    assert two.second.epoch == two.first.epoch
+
+
 def test_heartbeats_that_waited_while_it_did_not_run_are_no_news() -> None:
     two = Two()
     two.beat(two.first, two.second, deaf=True)

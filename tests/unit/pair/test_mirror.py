@@ -46,7 +46,7 @@ class Pair:
         self.link = Link()
         self.working = self._open(MirroredJournal, folder / "working.db")
         self.guard = self._open(Journal, folder / "guard.db", arranged=False)
-        self.replica = Replica(self.guard, is_even=True, answer=self.link.answer)
+        self.replica = Replica(self.guard, is_mine=lambda number: number % 2 == 1, answer=self.link.answer)
         self.done: list[str] = []
 
     def _open(self, kind: type[Journal], path: Path, arranged: bool = True) -> Journal:
@@ -192,6 +192,36 @@ def test_entries_of_the_one_on_guard_itself_are_not_deleted(pair: Pair) -> None:
     pair.connect()
     pair.carry()
     assert contents(pair.guard)["rows"] == [3]
+
+
+def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) -> None:
+    pair.connect()
+    pair.replica.take(pair.link.told.popleft())
+    pair.cut()
+    pair.connect()  # before that was on disk
+    pair.loop.run_until(lambda: pair.guard.commits == 1 and not pair.guard.is_busy)
+    assert list(pair.link.answers) == []
+    pair.carry()
+    assert pair.replica.is_whole
+
+
+def test_it_knows_up_to_where_the_other_one_has_its_entries(pair: Pair) -> None:
+    pair.write("one", Batch(rows=[row(2), row(4)]))
+    pair.until_done("one")
+    pair.connect()
+    assert pair.mirrored.shared == 0
+    pair.carry()
+    assert pair.mirrored.shared == 4
+    pair.write("two", Batch(rows=[row(6)], letters=[letter(8)]))
+    pair.on_disk(2)
+    assert pair.mirrored.shared == 4
+    pair.carry()
+    assert pair.mirrored.shared == 8
+    pair.cut()
+    pair.mirrored.work_alone()
+    pair.write("three", Batch(rows=[row(10)]))
+    pair.until_done("three")
+    assert pair.mirrored.shared == 8
 
 
 def test_numbers_are_of_one_kind(pair: Pair) -> None:

@@ -1,0 +1,69 @@
+"""What one of a pair writes down beside its journal: the epoch, which disk this is, and what the other one has of it.
+
+A small file of its own, because an epoch has to be on disk before a take-over has any effect, whatever the journal does.
+"""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+_LONGEST = 4096
+
+
+class NotesError(Exception):
+    """The file cannot be read or written; the text says why."""
+
+
+class Notes(NamedTuple):
+    """``disk`` is a random name of the journal beside it: another disk, another name.
+
+    The disk ``other`` (empty: none yet) has all entries of this one up to the number ``shared``. There may be more by now.
+    """
+
+    epoch: int
+    disk: str
+    other: str = ""
+    shared: int = 0
+
+
+def read(path: Path) -> Notes:
+    """Read the notes; new ones if there is no such file. Raises `NotesError`."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(_LONGEST))
+        read = Notes(**found)
+    except FileNotFoundError:
+        return Notes(0, secrets.token_hex(8))
+    except OSError as exc:
+        raise NotesError(f"{path}: {exc.strerror or type(exc).__name__}") from exc
+    except (ValueError, TypeError) as exc:
+        raise NotesError(
+            f"{path}: expected the notes of a pair, as JSON with epoch and disk; delete it if in doubt"
+        ) from exc
+    if not (_is_count(read.epoch) and _is_count(read.shared) and isinstance(read.disk, str) and isinstance(read.other, str)):
+        raise NotesError(f"{path}: expected whole numbers as epoch and shared, and names of disks")
+    return read
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def write(path: Path, notes: Notes) -> None:
+    """Replace the notes; they are on disk when this returns. Raises `NotesError`."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with new.open("w", encoding="ascii") as file:
+            json.dump(notes._asdict(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as exc:
+        raise NotesError(f"{path}: {exc.strerror or type(exc).__name__}") from exc

@@ -1,0 +1,44 @@
+"""Translates what a pair says to each other between its own types and the protobuf messages of package `ustreamer.pair.v1`.
+
+Pure. What came over the link is authentic, so its fields are not checked.
+"""
+
+from streamer.journal.entries import Batch, Letter, Row, Segment
+from streamer.pair.lease import Heartbeat
+from streamer.uprotocol.proto import pair_v1_pb2 as pb
+
+
+def heartbeat_to_proto(heartbeat: Heartbeat) -> pb.Heartbeat:
+    """Convert a heartbeat to protobuf."""
+    return pb.Heartbeat(**heartbeat._asdict())
+
+
+def heartbeat_from_proto(p: pb.Heartbeat) -> Heartbeat:
+    """Convert a heartbeat from protobuf."""
+    return Heartbeat(p.name, p.run, p.number, p.epoch, p.is_active, p.heard_run, p.heard_number)
+
+
+def batch_to_proto(batch: Batch) -> pb.Batch:
+    """Convert a batch to protobuf; number and marks are the caller's to set."""
+    return pb.Batch(
+        rows=[pb.Row(**row._asdict()) for row in batch.rows],
+        segments=[pb.Segment(**segment._asdict()) for segment in batch.segments],
+        letters=[pb.Letter(**letter._asdict()) for letter in batch.letters],
+        rows_done=batch.rows_done,
+        segments_done=batch.segments_done,
+        letters_done=batch.letters_done,
+        letters_unmarked=batch.letters_unmarked,
+    )
+
+
+def batch_from_proto(p: pb.Batch) -> Batch:
+    """Convert a batch from protobuf."""
+    return Batch(
+        rows=[Row(*(getattr(row, field) for field in Row._fields)) for row in p.rows],
+        segments=[Segment(each.number, each.target, each.body) for each in p.segments],
+        letters=[Letter(*(getattr(letter, field) for field in Letter._fields)) for letter in p.letters],
+        rows_done=list(p.rows_done),
+        segments_done=list(p.segments_done),
+        letters_done=list(p.letters_done),
+        letters_unmarked=list(p.letters_unmarked),
+    )

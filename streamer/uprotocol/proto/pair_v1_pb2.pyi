@@ -1,0 +1,155 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Frame(_message.Message):
+    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled")
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    heartbeat: Heartbeat
+    hello: Hello
+    batch: Batch
+    stored: Stored
+    settled: Settled
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    HEARD_RUN_FIELD_NUMBER: _ClassVar[int]
+    HEARD_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    run: int
+    number: int
+    epoch: int
+    is_active: bool
+    heard_run: int
+    heard_number: int
+    def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("disk", "position", "of_disk", "config", "is_active", "version")
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    OF_DISK_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    disk: str
+    position: int
+    of_disk: str
+    config: str
+    is_active: bool
+    version: str
+    def __init__(self, disk: _Optional[str] = ..., position: _Optional[int] = ..., of_disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    IS_SNAPSHOT_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    IS_SNAPSHOT_END_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_DONE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_DONE_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_DONE_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_UNMARKED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    is_snapshot_begin: bool
+    is_snapshot_end: bool
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    segments: _containers.RepeatedCompositeFieldContainer[Segment]
+    letters: _containers.RepeatedCompositeFieldContainer[Letter]
+    rows_done: _containers.RepeatedScalarFieldContainer[int]
+    segments_done: _containers.RepeatedScalarFieldContainer[int]
+    letters_done: _containers.RepeatedScalarFieldContainer[int]
+    letters_unmarked: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., is_snapshot_begin: _Optional[bool] = ..., is_snapshot_end: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., letters: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ..., rows_done: _Optional[_Iterable[int]] = ..., segments_done: _Optional[_Iterable[int]] = ..., letters_done: _Optional[_Iterable[int]] = ..., letters_unmarked: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("number", "route", "source", "target", "entered_ms", "attempts", "outgoing", "body")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ENTERED_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    OUTGOING_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    route: str
+    source: str
+    target: str
+    entered_ms: int
+    attempts: int
+    outgoing: str
+    body: bytes
+    def __init__(self, number: _Optional[int] = ..., route: _Optional[str] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., entered_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., outgoing: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class Segment(_message.Message):
+    __slots__ = ("number", "target", "body")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    target: str
+    body: bytes
+    def __init__(self, number: _Optional[int] = ..., target: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class Letter(_message.Message):
+    __slots__ = ("number", "id", "route", "ingress", "target", "outcome", "code", "text", "attempts", "first_ms", "last_ms", "type", "source", "sink", "body")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    id: bytes
+    route: str
+    ingress: str
+    target: str
+    outcome: str
+    code: int
+    text: str
+    attempts: int
+    first_ms: int
+    last_ms: int
+    type: int
+    source: str
+    sink: str
+    body: bytes
+    def __init__(self, number: _Optional[int] = ..., id: _Optional[bytes] = ..., route: _Optional[str] = ..., ingress: _Optional[str] = ..., target: _Optional[str] = ..., outcome: _Optional[str] = ..., code: _Optional[int] = ..., text: _Optional[str] = ..., attempts: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., type: _Optional[int] = ..., source: _Optional[str] = ..., sink: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class Stored(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class Settled(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: bytes
+    def __init__(self, ids: _Optional[bytes] = ...) -> None: ...

@@ -1,0 +1,171 @@
+"""Two sides of a pair with real journals and a real link: who works, and what is on both disks."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from streamer.clock import SystemClock
+from streamer.delivery.inbound.refusals import FULL
+from streamer.journal.entries import Batch
+from streamer.journal.journal import Journal
+from streamer.pair.lease import Changed, Timing
+from streamer.pair.link import Link
+from streamer.pair.member import FIRST, Identity, Member
+from streamer.pair.mirror import MirroredJournal
+from streamer.pair.notes import Notes, NotesError, read
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import publish
+from tests.flow.harness import SPEED
+from tests.ports import HOST, free_port
+from tests.unit.journal.harness import BOUNDS, row
+from tests.waiting import until
+
+KEY = b"k" * 32
+TIMING = Timing()
+
+
+class Station:
+    """One side as the daemon has it: on guard with a journal, then at work with it."""
+
+    def __init__(self, folder: Path, name: str, port: int, config: str = "same") -> None:
+        self.path = folder / name / "journal.db"
+        self.path.parent.mkdir(exist_ok=True)
+        self.name = name
+        self._address = HOST, port
+        self._config = config
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.at_work = asyncio.Event()
+        identity = Identity(self.name, self._config, "1")
+        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self._changed)
+        where = "listen" if self.name == FIRST else "connect"
+        link = Link(
+            **{where: self._address},  # type: ignore[arg-type]
+            key=KEY,
+            name=self.name,
+            on_frame=self.member.on_frame,
+            on_up=self.member.on_up,
+            on_down=self.member.on_down,
+        )
+        self.member.use(link)
+        self.journal = await self._opened(Journal)
+        self.member.guard(self.journal)
+        self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
+
+    def _changed(self, changed: Changed) -> None:
+        if changed.is_active:
+            self.at_work.set()
+
+    async def _work(self) -> None:
+        await self.at_work.wait()
+        await asyncio.to_thread(self.journal.stop, 10)
+        self.journal = await self._opened(MirroredJournal)
+        assert isinstance(self.journal, MirroredJournal)
+        self.member.work(self.journal)
+
+    async def _opened(self, kind: type[Journal]) -> Journal:
+        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
+        if isinstance(journal, MirroredJournal):
+            self.member.arrange(journal)
+        opened = asyncio.Event()
+        journal.start(opened.set)
+        async with asyncio.timeout(60):
+            await opened.wait()
+        return journal
+
+    @property
+    def works(self) -> bool:
+        return isinstance(self.journal, MirroredJournal) and self.member.may_send()
+
+    async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
+        finished = asyncio.Event()
+        self.journal.write(Batch(rows=[row(number) for number in numbers], rows_done=list(done)), finished.set)
+        async with asyncio.timeout(60):
+            await finished.wait()
+
+    async def kill(self) -> None:
+        """End it, as a kill would: nobody is told."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self.journal.stop, 10)
+
+
+class Stations:
+    def __init__(self, folder: Path, config: str = "same") -> None:
+        port = free_port()
+        self.first = Station(folder, "a", port)
+        self.second = Station(folder, "b", port, config)
+
+
+@pytest.fixture
+async def stations(tmp_path: Path) -> AsyncIterator[Stations]:
+    found = Stations(tmp_path)
+    for each in (found.first, found.second):
+        await each.start()
+    yield found
+    for each in (found.first, found.second):
+        await each.kill()
+
+
+async def test_of_two_that_start_one_works_and_the_other_has_what_it_writes(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "one at work, and a whole copy")
+    await first.write(2, 4, 6)
+    assert second.journal.numbers("rows") == [2, 4, 6]
+    await first.write(8, done=(2, 6))
+    assert second.journal.numbers("rows") == [4, 8]
+    message = publish(1_700_000_000_000, SPEED, b"heard by both")
+    second.member.shadows.hear("vehicle", [MemoryReceived(message)])
+    first.member.settled.never_queued(message, ("", "vehicle", ""), FULL, 0.0, 0)
+    await until(lambda: not len(second.member.shadows), "the other one knows that it is settled")
+    assert not second.works
+
+
+async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_back(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.write(2, 4)
+    await until(lambda: read(first.path.with_name("pair.json")).shared == 4, "a note of what is shared")
+    await first.kill()
+    await until(lambda: second.works, "the other one works")
+    assert second.member.lease.epoch == read(second.path.with_name("pair.json")).epoch == 2
+    assert [each.number for each in second.journal.rows()] == [2, 4]
+    await second.write(5, done=(2,))
+    await first.start()
+    await until(lambda: first.member.is_whole, "a whole copy of what waits now")
+    assert first.journal.numbers("rows") == [4, 5]
+    assert not first.works
+    assert second.works
+
+
+async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stations = Stations(tmp_path, config="other")
+    first, second = stations.first, stations.second
+    for each in (first, second):
+        await each.start()
+    await until(lambda: second.member.other is not None and first.member.other is not None, "they have met")
+    assert not first.member.lease.is_ready
+    assert not second.member.lease.is_ready
+    assert "pair_differs" in caplog.text
+    for each in (first, second):
+        await each.kill()
+
+
+def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None:
+    path = tmp_path / "pair.json"
+    for content in ("", "[]", '{"epoch": -1, "disk": "x"}', '{"epoch": true', '{"epoch": 1}', '{"epoch": "1", "disk": "x"}'):
+        path.write_text(content)
+        with pytest.raises(NotesError, match=r"pair\.json: expected"):
+            read(path)
+    path.write_text('{"epoch": 1, "disk": "x", "other": "y", "shared": -1}')
+    with pytest.raises(NotesError, match=r"pair\.json: expected"):
+        read(path)
+    path.unlink()
+    assert read(path)[:1] == Notes(0, "")[:1]
+    assert os.listdir(tmp_path) == []
