@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+from tests import ports
 from tests.process import ROOT
 
 _PRINT = "import sys; from tests.ports import mine; print(mine().start, mine().stop, flush=True); sys.stdin.read()"
@@ -27,3 +28,11 @@ def test_workers_of_the_same_number_have_different_ports() -> None:
     assert ranges[0]
     assert ranges[1]
     assert not ranges[0] & ranges[1]
+
+
+def test_a_long_run_never_ends_for_want_of_ports_and_gets_each_again_only_after_all_others() -> None:
+    many = len(ports.mine())
+    given = [ports.free_port() for _ in range(3 * many)]
+    for start in range(0, 2 * many, 7):
+        soon = given[start : start + many // 2]
+        assert len(set(soon)) == len(soon)
