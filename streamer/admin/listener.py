@@ -17,6 +17,7 @@ from typing import cast
 
 from streamer.admin.certificate import PortCertificate
 from streamer.logs.audit import DENIED, audit
+from streamer.transports.sockets import listening_socket
 
 MAX_CONNECTIONS = 32
 CONNECTION_TIMEOUT_S = 10.0
@@ -60,7 +61,7 @@ class AdminListener:
         missing: OSError | None = None
         for family, _, _, _, address in dict.fromkeys(found):
             try:
-                self._sockets.append(_listening(family, address))
+                self._sockets.append(listening_socket(family, address, _BACKLOG))
             except OSError as exc:
                 missing = exc
                 if exc.errno not in _NOT_HERE:
@@ -193,18 +194,3 @@ class _Bounded(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
-
-
-def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.setblocking(False)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except BaseException:
-        listening.close()
-        raise
-    return listening

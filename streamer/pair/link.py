@@ -42,6 +42,7 @@ from streamer.pair.sealing import (
     seals_of,
 )
 from streamer.transports.link_error import failure_of
+from streamer.transports.sockets import listening_socket
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 HANDSHAKE_S = 2.0
@@ -210,7 +211,7 @@ class Link:
         while True:
             try:
                 family, _, _, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
-                return _listening_socket(family, address)
+                return listening_socket(family, address, _BACKLOG)
             except (OSError, UnicodeError) as exc:
                 self._not_up(f"cannot listen on {_shown(host, port)}: {failure_of(exc)[1]}")
             await asyncio.sleep(PAUSE_S)
@@ -376,21 +377,6 @@ async def _greet_and_linger(reader: asyncio.StreamReader, writer: asyncio.Stream
         async with asyncio.timeout(_LINGER_S):
             while await reader.read(_READ_BYTES):
                 pass
-
-
-def _listening_socket(family: int, address: tuple[object, ...]) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.setblocking(False)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
 
 
 def _set_options(connection: socket.socket) -> None:

@@ -29,11 +29,7 @@ class Interest:
 
     def of(self, topic: UUri) -> Mapping[str, int]:
         """Return the authorities that are interested in a topic, or in any instance or version of it."""
-        return _merged(self.at(name) for name in _names_of(topic)) if self._wide else self.at(topic)
-
-    def is_interested_otherwise(self, authority: str, topic: UUri, name: UUri) -> bool:
-        """Whether an authority is interested in a topic other than by ``name``, the topic or one that stands for it."""
-        return bool(self._wide) and any(authority in self.at(other) for other in _names_of(topic) - {name})
+        return _merged(self.at(name) for name in names_of(topic)) if self._wide else self.at(topic)
 
     def topics(self) -> KeysView[UUri]:
         """Return every topic that an authority is interested in."""
@@ -58,7 +54,7 @@ class Interest:
         return merged != before
 
 
-def _names_of(topic: UUri) -> set[UUri]:
+def names_of(topic: UUri) -> set[UUri]:
     """Return the topic, and those that stand for any instance or version of it."""
     names = {topic, topic._replace(ue_id=ANY_INSTANCE << 16 | topic.type_id)}
     return names | {name._replace(version=ANY_VERSION) for name in names}

@@ -15,7 +15,10 @@ from typing import NamedTuple
 
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
+from streamer.routing.outcome import Failure
+from streamer.routing.permissions import Permissions
 from streamer.routing.table import RoutingTable, local_authorities
+from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION_4
 
@@ -56,6 +59,7 @@ class Access:
     control: tuple[UUri, ...] = ()
     homes: Callable[[str], tuple[str, ...]] = _nowhere
     """Returns the endpoints behind which an authority is reached."""
+    permissions: Permissions | None = None
 
     @classmethod
     def from_config(cls, config: Config) -> "Access":
@@ -71,6 +75,7 @@ class Access:
             None if options is None or options.reset is None else tuple(options.reset),
             tuple(config.control.allow),
             table.homes,
+            table.permissions,
         )
 
     def is_named(self, authority: str) -> bool:
@@ -96,6 +101,14 @@ class Access:
             return self.is_named(subscriber.authority)
         rules = (rule for rule in self.subscribe if rule.subscriber.matches(subscriber))
         return any(pattern.matches(topic) for rule in rules for pattern in rule.topics)
+
+    def may_be_published(self, attributes: Attributes) -> bool:
+        """Whether the section ``permissions`` lets a Publish that was accepted before in today."""
+        if self.permissions is None:
+            return True
+        kind, source, identity = attributes.type, attributes.source, attributes.provenance.identity
+        verdicts = (self.permissions.judge(kind, source, None, home, identity) for home in self.homes(source.authority))
+        return any(not isinstance(verdict, Failure) for verdict in verdicts)
 
     def permission_group(self, subscriber: UUri) -> Hashable:
         """Return a key that is equal for uEntities that `may_subscribe` to the same topics."""

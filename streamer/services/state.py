@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from streamer.journal import damage
 from streamer.journal.file import DatabaseFile
 from streamer.journal.sqlite import (
@@ -112,8 +114,9 @@ class StateFile:
         for row in self._use(lambda connection: connection.execute(sql).fetchall()):
             try:
                 found.append(entry_of(row))
-            except (ValueError, TypeError, RecursionError) as exc:  # the last: of JSON
-                logger.error("state_row_unreadable file=%s row=%r error=%s", self.path, row[:3], exc)
+            except (ValueError, TypeError, RecursionError, DecodeError) as exc:  # the third: of JSON
+                shown = tuple(f"{len(each)} bytes" if isinstance(each, bytes) else each for each in row[:3])  # no payloads
+                logger.error("state_row_unreadable file=%s row=%r error=%s", self.path, shown, exc)
         return found
 
     async def write(self, statements: Sequence[Statement]) -> None:

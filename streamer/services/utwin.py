@@ -11,19 +11,20 @@ Its owner calls `restore` once the state file is open, before the router starts.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
 from streamer.clock import Clock
 from streamer.config.services import UtwinConfig
+from streamer.journal import codec
 from streamer.services.access import Access
 from streamer.services.rpc import Method
 from streamer.services.state import Row, StateError, StateFile, Statement
 from streamer.uprotocol.last_values import LastValue, LastValues, without_token
 from streamer.uprotocol.message import UMessage
-from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import utwin_v2_pb2 as pb
-from streamer.uprotocol.protobuf import message_from_proto, message_to_proto, status_to_proto, uri_from_proto
+from streamer.uprotocol.protobuf import message_to_proto, status_to_proto, uri_from_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
@@ -33,6 +34,7 @@ GET_LAST_MESSAGES = 1
 """The method."""
 
 _SAVED_AT_ONCE = 100  # messages that are converted in one turn of the event loop, and written in one transaction
+_SAVED_BYTES_AT_ONCE = 1024 * 1024  # or one message, if it is larger
 
 
 class _Found(NamedTuple):
@@ -70,13 +72,8 @@ class UTwin:
 
     def restore(self) -> None:
         """Read the messages of an earlier process. Blocks. Raises `StateError`."""
-        values = self._values
-        for message, at_ms in self._state.read("SELECT topic, message, at_ms FROM utwin_messages ORDER BY at_ms", _of_row):
-            topic = message.attributes.source
-            values.saved.add(topic)
-            if values.get(topic) is None:
-                values.put(message, at_ms)
-                values.changed.pop(topic, None)
+        # A replaced row is the last one again, so their order is that of arrival, also if the clock was set back.
+        self._values.restore(self._state.read("SELECT topic, message, at_ms FROM utwin_messages ORDER BY rowid", _of_row))
 
     async def run(self) -> None:
         """Save what has changed every `UtwinConfig.save_s`, until cancelled; once more then."""
@@ -90,34 +87,41 @@ class UTwin:
     async def save(self) -> None:
         """Write what has changed until now to the state file. What cannot be written is written the next time."""
         changed = self._values.changed
-        due = list(changed)
-        for start in range(0, len(due), _SAVED_AT_ONCE):
-            topics = [topic for topic in due[start : start + _SAVED_AT_ONCE] if topic in changed]
-            values = [self._values.get(topic) for topic in topics]
-            for topic in topics:
-                del changed[topic]
+        due = deque(sorted(changed, key=self._number_of))
+        while due:
+            values: dict[UUri, LastValue | None] = {}
+            size = 0
+            while due and len(values) < _SAVED_AT_ONCE and size < _SAVED_BYTES_AT_ONCE:
+                topic = due.popleft()
+                if topic in changed:
+                    value = values[topic] = self._values.get(topic)
+                    size += 0 if value is None else value.message.size
             try:
-                await self._state.write(list(map(_statement, topics, values)))
+                await self._state.write([_statement(topic, value) for topic, value in values.items()])
             except StateError as exc:
-                changed |= dict.fromkeys(topics)
                 logger.warning("last_values_not_saved topics=%d error=%s", len(changed), exc)
                 return
-            for topic, value in zip(topics, values, strict=True):
-                self._values.was_saved(topic, value is not None)
+            for topic, value in values.items():
+                self._values.was_saved(topic, value)
+
+    def _number_of(self, topic: UUri) -> int:
+        value = self._values.get(topic)
+        return 0 if value is None else value.number
 
     async def _get(self, caller: UUri, request: pb.GetLastMessagesRequest) -> pb.GetLastMessagesResponse:
         """Answer for each topic, in the order of the request. Raises `UStatusError` (INVALID_ARGUMENT) without topics."""
         if not request.topics.uris:
             raise UStatusError(UCode.INVALID_ARGUMENT, "topics: expected at least one")
         response = pb.GetLastMessagesResponse()
-        size = 0
+        size, most = 0, self._options.max_answer_bytes
         for asked in request.topics.uris:
             code, text, message = self._find(caller, uri_from_proto(asked))
             answer = pb.MessageResponse(topic=asked, status=status_to_proto(code, text))
-            if message is not None:
+            is_large = message is not None and size + message.payload_bytes > most  # a conversion copies the payload
+            if message is not None and not is_large:
                 answer.message.CopyFrom(message_to_proto(message))
-            if size + answer.ByteSize() > self._options.max_answer_bytes:
-                text = f"the answer would have more than {self._options.max_answer_bytes} bytes: ask for fewer topics"
+            if is_large or size + answer.ByteSize() > most:
+                text = f"the answer would have more than {most} bytes: ask for fewer topics"
                 answer = pb.MessageResponse(topic=asked, status=status_to_proto(UCode.RESOURCE_EXHAUSTED, text))
             size += answer.ByteSize()
             response.responses.append(answer)
@@ -133,22 +137,26 @@ class UTwin:
         if not self._access.may_subscribe(caller, topic):
             return _Found(UCode.PERMISSION_DENIED, f"{caller} may not subscribe to {topic}")
         value = self._values.get(topic)
-        if value is None:
+        if value is None or not self._access.may_be_published(value.message.attributes):
             return _Found(UCode.NOT_FOUND, f"{topic}: no message since the start, or it was forgotten")
         if value.message.is_expired(self._clock.wall_ms()):
             return _Found(UCode.NOT_FOUND, f"{topic}: the last message has expired")
         return _Found(UCode.OK, "", without_token(value.message))
 
     def fresh(self) -> Iterator[tuple[UUri, LastValue]]:
-        """Yield every topic with its last value, unless that has expired."""
-        now_ms = self._clock.wall_ms()
-        return ((topic, value) for topic, value in self._values.listed() if not value.message.is_expired(now_ms))
+        """Yield every topic with its last value, unless that has expired or may no longer be published."""
+        now_ms, accepts = self._clock.wall_ms(), self._access.may_be_published
+        return (
+            (topic, value)
+            for topic, value in self._values.listed()
+            if not value.message.is_expired(now_ms) and accepts(value.message.attributes)
+        )
 
 
 def _statement(topic: UUri, value: LastValue | None) -> Statement:
     if value is None:
         return "DELETE FROM utwin_messages WHERE topic = ?", (str(topic),)
-    packed = message_to_proto(without_token(value.message)).SerializeToString()
+    packed = codec.pack(without_token(value.message))  # with the identity of its sender, which permissions may ask for
     return "INSERT OR REPLACE INTO utwin_messages (topic, message, at_ms) VALUES (?, ?, ?)", (
         str(topic),
         packed,
@@ -158,7 +166,7 @@ def _statement(topic: UUri, value: LastValue | None) -> Statement:
 
 def _of_row(row: Row) -> tuple[UMessage, int]:
     topic, packed, at_ms = row
-    message = message_from_proto(v1.UMessage.FromString(packed))
+    message = codec.unpack(packed)
     if str(message.attributes.source) != topic or message.attributes.problems:
         raise ValueError("not the message of its topic")
     return message, at_ms

@@ -1,5 +1,6 @@
 """The last Publish of each topic that a route has taken: what uTwin answers with. No event loop, no clock."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from streamer.uprotocol.uri import UUri
 
 
 class LastValue(NamedTuple):
-    """A message, when it arrived (Unix milliseconds), and how many had arrived then, with it."""
+    """A message, when it arrived (Unix milliseconds), and how many had arrived then, with it (0: in an earlier process)."""
 
     message: UMessage
     at_ms: int
@@ -45,6 +46,31 @@ class LastValues:
         """Return all topics with their last values, the one that was published longest ago first."""
         return list(self._values.items())
 
+    def since(self, number: int) -> Iterator[tuple[UUri, LastValue]]:
+        """Yield the topics whose last message came after so many had arrived, the one that was published last first."""
+        for topic, value in reversed(self._values.items()):
+            if value.number <= number:
+                return
+            yield topic, value
+
+    def restore(self, found: Iterable[tuple[UMessage, int]]) -> None:
+        """Take messages of an earlier process, with their times of arrival, the one that was published longest ago first.
+
+        They are on disk, and older than all that have arrived since.
+        """
+        earlier: dict[UUri, LastValue] = {}
+        for message, at_ms in found:
+            topic = message.attributes.source
+            self.saved.add(topic)
+            if message.size > self._max_bytes:
+                self.forgotten += 1
+                self._forgot(topic)
+            elif topic not in self._values:
+                earlier[topic] = LastValue(message, at_ms, 0)
+                self.bytes += message.size
+        self._values = earlier | self._values
+        self._shrink()
+
     def put(self, message: UMessage, at_ms: int) -> None:
         """Remember a Publish as the last one of its topic, and forget the oldest ones beyond the bounds."""
         topic = message.attributes.source
@@ -68,13 +94,15 @@ class LastValues:
         self._max_topics, self._max_bytes = max_topics, max_bytes
         self._shrink()
 
-    def was_saved(self, topic: UUri, is_there: bool) -> None:
-        """Record that a topic is on disk now, or (``is_there`` False) no longer."""
-        if not is_there:
+    def was_saved(self, topic: UUri, value: LastValue | None) -> None:
+        """Record that this value of a topic is on disk now; None: nothing of the topic is."""
+        if value is None:
             self.saved.discard(topic)
-            return
-        self.saved.add(topic)
-        if topic not in self._values:  # it was forgotten while it was being written
+        else:
+            self.saved.add(topic)
+        if self._values.get(topic) is value:
+            self.changed.pop(topic, None)
+        else:  # it was published again, or forgotten, while it was being written
             self.changed[topic] = None
 
     def _shrink(self) -> None:

@@ -24,6 +24,7 @@ from tests.bench.load import MqttPeer
 from tests.bench.run import Streamer, configuration
 from tests.brokers import Mosquitto
 from tests.fault.proxy import Direction, Proxy
+from tests.independent.zenoh import until_subscribed
 from tests.ports import free_port
 from tests.zenoh_peers import free_endpoint, open_peer
 
@@ -86,7 +87,13 @@ class Vehicle:
     def __init__(self, session: zenoh.Session) -> None:
         self._session = session
         self._attributes = [publish(0, topic).attributes for topic in TOPICS]
-        self._keys = [session.declare_keyexpr(zenoh_wire.key_for(each, "veh1")) for each in self._attributes]
+        self._names = [zenoh_wire.key_for(each, "veh1") for each in self._attributes]
+        self._keys = [session.declare_keyexpr(name) for name in self._names]
+
+    async def until_heard(self) -> None:
+        """Wait until the streamer's subscriptions to all topics are known here."""
+        for name in self._names:
+            await until_subscribed(self._session, name)
 
     def publish(self, begin: int, end: int) -> None:
         for second in range(begin, end):
@@ -128,7 +135,7 @@ async def measure(form: str, topics: list[dict[str, str]], rounds: int, has_jour
             subject = await asyncio.to_thread(Streamer, form, directory, config)
             stack.callback(subject.end)
             await _receiver(broker.port, arrivals)
-            await asyncio.sleep(1)  # in which subscriptions spread through Zenoh
+            await vehicle.until_heard()
             for number in range(WARM_ROUNDS):
                 await asyncio.to_thread(vehicle.publish, number, number + 1)
             await arrivals.until(1)

@@ -124,3 +124,13 @@ class Console:
             self.page.evaluate(AXE_SCRIPT)
         found = self.page.evaluate("axe.run({ resultTypes: ['violations'] }).then(results => results.violations)")
         return [f"{each['id']}: {node['html']} {node['failureSummary']}" for each in found for node in each["nodes"]]
+
+
+@contextmanager
+def unharmed(browser: Browser, port: int) -> Iterator[Console]:
+    """The console of a daemon whose data are hostile: in the end nothing of them has run, or has become an element."""
+    console = Console(browser, f"http://127.0.0.1:{port}")
+    yield console
+    assert console.page.evaluate("window.pwned") is None
+    assert console.page.locator("main script, main img").count() == 0
+    console.close()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Route, expect
 from streamer.journal.entries import Batch
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.status import UCode
-from tests.console.browser import PHONE, SECTIONS, Console
+from tests.console.browser import PHONE, SECTIONS, Console, unharmed
 from tests.console.daemon import memory_daemon
 from tests.console.scene import TOKEN
 from tests.process import StreamerProcess
@@ -53,11 +53,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamerProcess
 
 @pytest.fixture
 def console(browser: Browser, daemon: StreamerProcess) -> Iterator[Console]:
-    console = Console(browser, f"http://127.0.0.1:{daemon.admin}")
-    yield console
-    assert console.page.evaluate("window.pwned") is None
-    assert console.page.locator("main script, main img").count() == 0
-    console.close()
+    with unharmed(browser, daemon.admin) as console:
+        yield console
 
 
 def test_a_hostile_dead_letter_is_text_and_shows_what_cannot_be_seen(console: Console) -> None:

@@ -14,7 +14,7 @@ from streamer.services.state import StateFile
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.uri import UUri
-from tests.console.browser import PHONE, Console
+from tests.console.browser import PHONE, Console, unharmed
 from tests.console.daemon import memory_daemon
 from tests.console.scene import SPEED_TEXT, TOKEN, publishes, rows
 from tests.e2e.topology import Topology
@@ -173,11 +173,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamerProcess]:
 
 @pytest.fixture
 def full(browser: Browser, many: StreamerProcess) -> Iterator[Console]:
-    console = Console(browser, f"http://127.0.0.1:{many.admin}")
-    yield console
-    assert console.page.evaluate("window.pwned") is None
-    assert console.page.locator("main script, main img").count() == 0
-    console.close()
+    with unharmed(browser, many.admin) as console:
+        yield console
 
 
 def test_twenty_thousand_topics_are_paged_in_their_order(full: Console) -> None:

@@ -19,10 +19,11 @@ from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.mqtt_tap import MqttTap
-from tests.fault.proxy import Proxy, fresh_port
+from tests.fault.proxy import Proxy
 from tests.fault.scripted import ScriptedBroker
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, FaultSetup
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
+from tests.ports import free_port
 from tests.process import StreamerProcess
 from tests.waiting import until
 
@@ -115,7 +116,7 @@ class FaultHarness:
         return {"transport": "mqtt5", "authorities": [side], "options": options}
 
     async def _open_zenoh(self, stack: AsyncExitStack) -> dict[str, Any]:
-        ports = {name: fresh_port() for name in ("source", "receiver", "router")}
+        ports = {name: free_port() for name in ("source", "receiver", "router")}
         for name in ("source", "router" if self.setup.through_router else "receiver"):
             self.proxies[name] = await stack.enter_async_context(Proxy(ports[name]))
         self.source = ZenohSource("veh", f"tcp/127.0.0.1:{ports['source']}", self.book)

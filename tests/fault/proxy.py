@@ -19,17 +19,6 @@ CHUNK_BYTES = 65_536
 CUT_WAIT_S = 2.0
 
 
-_handed_out: set[int] = set()
-
-
-def fresh_port() -> int:
-    """A free port, each once: it may be some time until somebody listens on it."""
-    while (port := free_port()) in _handed_out:
-        pass
-    _handed_out.add(port)
-    return port
-
-
 class Direction(Enum):
     FORWARD = "forward"
     BACK = "back"
@@ -85,7 +74,7 @@ class Proxy:
     def __init__(
         self, target: int, tap: Tap | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        self.port = fresh_port()
+        self.port = free_port()
         self.target = target
         self.links = 0
         """Connections so far."""

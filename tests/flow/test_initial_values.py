@@ -206,7 +206,112 @@ async def test_a_reload_switches_it_on() -> None:
         assert payloads(harness, "phone") == [b"doors"]
 
 
-ACTS = st.lists(st.sampled_from(["publish", "half a second", "a", "b", "c"]), max_size=25)
+WIDE = SPEED._replace(ue_id=0xFFFF8000)
+"""Any instance of the service."""
+
+
+@pytest.mark.parametrize("attempts", [256, 2], ids=["room for three", "two at a time"])
+async def test_a_wide_subscription_gets_each_value_once_also_if_they_need_several_rounds(
+    monkeypatch: pytest.MonkeyPatch, attempts: int
+) -> None:
+    monkeypatch.setattr("streamer.delivery.inbound.initial_values._ATTEMPTS_PER_ROUND", attempts)
+    small = {"queue": {"messages": 3, "on_full": "reject"}}
+    async with RouterHarness(configured(queue_policy=small)) as harness:
+        for number in range(10):
+            publish(harness, b"%d" % number, SPEED._replace(ue_id=number << 16 | 0x8000))
+        await subscribe(harness, {"phone1": 0}, WIDE)
+        for _ in range(12):
+            harness.pass_time(1000)
+        assert sorted(payloads(harness, "phone")) == [b"%d" % number for number in range(10)]
+        assert harness.router.initial_values is not None
+        assert not harness.router.initial_values.is_waiting
+
+
+async def test_whoever_leaves_in_the_middle_of_a_wide_subscription_gets_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streamer.delivery.inbound.initial_values._ATTEMPTS_PER_ROUND", 2)
+    async with RouterHarness(configured()) as harness:
+        for number in range(6):
+            publish(harness, b"%d" % number, SPEED._replace(ue_id=number << 16 | 0x8000))
+        await subscribe(harness, {"phone1": 0}, WIDE)
+        harness.pass_time(1000)
+        await subscribe(harness, {}, WIDE)
+        publish(harness, b"new")
+        await subscribe(harness, {"phone1": 0}, WIDE)
+        for _ in range(6):
+            harness.pass_time(1000)
+        assert payloads(harness, "phone") == [b"0", b"1", b"new"]
+
+
+async def test_two_names_of_one_topic_at_once_bring_its_value_once() -> None:
+    async with RouterHarness(configured()) as harness:
+        publish(harness, b"last")
+        await subscribe(harness, {"phone1": 0}, WIDE)
+        await subscribe(harness, {"phone1": 0})
+        for _ in range(3):
+            harness.pass_time(1000)
+        assert payloads(harness, "phone") == [b"last"]
+
+
+@pytest.mark.parametrize("addressed", [(), ("cloud",)], ids=["one message", "a copy for each"])
+async def test_two_newcomers_by_two_names_of_one_topic_both_get_its_value(addressed: tuple[str, ...]) -> None:
+    async with RouterHarness(configured(routes=[{"from": "vehicle", "to": "cloud"}]), addressed=addressed) as harness:
+        await subscribe(harness, {"earlier": 0})
+        publish(harness, b"last")
+        await subscribe(harness, {})
+        await subscribe(harness, {"backend": 0}, WIDE)
+        await subscribe(harness, {"workshop": 0})
+        for _ in range(3):
+            harness.pass_time(1000)
+        sinks = {message.attributes.sink for message in harness.sent("cloud")}
+        assert len(harness.sent("cloud")) == (3 if addressed else 2)
+        assert sinks == ({everything_at(name) for name in ("earlier", "backend", "workshop")} if addressed else {None})
+
+
+@pytest.mark.parametrize("names", [(WIDE, SPEED), (SPEED, WIDE), (SPEED._replace(version=0xFF), WIDE)])
+async def test_whoever_comes_back_by_another_name_of_the_topic_gets_only_what_is_new(names: tuple[UUri, UUri]) -> None:
+    async with RouterHarness(configured()) as harness:
+        publish(harness, b"last")
+        for name in names:
+            await subscribe(harness, {"phone1": 0}, name)
+            for _ in range(2):
+                harness.pass_time(1000)
+            await subscribe(harness, {}, name)
+        assert payloads(harness, "phone") == [b"last"]
+
+
+async def test_whoever_leaves_a_wide_subscription_at_once_gets_later_what_did_not_come_meanwhile() -> None:
+    other = SPEED._replace(ue_id=0x18000)
+    async with RouterHarness(configured()) as harness:
+        publish(harness, b"1")
+        publish(harness, b"2", other)
+        await subscribe(harness, {"phone1": 0}, WIDE)
+        publish(harness, b"3", other)
+        await subscribe(harness, {}, WIDE)
+        await subscribe(harness, {"phone1": 0}, WIDE)
+        for _ in range(2):
+            harness.pass_time(1000)
+        assert payloads(harness, "phone") == [b"3", b"1"]
+
+
+async def test_values_of_an_earlier_process_go_to_new_subscribers_only() -> None:
+    async with RouterHarness(configured()) as harness:
+        assert harness.router.last_values is not None
+        harness.router.last_values.restore([(harness.speed(b"before"), harness.clock.ms)])
+        harness.router.set_interest(SPEED, {"phone1": 0}, "test")  # restored
+        await asyncio.sleep(0)
+        harness.pass_time(2000)
+        await subscribe(harness, {})
+        await subscribe(harness, {"phone1": 0})
+        harness.pass_time(2000)
+        assert payloads(harness, "phone") == []
+        await subscribe(harness, {"phone1": 0, "backend": 0})
+        harness.pass_time(2000)
+        assert (payloads(harness, "phone"), payloads(harness, "cloud")) == ([], [b"before"])
+
+
+ACTS = st.lists(st.sampled_from(["publish", "half a second", "a", "b", "c", "a wide", "b wide"]), max_size=25)
 
 
 @given(ACTS)
@@ -219,7 +324,7 @@ async def _played(acts: list[str]) -> None:
     config = configured(routes=[{"from": "vehicle", "to": "cloud"}])
     async with RouterHarness(config, addressed=("cloud",)) as harness:
         await subscribe(harness, {"always": 0})
-        interested, last = {"always": 0}, b""
+        interested, last = {SPEED: {"always": 0}, WIDE: {}}, b""
         for number, act in enumerate(acts):
             if act == "publish":
                 last = b"%d" % number
@@ -227,8 +332,9 @@ async def _played(acts: list[str]) -> None:
             elif act == "half a second":
                 harness.pass_time(500)
             else:
-                interested = dict.fromkeys({*interested} ^ {act}, 0)
-                await subscribe(harness, interested)
+                authority, name = act[0], WIDE if act.endswith("wide") else SPEED
+                interested[name] = dict.fromkeys({*interested[name]} ^ {authority}, 0)
+                await subscribe(harness, interested[name], name)
         for _ in range(4):
             harness.pass_time(500)
         had: dict[str, list[bytes]] = {}
@@ -237,7 +343,7 @@ async def _played(acts: list[str]) -> None:
             had.setdefault(message.attributes.sink.authority, []).append(message.payload or b"")
         for authority, values in had.items():
             assert len(set(values)) == len(values), authority
-        assert {had.get(authority, [b""])[-1] for authority in interested} == {last}
+        assert {had.get(authority, [b""])[-1] for name in interested for authority in interested[name]} == {last}
 
 
 TOPIC = UUri("dev1", 0x10, 1, 0x8001)

@@ -5,15 +5,19 @@ from typing import Any
 
 import pytest
 
+from streamer.delivery.custody.custody import LATE_FLUSH_S
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.routing.pause_rules import PauseRule
+from streamer.transports.base import Presence
 from streamer.transports.errors import RefusedError
-from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.harness import SPEED, RouterHarness, configuration, three_networks
+from tests.flow.harness import ORDERS, SPEED, RouterHarness, configuration, three_networks
 from tests.flow.journaled_run import journaled_run
 from tests.flow.pausing import UP, pause, resume
+from tests.flow.unconfirmed import reach
+from tests.waiting import until
 
 OTHER = UUri("veh1", 0xA8000, 2, 0x8A51)
 
@@ -192,6 +196,25 @@ async def test_a_newer_message_that_does_not_fit_leaves_the_older_one_where_it_i
         assert texts(harness.sent("cloud")) == [b"1"]
 
 
+async def test_what_a_large_newer_message_replaces_is_not_evicted_for_it() -> None:
+    bounds = {"bytes": 2500, "on_full": "evict"}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", harness.speed(bytes(400)), harness.speed(bytes(800), OTHER), harness.speed(bytes(1500)))
+        harness.transports["cloud"].restore_link()
+        assert harness.outcomes(UP) == {"superseded": 1, "dead_lettered": 1, "delivered": 1}
+
+
+async def test_what_cannot_be_evicted_for_a_newer_message_leaves_the_older_one_where_it_is() -> None:
+    bounds = {"bytes": 2500, "on_full": "evict"}
+    async with RouterHarness(configuration(**policy(latest(), queue=bounds))) as harness:
+        harness.transports["cloud"].lose_link()
+        urgent = harness.speed(bytes(800), OTHER, priority=UPriority.CS5)
+        harness.arrive("vehicle", harness.speed(bytes(400)), urgent, harness.speed(bytes(1500)))
+        harness.transports["cloud"].restore_link()
+        assert harness.outcomes(UP) == {"rejected": 1, "delivered": 2}
+
+
 async def test_a_paused_topic_keeps_its_latest_message() -> None:
     async with RouterHarness(configuration(**policy(latest()))) as harness:
         pause(harness.router, SPEED)
@@ -223,6 +246,29 @@ async def test_a_newer_message_overtakes_those_that_were_refused_or_came_back() 
         assert texts(harness.sent("cloud")) == [b"4", b"3", b"2", b"1"]
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+async def test_unconfirmed_messages_of_a_lost_receiver_are_sent_again_before_older_ones(batches: int) -> None:
+    entries = policy(newest(ORDERS), flow_window=1)
+    config = configuration(routes=[{"from": "cloud", "to": "vehicle", "publish": [str(ORDERS)]}], **entries)
+    async with RouterHarness(config, unconfirmed_s=10) as harness:
+        vehicle = harness.transports["vehicle"]
+        pause(harness.router, ORDERS)
+        harness.arrive("cloud", *numbered(harness, *range(6), source=ORDERS))
+        vehicle.is_withholding = True
+        resume(harness.router, ORDERS)
+        for _ in range(batches):
+            vehicle.release_withheld(1)
+            harness.router.custody.flush()
+        vehicle.is_withholding = False
+        vehicle.lose_link()
+        reach(harness, Presence.INTERRUPTED, ORDERS, None)
+        reach(harness, Presence.PRESENT, ORDERS, None)
+        vehicle.restore_link()
+        harness.pass_time(100)
+        again = [b"5", b"4", b"3", b"2", b"1", b"0"]
+        assert texts(harness.sent("vehicle")) == again[:batches] + again
+
+
 async def test_both_survive_a_kill(tmp_path: Path) -> None:
     entries = policy(latest(), newest(OTHER))
     async with journaled_run(tmp_path / "journal", **entries) as run:
@@ -238,6 +284,26 @@ async def test_both_survive_a_kill(tmp_path: Path) -> None:
             resume(run.harness.router, topic)
         sent = run.harness.sent("cloud")
         assert (texts(sent, SPEED), texts(sent, OTHER)) == ([b"2", b"5"], [b"6", b"4", b"3"])  # 2 may have been sent
+
+
+@pytest.mark.parametrize("newer", [(2,), (2, 4, 5)], ids=["one", "one after the other"])
+async def test_a_kill_between_two_values_leaves_one_of_them(tmp_path: Path, newer: tuple[int, ...]) -> None:
+    """What a newer value replaces is deleted from the journal when that one is there, not before."""
+    async with journaled_run(tmp_path / "journal", **policy(latest())) as run:
+        run.harness.transports["cloud"].lose_link()
+        run.harness.arrive("vehicle", *numbered(run.harness, 1))
+        run.harness.pass_time(5000)
+        await run.flush()
+        run.harness.router.custody.late_flush_s = LATE_FLUSH_S
+        run.harness.arrive("vehicle", *numbered(run.harness, 3, source=OTHER))
+        run.harness.clock.advance(100)  # it is due
+        for number in newer:
+            run.harness.arrive("vehicle", *numbered(run.harness, number))
+        for flush in list(run.harness.due):
+            flush()
+        await until(lambda: not run.journal.is_busy, "the commit")
+    async with journaled_run(tmp_path / "journal", **policy(latest())) as run:
+        assert texts(run.harness.sent("cloud")) == [b"3", b"%d" % newer[-1]]
 
 
 async def test_a_reload_changes_how_messages_wait() -> None:

@@ -1,18 +1,24 @@
 """core.utwin from outside: uEntities ask for the last messages of topics with raw protobuf, through the router."""
 
+import asyncio
+import sqlite3
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from streamer.services.state import StateError, Statement
-from streamer.uprotocol.message import Options, UMessage, UMessageType, publish, request
+from streamer.services import utwin
+from streamer.services.state import StateError, StateFile, Statement
+from streamer.uprotocol.message import Options, Provenance, UMessage, UMessageType, publish, request
 from streamer.uprotocol.proto import utwin_v2_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import Client
+from tests.waiting import until
 
 SPEED = UUri("dev1", 0x10, 1, 0x8001)
 DOORS = UUri("dev1", 0x10, 1, 0x8002)
@@ -249,3 +255,180 @@ async def test_what_is_forgotten_while_it_is_being_saved_does_not_return(
     await twin.save()
     await devices.restart(device)
     assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"2"]
+
+
+TOPICS = [SPEED._replace(resource=0x8001 + number) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    "damage", ["message = x'ffffff73656372657421'", "topic = '//x/1/1/8001'"], ids=["no message", "of another topic"]
+)
+async def test_a_damaged_row_is_left_out_and_its_payload_is_not_logged(
+    devices: Devices, device: Device, app: Client, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    await app.publish(SPEED, b"1")
+    await app.publish(DOORS, b"secret!")
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    await device.stop()
+    with sqlite3.connect(devices.folder / "gw1.db") as file:
+        file.execute(f"UPDATE utwin_messages SET {damage} WHERE topic = ?", (str(DOORS),))
+    file.close()
+    await devices.restart(device)
+    assert found(await last(app, SPEED, DOORS)) == [b"1", "NOT_FOUND"]
+    assert "state_row_unreadable" in caplog.text
+    assert "secret!" not in caplog.text
+
+
+async def test_a_state_file_that_can_be_opened_only_later_displaces_no_present_value(
+    devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = await started(devices, max_topics=3)
+    app = await devices.client(1, 0xA)
+    for topic in TOPICS[:3]:
+        await app.publish(topic, b"old")
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    await device.stop()
+
+    def unmounted(file: StateFile) -> None:
+        raise StateError("not mounted yet")
+
+    monkeypatch.setattr("streamer.services.host._RETRY_S", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(StateFile, "open", unmounted)
+        device = await devices.device(1, **device.options)
+        for topic in (TOPICS[3], TOPICS[0]):
+            await app.publish(topic, b"new")
+    values = device.router.last_values
+    assert values is not None
+    await until(lambda: len(values) == 3, "the earlier values")
+    assert found(await last(app, *TOPICS)) == [b"new", "NOT_FOUND", b"old", b"new"]
+
+
+async def test_what_is_forgotten_first_does_not_depend_on_the_clock_also_after_a_restart(devices: Devices) -> None:
+    device = await started(devices, max_topics=2)
+    app = await devices.client(1, 0xA)
+    await app.publish(TOPICS[0], b"0")
+    devices.clock.ms -= 3_600_000  # set back
+    await app.publish(TOPICS[1], b"1")
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    await devices.restart(device)
+    await app.publish(TOPICS[2], b"2")
+    assert found(await last(app, *TOPICS[:3])) == ["NOT_FOUND", b"1", b"2"]
+
+
+async def test_what_is_published_again_before_it_is_saved_is_forgotten_last_also_after_a_restart(devices: Devices) -> None:
+    device = await started(devices, max_topics=2)
+    app = await devices.client(1, 0xA)
+    for topic in (TOPICS[0], TOPICS[1], TOPICS[0]):
+        await app.publish(topic, b"x")
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    await devices.restart(device)
+    await app.publish(TOPICS[2], b"x")
+    assert found(await last(app, *TOPICS[:3])) == [b"x", "NOT_FOUND", b"x"]
+
+
+async def test_what_smaller_bounds_forget_at_a_restart_does_not_come_back_with_larger_ones(devices: Devices) -> None:
+    for bounds, answered in (({}, bytes(9000)), ({"max_bytes": 5000}, "NOT_FOUND"), ({}, "NOT_FOUND")):
+        device = await started(devices, **bounds)
+        app = await devices.client(1, 0xA)
+        if not bounds and answered != "NOT_FOUND":
+            await app.publish(SPEED, bytes(9000))
+        assert found(await last(app, SPEED)) == [answered]
+        assert device.service_host.utwin is not None
+        await device.service_host.utwin.save()
+        await device.stop()
+
+
+async def test_a_stop_while_values_wait_to_be_saved_loses_none(devices: Devices, device: Device, app: Client) -> None:
+    twin, gate = device.service_host.utwin, threading.Event()
+    assert twin is not None
+    await app.publish(SPEED, b"1")
+    device.service_host.state._thread.submit(gate.wait)  # the file is busy
+    saving = asyncio.create_task(twin.save())
+    await asyncio.sleep(0)
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    gate.set()
+    await twin.save()
+    await devices.restart(device)
+    assert found(await last(app, SPEED)) == [b"1"]
+
+
+async def test_the_identity_that_permissions_ask_for_survives_a_restart(devices: Devices, device: Device) -> None:
+    values = device.router.last_values
+    assert values is not None
+    message = publish(devices.clock.ms, SPEED, b"1")
+    values.put(UMessage(message.id, replace(message.attributes, provenance=Provenance("dev1")), b"1"), devices.clock.ms)
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    device = await devices.restart(device)
+    assert device.router.last_values is not None
+    ((_, value),) = device.router.last_values.listed()
+    assert value.message.attributes.provenance.identity == "dev1"
+
+
+async def test_a_message_that_the_answer_has_no_room_for_is_not_even_converted(
+    devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a small Request for one large topic, 120 times, would hold up everything for seconds."""
+    await started(devices, max_answer_bytes=5000)
+    app = await devices.client(1, 0xA)
+    await app.publish(SPEED, bytes(6000))
+    converted: list[UMessage] = []
+    monkeypatch.setattr(utwin, "message_to_proto", converted.append)
+    assert found(await last(app, *[SPEED] * 120)) == ["RESOURCE_EXHAUSTED"] * 120
+    assert converted == []
+
+
+async def test_what_a_reload_no_longer_permits_is_not_told(devices: Devices, device: Device, app: Client) -> None:
+    await app.publish(SPEED, b"1")
+    asking = await phone(devices)
+    assert found(await last(asking, SPEED)) == [b"1"]
+    assert device.config.usubscription is not None
+    none = device.config.usubscription.model_copy(update={"subscribe": []})
+    device.service_host.use(device.config.model_copy(update={"usubscription": none}))
+    assert found(await last(asking, SPEED)) == ["PERMISSION_DENIED"]
+
+
+async def test_what_permissions_deny_by_now_is_not_told_not_even_after_a_restart(
+    devices: Devices, device: Device, app: Client
+) -> None:
+    for topic in (SPEED, DOORS):
+        await app.publish(topic, b"1")
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    anything = {"allow": {"from": "//*/FFFFFFFF/FF/FFFF", "to": "//*/FFFFFFFF/FF/FFFF"}}
+    denied = {"deny": {"types": ["publish"], "from": str(SPEED), "to": "//*/FFFFFFFF/FF/FFFF"}}
+    devices.changes["permissions"] = {"endpoints": {"near": {"rules": [denied, anything]}, "far": {"rules": [anything]}}}
+    device.service_host.use(device.config.model_validate(device.raw | devices.changes))
+    assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"1"]
+    assert [topic for topic, _ in device.service_host.utwin.fresh()] == [DOORS]
+    await devices.restart(device)
+    assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"1"]
+
+
+async def test_large_messages_are_saved_one_by_one(
+    devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else many of them would hold up everything else while they are converted."""
+    twin, write = device.service_host.utwin, device.service_host.state.write
+    assert twin is not None
+    for topic, size in zip(TOPICS, (2_000_000, 1_500_000, 10, 10), strict=True):
+        await app.publish(topic, bytes(size))
+    written: list[int] = []
+
+    async def counted(statements: Sequence[Statement]) -> None:
+        if statements:  # uSubscription has none
+            written.append(len(statements))
+        await write(statements)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(device.service_host.state, "write", counted)
+        await twin.save()
+    assert written == [1, 1, 2]
+    await devices.restart(device)
+    assert found(await last(app, *TOPICS[2:])) == [bytes(10)] * 2

@@ -420,13 +420,14 @@ class UnconfirmedStore:
         unpacked = 0
         lost: list[LaneSummary] = []
         while lane.redeliveries and (whole or (lane.wants_redelivery and unpacked < _UNPACKED_MESSAGES)):
-            _, batch = lane.redeliveries[0]
+            at = -1 if lane.newest_first else 0
+            _, batch = lane.redeliveries[at]
             deliveries: list[Delivery] = []
             try:
                 deliveries = list(self._unpack(batch, lane))
             except (CorruptEntryError, codec.UnreadableError) as exc:
                 logger.error("batch_unreadable endpoint=%s messages=%d error=%s", self.target, batch.lanes[lane].count, exc)
-            del lane.redeliveries[0]
+            del lane.redeliveries[at]
             summary = batch.lanes.pop(lane)
             _let_go(lane, summary.count)
             if deliveries:

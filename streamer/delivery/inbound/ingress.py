@@ -497,6 +497,8 @@ class Ingress(UListener):
             if not (queue.applies_backpressure or is_exchange):
                 level = attributes.priority_class
                 room = queue.room_for(size)
+                if outdated and room is Room.AFTER_EVICTION and queue.victims(size, level) is not None:
+                    leg.egress.supersede(outdated)  # else they would be evicted, because they are old
                 if room is Room.NO or (
                     room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
                 ):
@@ -513,8 +515,8 @@ class Ingress(UListener):
                 leg.egress.supersede(outdated)
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
             delivery.history = history
-            if history & REDRIVEN:
-                self.custody.redelivered((delivery,))  # in the transaction that deletes its letter
+            if history & REDRIVEN or (outdated and self.custody.journal is not None):
+                self.custody.redelivered((delivery,))  # in the transaction that deletes its letter, or what it replaces
             else:
                 self.custody.watch(delivery)
             if leg.egress is not self._egress:

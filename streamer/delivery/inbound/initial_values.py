@@ -7,13 +7,13 @@ A uEntity listens once it knows that it is subscribed. So a value waits for `DEL
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from streamer.clock import Clock
 from streamer.delivery.inbound.ingress import Ingress
 from streamer.delivery.inbound.refusals import Admission
-from streamer.routing.interest import Interest
+from streamer.routing.interest import Interest, names_of
 from streamer.routing.table import RoutingTable
 from streamer.uprotocol.last_values import LastValue, LastValues, without_token
 from streamer.uprotocol.uri import UUri
@@ -25,21 +25,27 @@ DELAY_S = 1.0
 
 _MAX_WAITING_TOPICS = 10_000
 _REMEMBERED_ABSENCES = 10_000  # authorities that were interested in a topic and are not now
-_TOPICS_PER_ROUND = 256
+_ATTEMPTS_PER_ROUND = 256  # to send a value
 _FULL_TOPICS_PER_ROUND = 64  # topics without room, each of which costs an attempt
+_LOOKED_AT_PER_ATTEMPT = 200  # values that are compared with a wide subscription
 
 
 class _Newcomers:
-    """Authorities that have subscribed to a topic, each with the number of values that had arrived before."""
+    """Authorities that have subscribed to a topic or pattern, each with the number of values that had arrived before."""
 
     def __init__(self, due_s: float) -> None:
         self.due_s = due_s
         self.latest_s = due_s + DELAY_S
         self.after: dict[str, int] = {}
+        self.topics: deque[UUri] | None = None
+        """Those whose values are still to be sent; None: not yet looked up."""
 
 
 class InitialValues:
-    """Newcomers, by the topic or pattern they subscribed to. ``count`` is the number of values sent."""
+    """Newcomers, by the topic or pattern they subscribed to. ``count`` is the number of values sent.
+
+    They wait until they are due. Then their values are sent, in as many rounds as it takes.
+    """
 
     def __init__(self, ingresses: Mapping[str, Ingress], interest: Interest, values: LastValues, clock: Clock) -> None:
         self.count = 0
@@ -50,6 +56,7 @@ class InitialValues:
         self._topics: Sequence[UUri] = ()
         self._subscribed: dict[UUri, Mapping[str, int]] = {}
         self._waiting: dict[UUri, _Newcomers] = {}
+        self._sending: dict[UUri, _Newcomers] = {}
         self._until: OrderedDict[tuple[UUri, str], int] = OrderedDict()
         self._is_full = False
 
@@ -60,7 +67,7 @@ class InitialValues:
     @property
     def is_waiting(self) -> bool:
         """Whether there are newcomers."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._sending)
 
     def interest_changes(self, topic: UUri, before: Mapping[str, int]) -> None:
         """Note who was interested in a topic before subscribers came or went."""
@@ -82,11 +89,15 @@ class InitialValues:
         newcomers = self._waiting.get(topic)
         after = None if newcomers is None else newcomers.after.pop(authority, None)
         if after is None:
+            if topic in self._sending:
+                self._sending[topic].after.pop(authority, None)
             self._had(topic, authority, number)
-            return
-        for each, value in self._last_values_of(topic):  # before it was sent those that were there
-            if value.number > after:
-                self._had(each, authority, number)
+        elif topic.has_wildcard:  # what came since it joined was sent to it; what was there before was not
+            for each, _ in self._values.since(after):
+                if topic.matches(each):
+                    self._had(each, authority, number)
+        elif (value := self._values.get(topic)) is not None and value.number > after:
+            self._had(topic, authority, number)
 
     def _had(self, topic: UUri, authority: str, number: int) -> None:
         """Remember that an authority has had the values of a topic, or of what it stands for, up to a number."""
@@ -99,9 +110,9 @@ class InitialValues:
         due_s = self._clock.monotonic_s() + DELAY_S
         newcomers = self._waiting.get(topic)
         if newcomers is None:
-            if len(self._waiting) >= _MAX_WAITING_TOPICS:
+            if len(self._waiting) + len(self._sending) >= _MAX_WAITING_TOPICS:
                 if not self._is_full:
-                    logger.warning("initial_values_left_out topics=%d", len(self._waiting))
+                    logger.warning("initial_values_left_out topics=%d", _MAX_WAITING_TOPICS)
                 self._is_full = True
                 return
             newcomers = self._waiting[topic] = _Newcomers(due_s)
@@ -109,59 +120,75 @@ class InitialValues:
         newcomers.after[authority] = number
 
     def go_on(self, table: RoutingTable) -> None:
-        """Send the values that are due, as far as there is room."""
+        """Send the values that are due, as far as there is room, and not too many at once."""
         now_s = self._clock.monotonic_s()
-        done, late = 0, 0
-        for topic, newcomers in list(self._waiting.items()):
-            if newcomers.due_s > now_s:
-                continue
-            del self._waiting[topic]
-            if not self._send(topic, newcomers, table):
-                self._waiting[topic] = newcomers  # behind the others
-                late += 1
-            done += 1
-            if done == _TOPICS_PER_ROUND or late == _FULL_TOPICS_PER_ROUND:
+        for topic in [topic for topic, each in self._waiting.items() if each.due_s <= now_s and topic not in self._sending]:
+            self._sending[topic] = self._waiting.pop(topic)
+        left, late = _ATTEMPTS_PER_ROUND, 0
+        for topic, newcomers in list(self._sending.items()):
+            if newcomers.topics is None:
+                newcomers.topics = deque(self._topics_of(topic) if newcomers.after else ())
+                left -= len(self._values) // _LOOKED_AT_PER_ATTEMPT if topic.has_wildcard else 0
+            while newcomers.topics and left > 0:
+                left -= 1
+                each = newcomers.topics.popleft()
+                if not self._send(each, newcomers, table):
+                    newcomers.topics.append(each)
+                    late += 1
+                    break
+            del self._sending[topic]
+            if newcomers.topics:
+                self._sending[topic] = newcomers  # behind the others
+            if left <= 0 or late == _FULL_TOPICS_PER_ROUND:
                 break
-        self._is_full = self._is_full and len(self._waiting) >= _MAX_WAITING_TOPICS
+        self._is_full = self._is_full and len(self._waiting) + len(self._sending) >= _MAX_WAITING_TOPICS
 
-    def _send(self, subscribed: UUri, newcomers: _Newcomers, table: RoutingTable) -> bool:
-        """Send the last values of what was subscribed to; return whether there was room for all of them."""
-        has_room = True
-        now_ms = self._clock.wall_ms()
-        for topic, value in self._last_values_of(subscribed):
-            if not value.message.is_expired(now_ms) and any(pattern.matches(topic) for pattern in self._topics):
-                has_room &= self._send_value(subscribed, topic, value, newcomers, table)
-        return has_room
+    def _topics_of(self, subscribed: UUri) -> Iterator[UUri]:
+        """Yield each topic with a value that a subscription is about, and whose value is to be sent."""
+        known = (topic for topic, _ in self._values.listed()) if subscribed.has_wildcard else (subscribed,)
+        for topic in known:
+            if subscribed.matches(topic) and any(pattern.matches(topic) for pattern in self._topics):
+                yield topic
 
-    def _last_values_of(self, subscribed: UUri) -> Iterator[tuple[UUri, LastValue]]:
-        """Yield each topic that a subscription to ``subscribed`` is about, with its last value."""
-        if subscribed.has_wildcard:
-            yield from (each for each in self._values.listed() if subscribed.matches(each[0]))
-        elif (value := self._values.get(subscribed)) is not None:
-            yield subscribed, value
-
-    def _send_value(
-        self, subscribed: UUri, topic: UUri, value: LastValue, newcomers: _Newcomers, table: RoutingTable
-    ) -> bool:
-        """Send one value to the newcomers who have not had it; return whether there was room for it."""
-        interested = self._interest.of(topic)
-        new = {
-            authority
-            for authority, number in newcomers.after.items()
-            if value.number <= number
-            and value.number > self._until.get((subscribed, authority), 0)
-            and value.number > self._until.get((topic, authority), 0)
-            and authority in interested
-            and not self._interest.is_interested_otherwise(authority, topic, subscribed)
-        }
+    def _send(self, topic: UUri, newcomers: _Newcomers, table: RoutingTable) -> bool:
+        """Send the value of a topic to those of the newcomers who have not had it; return whether there was room for it."""
+        value = self._values.get(topic)
+        if value is None or value.message.is_expired(self._clock.wall_ms()):
+            return True
+        interested, names = self._interest.of(topic), names_of(topic)
+        new = {authority for authority in interested if self._is_new(authority, names, value)}
+        chosen = new & newcomers.after.keys()
         served = {home for authority in interested.keys() - new for home in table.homes(authority)}
-        homes = {home for authority in new for home in table.homes(authority)} - served
+        homes = {home for authority in chosen for home in table.homes(authority)} - served
         message = without_token(value.message)
-        for ingress in table.homes(topic.authority) if new else ():
-            became = self._ingresses[ingress].send_again(message, new, homes)
+        for ingress in table.homes(topic.authority) if chosen else ():
+            became = self._ingresses[ingress].send_again(message, chosen, homes)
             if became is Admission.LATER:
                 return False
             if became is Admission.TAKEN:
                 self.count += 1
+                shared = homes - set(table.addressed)
+                for authority in new:
+                    is_reached = authority in chosen or not shared.isdisjoint(table.homes(authority))
+                    if is_reached and self._waits_elsewhere(authority, names, newcomers):
+                        self._had(topic, authority, value.number)
                 break
         return True
+
+    def _is_new(self, authority: str, names: Iterable[UUri], value: LastValue) -> bool:
+        """Whether an authority that is interested in a topic by some of its ``names`` has not had its value."""
+        for name in names:
+            if value.number <= self._until.get((name, authority), -1):
+                return False
+            if authority in self._interest.at(name):
+                after = max((each.after.get(authority, -1) for each in self._newcomers(name)), default=-1)
+                if value.number > after:
+                    return False
+        return True
+
+    def _waits_elsewhere(self, authority: str, names: Iterable[UUri], apart_from: _Newcomers) -> bool:
+        waiting = (each for name in names for each in self._newcomers(name) if each is not apart_from)
+        return any(authority in each.after for each in waiting)
+
+    def _newcomers(self, name: UUri) -> list[_Newcomers]:
+        return [there[name] for there in (self._waiting, self._sending) if name in there]

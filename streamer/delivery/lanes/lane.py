@@ -265,6 +265,9 @@ class Lane:
         """Whether the next message to send is packed in a batch."""
         if not self.redeliveries:
             return False
+        if self.newest_first:
+            newest = self.newest()
+            return newest is None or newest.seq < self.redeliveries[-1][0]
         oldest = self.oldest()
         return oldest is None or oldest.seq > self.redeliveries[0][0]
 
@@ -274,6 +277,13 @@ class Lane:
         while items and items[0].state is not QUEUED:
             items.popleft()
         return items[0] if items else None
+
+    def newest(self) -> Delivery | None:
+        """Return the last delivery that waits here, not counting those packed in batches, or None."""
+        items = self.items
+        while items and items[-1].state is not QUEUED:
+            items.pop()
+        return items[-1] if items else None
 
     def push(self, delivery: Delivery) -> None:
         """Append the newest delivery."""
@@ -285,7 +295,15 @@ class Lane:
         """Return the deliveries that a newer one replaces: if only the latest is kept, those that were never sent."""
         if not self.keeps_latest or self.oldest() is None:
             return []
-        return [each for each in self.items if each.state is QUEUED and not each.history & (REDELIVERED | MAY_HAVE_ARRIVED)]
+        found = []
+        for each in reversed(self.items):
+            if each.state is not QUEUED:
+                continue
+            if each.history & RESTORED:  # so is everything before it, which may be much
+                break
+            if not each.history & (REDELIVERED | MAY_HAVE_ARRIVED):
+                found.append(each)
+        return found[::-1]
 
     def put_back(self, delivery: Delivery) -> None:
         """Put a delivery back into its place."""
