@@ -164,7 +164,7 @@ class Daemon:
             self.pushing.start(self._exposition)
             if self.side is not None:
                 self._pairing = self._pair(self.side)
-                await self._guard(self.side)
+                await self._stand_by(self.side)
             self.service_host.open()
             if self.journal is not None:
                 await self._open_journal(self.journal)
@@ -235,18 +235,18 @@ class Daemon:
         self.router.pump.may_send = side.may_send
         return [asyncio.create_task(work, name="pair") for work in (link.run(), side.beat())]
 
-    async def _guard(self, side: Member) -> None:
-        """Be on guard, with a journal that the other one writes, until this one works, or has to stop."""
+    async def _stand_by(self, side: Member) -> None:
+        """Be on standby, with a journal that the other one writes, until this one works, or has to stop."""
         assert isinstance(self.journal, MirroredJournal)
         copy = _journal(self.config, Journal)
         assert copy is not None
         opened = asyncio.Event()
         copy.lock()
         copy.start(opened.set)
-        systemd.notify("READY=1", "STATUS=on guard")
+        systemd.notify("READY=1", "STATUS=on standby")
         await _first_of(opened, self._stopping)
         if opened.is_set():
-            side.guard(copy)
+            side.stand_by(copy)
             await self.router.overhear(side.shadows.hear)
             await _first_of(self._at_work, self._stopping)
         await asyncio.to_thread(copy.stop, _CLOSE_JOURNAL_S)

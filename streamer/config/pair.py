@@ -1,4 +1,4 @@
-"""The section of the configuration for a pair of streamers, one at work and one on guard (`pair`)."""
+"""The section of the configuration for a pair of streamers, one active and one on standby (`pair`)."""
 
 from typing import Annotated
 

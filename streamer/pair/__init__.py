@@ -1,1 +1,1 @@
-"""A pair of streamers, one at work and one on guard."""
+"""A pair of streamers, one active and one on standby."""

@@ -1,9 +1,9 @@
-"""Which of two streamers is at work: leases, epochs and take-over. Pure: no I/O, and the caller passes the time in.
+"""Which of two streamers is active: leases, epochs and take-over. Pure: no I/O, and the caller passes the time in.
 
 Each of the two sends the other a heartbeat every `Timing.heartbeat_s`, which names the last one it has got. There is no
 third one to ask, so each decides by what it hears and by its own monotonic clock:
 
-- The active one may send while the other has answered a heartbeat of less than `Timing.lease_s` ago. The one on guard takes
+- The active one may send while the other has answered a heartbeat of less than `Timing.lease_s` ago. The standby takes
   over after it has heard nothing for `Timing.take_over_s`, which is longer. So while both run and hear each other, at most
   one of them sends.
 - If nothing answers any more, the active one holds its messages until the other would have taken over, and then goes on
@@ -28,7 +28,7 @@ class Timing(NamedTuple):
     lease_s: float = 0.8
     """How long an answer is good for, from the sending of what it answers."""
     take_over_s: float = 1.0
-    """How much silence ends a lease for the one on guard: more than `lease_s`, by what two clocks may differ."""
+    """How much silence ends a lease for the standby: more than `lease_s`, by what two clocks may differ."""
     alone_s: float = 1.5
     """How much silence makes the active one go on alone: more than `take_over_s`."""
     wait_s: float = 10.0
@@ -86,7 +86,7 @@ class Lease:
         self._heard: Heartbeat | None = None
         self._ticked_s = now_s
         self._quiet_since_s = now_s  # it ran, and heard nothing, since then
-        self._patience_s = timing.wait_s  # how much silence ends its guard
+        self._patience_s = timing.wait_s  # how much silence ends its standby
         self._not_before_s = now_s
         self._stand_back_s = timing.stand_back_s
 
@@ -139,10 +139,10 @@ class Lease:
             return self._heard_active(heartbeat)
         if self.is_active:
             if heartbeat.epoch > self.epoch:  # it has worked since, and waits for what to do
-                return self._take_over(heartbeat.epoch, "the other has worked since and is on guard")
+                return self._take_over(heartbeat.epoch, "the other has worked since and is on standby")
             return None
         is_fresh = sent_s is not None and now_s - sent_s < self._timing.lease_s  # else it may work by now
-        return self._heard_on_guard(heartbeat, is_fresh, now_s)
+        return self._heard_standby(heartbeat, is_fresh, now_s)
 
     def thrown_out(self, now_s: float) -> Changed | None:
         """Step back: a broker has ended the session, because another has connected with its client id."""
@@ -164,12 +164,12 @@ class Lease:
             return self._step_back(heartbeat.epoch, f"the other works in epoch {heartbeat.epoch}")
         return None
 
-    def _heard_on_guard(self, heartbeat: Heartbeat, is_fresh: bool, now_s: float) -> Changed | None:
-        """Both are on guard: the one with the higher epoch has worked last, and works again once the other has heard it."""
+    def _heard_standby(self, heartbeat: Heartbeat, is_fresh: bool, now_s: float) -> Changed | None:
+        """Both are on standby: the one with the higher epoch has worked last, and works again once the other has heard it."""
         if not (is_fresh and self.is_ready) or now_s < self._not_before_s:
             return None
         if (self.epoch, heartbeat.name) > (heartbeat.epoch, self.name):
-            return self._take_over(max(self.epoch, heartbeat.epoch), "both are on guard")
+            return self._take_over(max(self.epoch, heartbeat.epoch), "both are on standby")
         return None
 
     def _take_over(self, epoch: int, why: str) -> Changed:

@@ -3,7 +3,7 @@
 The law of this file:
 - Nothing is sent to any network unless `Member.may_send`.
 - The epoch is on disk before anybody hears of it.
-- On guard, the journal is written by the other side only (`Replica`); at work, by the router (`MirroredJournal`).
+- On standby, the journal is written by the other side only (`Replica`); active, by the router (`MirroredJournal`).
 - What is alone waits for nobody: `MirroredJournal.work_alone` is called when, and only when, the lease says so.
 """
 
@@ -45,7 +45,7 @@ class Identity(NamedTuple):
 class Member:
     """One side. ``changed`` is called when it begins or ends to work, once the epoch is on disk.
 
-    ``settled`` observes outcomes at work, ``shadows`` has what is heard on guard.
+    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Member:
         """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link
 
-    def guard(self, journal: Journal) -> None:
+    def stand_by(self, journal: Journal) -> None:
         """Have the other side write an open journal, until `work`."""
         self._replica = Replica(journal, self._is_mine, lambda number: self._say(pb.Frame(stored=pb.Stored(number=number))))
 
@@ -190,7 +190,7 @@ class Member:
             changed.is_active,
             changed.epoch,
             changed.why,
-            extra={"state": ("pair", "at work" if changed.is_active else "on guard")},
+            extra={"state": ("pair", "active" if changed.is_active else "on standby")},
         )
         self._greet()
         self._say_heartbeat()

@@ -1,6 +1,6 @@
 """The journal of a pair: what one writes is written by the other, too, before anybody is told that it is safe.
 
-The one at work has a `MirroredJournal`, the one on guard a `Replica`. The numbers of their entries never meet: one of the
+The active one has a `MirroredJournal`, the standby a `Replica`. The numbers of their entries never meet: one of the
 two gives even ones, the other odd ones. So journals that grew apart in a split can be put together.
 """
 
@@ -37,7 +37,7 @@ class MirroredJournal(Journal):
 
     It works alone at first. ``is_mirrored``: the other one has had everything that waits. ``shared`` is the number up to
     which the other one has all entries. Its owner calls `arrange` before anything else, `other_came` when there is a link to
-    one on guard, `other_stored` with its answers, and `work_alone` when it is gone. All for the event loop's thread.
+    a standby, `other_stored` with its answers, and `work_alone` when it is gone. All for the event loop's thread.
     """
 
     def arrange(self, is_even: bool, tell: Callable[[Told], bool]) -> None:
@@ -74,7 +74,7 @@ class MirroredJournal(Journal):
         super().write(batch, done)
 
     def other_came(self) -> None:
-        """Tell the one on guard everything that waits, from when no batch is on its way to the disk."""
+        """Tell the standby everything that waits, from when no batch is on its way to the disk."""
         self._forget_link()
         self._is_asked_for_all = True
         self._tell_all()
@@ -157,7 +157,7 @@ class MirroredJournal(Journal):
 
 
 class Replica:
-    """The journal on guard: writes what the other one tells, in order, and answers with the number of what is on disk.
+    """The journal on standby: writes what the other one tells, in order, and answers with the number of what is on disk.
 
     ``answer`` is called with it. ``is_mine``: whether the entry with a number is this side's own, and the other one has
     never had it. ``is_whole``: it has everything that waits.

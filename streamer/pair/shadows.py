@@ -1,6 +1,6 @@
-"""What the one on guard hears on networks that both hear, until it is told that the one at work has dealt with it.
+"""What the standby hears on networks that both hear, until it is told that the active one has dealt with it.
 
-And the other end of that: the ids of messages with an outcome, which the one at work tells.
+And the other end of that: the ids of messages with an outcome, which the active one tells.
 """
 
 from collections import OrderedDict

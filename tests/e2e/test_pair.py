@@ -1,4 +1,4 @@
-"""Two streamers, one at work and one on guard."""
+"""Two streamers, one active and one on standby."""
 
 import asyncio
 import signal

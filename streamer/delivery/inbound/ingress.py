@@ -103,7 +103,7 @@ class Ingress(UListener):
         self._expired = 0  # in the backlog, since the last tick
         self.counts_ttl_from_arrival = False
         self.last_values: LastValues | None = None
-        self.overhear: Callable[[str, Sequence[Received]], None] | None = None  # of one on guard
+        self.overhear: Callable[[str, Sequence[Received]], None] | None = None  # of a standby
         self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick

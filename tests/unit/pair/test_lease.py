@@ -60,7 +60,7 @@ def test_one_that_starts_alone_waits_for_the_other_and_then_works_alone() -> Non
     assert [change.epoch for change in two.said["a"]] == [1]
 
 
-def test_one_that_comes_to_one_at_work_stays_on_guard_also_with_a_smaller_name() -> None:
+def test_one_that_comes_to_an_active_one_stays_on_standby_also_with_a_smaller_name() -> None:
     two = Two()
     two.beats(TIMING.wait_s + 1, two.second)
     two.first = Lease("a", 3, 0, two.now_s, TIMING)
@@ -178,7 +178,7 @@ def test_a_link_that_was_closed_and_a_lost_node_need_no_silence() -> None:
     two.beat(two.second)
     assert two.second.is_active
     two = Two()
-    two.second.other_is_gone(two.now_s)  # it has heard nobody at work
+    two.second.other_is_gone(two.now_s)  # it has heard nobody active
     two.beat(two.second)
     assert not two.second.is_active
 

@@ -28,7 +28,7 @@ TIMING = Timing()
 
 
 class Station:
-    """One side as the daemon has it: on guard with a journal, then at work with it."""
+    """One side as the daemon has it: on standby with a journal, then active with it."""
 
     def __init__(self, folder: Path, name: str, port: int, config: str = "same") -> None:
         self.path = folder / name / "journal.db"
@@ -53,7 +53,7 @@ class Station:
         )
         self.member.use(link)
         self.journal = await self._opened(Journal)
-        self.member.guard(self.journal)
+        self.member.stand_by(self.journal)
         self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
 
     def _changed(self, changed: Changed) -> None:
@@ -115,7 +115,7 @@ async def stations(tmp_path: Path) -> AsyncIterator[Stations]:
 
 async def test_of_two_that_start_one_works_and_the_other_has_what_it_writes(stations: Stations) -> None:
     first, second = stations.first, stations.second
-    await until(lambda: first.works and second.member.is_whole, "one at work, and a whole copy")
+    await until(lambda: first.works and second.member.is_whole, "one active, and a whole copy")
     await first.write(2, 4, 6)
     assert second.journal.numbers("rows") == [2, 4, 6]
     await first.write(8, done=(2, 6))

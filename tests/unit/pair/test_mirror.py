@@ -39,14 +39,14 @@ class Link:
 
 
 class Pair:
-    """A journal at work, and one on guard, both real files."""
+    """A journal active, and a standby, both real files."""
 
     def __init__(self, folder: Path) -> None:
         self.loop = ManualLoop()
         self.link = Link()
         self.working = self._open(MirroredJournal, folder / "working.db")
-        self.guard = self._open(Journal, folder / "guard.db", arranged=False)
-        self.replica = Replica(self.guard, is_mine=lambda number: number % 2 == 1, answer=self.link.answer)
+        self.copy = self._open(Journal, folder / "copy.db", arranged=False)
+        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, answer=self.link.answer)
         self.done: list[str] = []
 
     def _open(self, kind: type[Journal], path: Path, arranged: bool = True) -> Journal:
@@ -79,7 +79,7 @@ class Pair:
         self.working.write(batch, lambda: self.done.append(name))
 
     def on_disk(self, batch_number: int) -> None:
-        """Wait until that many batches are in the file at work, and no more is posted for them."""
+        """Wait until that many batches are in the file active, and no more is posted for them."""
         self.loop.run_until(lambda: self.working.commits >= batch_number)
 
     def carry(self) -> None:
@@ -97,10 +97,10 @@ class Pair:
         self.loop.run_until(lambda: name in self.done)
 
     def same(self) -> bool:
-        return contents(self.working) == contents(self.guard)
+        return contents(self.working) == contents(self.copy)
 
     def close(self) -> None:
-        for journal in (self.working, self.guard):
+        for journal in (self.working, self.copy):
             assert journal.stop(10)
 
 
@@ -118,7 +118,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 def test_alone_a_batch_is_done_once_it_is_on_disk_here(pair: Pair) -> None:
     pair.write("one", Batch(rows=[row(2)]))
     pair.until_done("one")
-    assert contents(pair.guard)["rows"] == []
+    assert contents(pair.copy)["rows"] == []
 
 
 def test_with_another_one_a_batch_is_done_once_it_is_on_both_disks(pair: Pair) -> None:
@@ -129,10 +129,10 @@ def test_with_another_one_a_batch_is_done_once_it_is_on_both_disks(pair: Pair) -
     assert (pair.done, pair.working.is_busy) == ([], True)
     pair.carry()
     pair.until_done("one")
-    assert contents(pair.guard) == {"rows": [2], "segments": [4], "letters": [6]}
-    assert list(pair.guard.rows(everything=True)) == [row(2)]
-    assert list(pair.guard.segments(everything=True)) == [segment(4)]
-    assert list(pair.guard.all_letters()) == [letter(6)]
+    assert contents(pair.copy) == {"rows": [2], "segments": [4], "letters": [6]}
+    assert list(pair.copy.rows(everything=True)) == [row(2)]
+    assert list(pair.copy.segments(everything=True)) == [segment(4)]
+    assert list(pair.copy.all_letters()) == [letter(6)]
 
 
 def test_what_waited_before_is_told_first_and_what_has_gone_since_is_deleted(pair: Pair) -> None:
@@ -161,7 +161,7 @@ def test_what_is_written_while_everything_is_told_comes_after_it(pair: Pair) -> 
     pair.until_done("two")  # it has worked alone until now
     pair.carry()
     assert pair.same()
-    assert contents(pair.guard)["rows"][-2:] == [6000, 7000]
+    assert contents(pair.copy)["rows"][-2:] == [6000, 7000]
 
 
 def test_a_lost_link_holds_a_batch_until_it_works_alone_or_the_other_one_is_back(pair: Pair) -> None:
@@ -185,13 +185,13 @@ def test_a_lost_link_holds_a_batch_until_it_works_alone_or_the_other_one_is_back
     assert pair.same()
 
 
-def test_entries_of_the_one_on_guard_itself_are_not_deleted(pair: Pair) -> None:
+def test_entries_of_the_standby_itself_are_not_deleted(pair: Pair) -> None:
     done: list[str] = []
-    pair.guard.write(Batch(rows=[row(3), row(8)]), partial(done.append, "own"))
+    pair.copy.write(Batch(rows=[row(3), row(8)]), partial(done.append, "own"))
     pair.loop.run_until(lambda: bool(done))
     pair.connect()
     pair.carry()
-    assert contents(pair.guard)["rows"] == [3]
+    assert contents(pair.copy)["rows"] == [3]
 
 
 def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) -> None:
@@ -199,7 +199,7 @@ def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) 
     pair.replica.take(pair.link.told.popleft())
     pair.cut()
     pair.connect()  # before that was on disk
-    pair.loop.run_until(lambda: pair.guard.commits == 1 and not pair.guard.is_busy)
+    pair.loop.run_until(lambda: pair.copy.commits == 1 and not pair.copy.is_busy)
     assert list(pair.link.answers) == []
     pair.carry()
     assert pair.replica.is_whole
@@ -242,7 +242,7 @@ def test_a_disk_that_is_faster_than_the_link_begins_again_and_loses_nothing(
         pair.until_done(name)
     pair.carry()
     assert pair.same()
-    assert contents(pair.guard)["rows"][-2:] == [7000, 7002]
+    assert contents(pair.copy)["rows"][-2:] == [7000, 7002]
 
 
 ACTS = st.lists(st.sampled_from(["write", "write", "write", "carry", "cut", "connect", "alone"]), max_size=20)
@@ -270,10 +270,10 @@ def test_whatever_becomes_of_the_link_what_is_done_is_on_both_disks_or_was_done_
                 pair.write(str(number), Batch(rows=[row(2 * number)], rows_done=gone))
                 pair.loop.run_until(lambda: pair.mirrored._done_here is not None or not pair.working.is_busy)
                 if not pair.working.is_busy and not pair.mirrored.is_alone:
-                    assert 2 * number in contents(pair.guard)["rows"]
+                    assert 2 * number in contents(pair.copy)["rows"]
         pair.cut()
         pair.connect()
         pair.carry()
         assert not pair.working.is_busy
-        assert contents(pair.working)["rows"] == contents(pair.guard)["rows"] == sorted(there)
+        assert contents(pair.working)["rows"] == contents(pair.copy)["rows"] == sorted(there)
         pair.close()

@@ -1,4 +1,4 @@
-"""What the one on guard keeps of what it hears, and what the one at work tells about it."""
+"""What the standby keeps of what it hears, and what the active one tells about it."""
 
 import pytest
 

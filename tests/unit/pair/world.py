@@ -150,7 +150,7 @@ class Node:
             self.tell(Row(message))
 
     def hand_over(self) -> None:
-        """On guard: what the other one has is its business; the rest is handed to it until it says that it is stored."""
+        """On standby: what the other one has is its business; the rest is handed to it until it says that it is stored."""
         for message, disk in list(self.disk.waiting.items()):
             if disk and disk == self.other_disk:
                 del self.disk.waiting[message]
