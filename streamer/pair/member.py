@@ -115,14 +115,24 @@ class Member:
         while True:
             self._act(self.lease.tick(self._clock.monotonic_s()))
             self._say_heartbeat()
-            if self.lease.is_alone and self._working is not None and not self._working.is_alone:
-                logger.warning("pair_alone consequence=%s", "what is accepted is on one disk only")
-                self._working.work_alone()
+            self._follow_lease()
             await self._note_shared()
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if ids := self.settled.take():
                     self._say(pb.Frame(settled=pb.Settled(ids=ids)))
                 await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
+
+    def _follow_lease(self) -> None:
+        """Have the other side copy the journal while it answers, and wait for nobody once it does not."""
+        working = self._working
+        if working is None:
+            return
+        if self.lease.is_alone:
+            if not working.is_alone or working.is_copied:
+                logger.warning("pair_alone consequence=%s", "what is accepted is on one disk only")
+                working.work_alone()
+        elif not working.is_copied:
+            self._copy_to_other()
 
     async def _note_shared(self) -> None:
         """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
@@ -177,7 +187,7 @@ class Member:
         self._copy_to_other()
 
     def _copy_to_other(self) -> None:
-        if self._working is not None and self.other is not None and not self.other.is_active:
+        if self._working is not None and self.other is not None and not self.other.is_active and not self.lease.is_alone:
             self._working.other_came()
 
     def _act(self, changed: Changed | None) -> None:
