@@ -62,3 +62,75 @@ async def active_stopped(run: Run) -> Verdict:
         await harness.until_pair()
         await harness.until_flowing()
         return await harness.finish(window(run))
+
+
+@fault(NUMBER, "pair: link cut, broker there", seeds=SEEDS)
+async def link_cut(run: Run) -> Verdict:
+    """The broker decides: it gives the session to whoever connects last, and the other one stands back."""
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        await asyncio.sleep(run.between(0.1, 1.0))
+        if run.chance.random() < 0.5:
+            await harness.link.sever()
+        else:
+            harness.link.stall()
+        await asyncio.sleep(run.lasts(5, 20))
+        await harness.until_flowing()
+        await harness.link.heal()
+        await harness.until_pair()
+        await harness.until_flowing()
+        return await harness.finish(window(run, 2))
+
+
+@fault(NUMBER, "pair: link cut, no broker", seeds=SEEDS)
+async def split(run: Run) -> Verdict:
+    """Both work. Each of them hears something on Zenoh that the other one does not hear."""
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        first, second = harness.active, harness.standby
+        for each in run.chance.sample(["a", "b"], 2):
+            await harness.proxies[each, "broker"].sever()
+        await harness.link.sever()
+        await harness.until(lambda: second.read_log() or second.is_active, "a second active one")
+        assert first.is_active
+        for deaf in (first, second):
+            await harness.deafen(deaf)
+            await asyncio.sleep(run.lasts(1, 5))
+            await harness.undeafen(deaf)
+        if run.chance.random() < 0.5:
+            await harness.link.heal()
+            await asyncio.sleep(run.between(0, 3))
+        for each in run.chance.sample(["a", "b"], 2):
+            await harness.proxies[each, "broker"].heal()
+            await asyncio.sleep(run.between(0, 1))
+        await harness.link.heal()
+        await harness.until_pair()
+        await harness.until_flowing()
+        everything = len(harness.ledger.entries())  # both work, and who is behind them gets it twice
+        return await harness.finish({"cloud": everything, "veh": everything})
+
+
+@fault(NUMBER, "pair: standby back with an empty disk, then the active one killed", seeds=SEEDS)
+async def empty_standby(run: Run) -> Verdict:
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        second = harness.standby
+        second.signal(signal.SIGKILL, stays=True)
+        await harness.until(lambda: not second.is_running, "the end of the standby")
+        second.empty_disk()
+        await harness.until_flowing()
+        await harness.pile_up(harness.active, run.lasts(1, 5))
+        second.start()
+        await harness.until_whole()
+        assert harness.ledger.missing(), "nothing waits"
+        await asyncio.sleep(run.between(0, 1))
+        first = harness.active
+        first.signal(signal.SIGKILL, stays=True)
+        await harness.until_active(second)
+        await harness.until_flowing()
+        first.start()
+        await harness.until_pair()
+        return await harness.finish(window(run, 2))

@@ -185,6 +185,8 @@ class PairHarness:
             await asyncio.to_thread(self._receiver.start)
             self.link_port = free_port()
             self.link = await stack.enter_async_context(Proxy(self.link_port, self.tap))
+            if self._has_far:
+                await self._open_far(stack)
             for name in NAMES:
                 for what, port in zip(("broker", "source", "receiver"), (self.broker.port, *ports), strict=True):
                     self.proxies[name, what] = await stack.enter_async_context(Proxy(port))
@@ -194,8 +196,6 @@ class PairHarness:
                 stack.callback(gateway.end)
                 stack.callback(task.cancel)
                 gateway.start()
-            if self._has_far:
-                await self._open_far(stack)
             await self.until_pair()
             self._stack = stack.pop_all()
         return self
@@ -325,6 +325,39 @@ class PairHarness:
                 return
             await asyncio.sleep(0.05)
         raise AssertionError("the two do not have their links")
+
+    async def until_whole(self) -> None:
+        """Wait until the standby has a copy of everything that waits."""
+        await self.until(lambda: self.link.open_links > 0 and self.tap.is_whole, "a whole copy")
+
+    async def pile_up(self, gateway: Gateway, seconds: float) -> None:
+        """Cut its link to the broker, and have messages wait for that."""
+        await self.proxies[gateway.name, "broker"].sever()
+        await gateway.process.until_down("cloud")
+        await asyncio.sleep(seconds)
+
+    async def deafen(self, gateway: Gateway) -> None:
+        """Have one of them hear nothing on Zenoh; the other one does."""
+        await self.until_hears(self.other(gateway))
+        await self.proxies[gateway.name, "source"].sever()
+
+    async def undeafen(self, gateway: Gateway) -> None:
+        """End that."""
+        await self.proxies[gateway.name, "source"].heal()
+        await self.until_hears(gateway)
+
+    async def until_hears(self, gateway: Gateway) -> None:
+        """Wait until it has got something over Zenoh, under load."""
+
+        def heard() -> float:
+            return gateway.process.total("ustreamer_received_packets_total", endpoint="veh")
+
+        before = await asyncio.to_thread(heard)
+        deadline_s = time.monotonic() + WITHIN_S
+        while await asyncio.to_thread(heard) <= before:
+            assert time.monotonic() < deadline_s, f"{gateway.name} hears nothing"
+            self.read()
+            await asyncio.sleep(0.05)
 
     @staticmethod
     def _is_up(gateway: Gateway, *endpoints: str) -> bool:
