@@ -3,8 +3,9 @@
     uEntities at veh (Zenoh) ⇄ gateway a or b ⇄ broker ⇄ uEntity at cloud
                                                   ⇄ far streamer ⇄ another broker → uEntity at plant
 
-Between the two is a proxy, and so on every link of each of them. Load runs cloud→veh and veh→cloud, and veh→plant if there is a
-far streamer: ``cloud`` and ``veh`` are plain receivers, which get what comes twice; ``plant`` is behind one that drops it.
+Between the two is a proxy, and so on every link of each of them. Load runs cloud→veh and veh→cloud, and veh→plant if there
+is a far streamer: ``cloud`` and ``veh`` are plain receivers, which get what comes twice; ``plant`` is behind one that drops
+it.
 
 What was put on Zenoh has to arrive, as long as one of the two was there to hear it.
 """
@@ -13,9 +14,10 @@ import asyncio
 import json
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,9 @@ from tests.fault.pair_tap import PairTap
 from tests.fault.proxy import Proxy
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
+from tests.independent.message import Plain
 from tests.ports import HOST, free_port
-from tests.process import StreamerProcess
+from tests.process import ROOT, StreamerProcess
 from tests.waiting import until
 
 FAR = "far"
@@ -76,7 +79,8 @@ class Gateway:
             await self._is_wanted.wait()
             self.process.start()
             await until(lambda: not self.is_running, f"the end of {self.name}", within_s=1e6)
-            assert self.process.process is not None and self.process.process.returncode is not None
+            assert self.process.process is not None
+            assert self.process.process.returncode is not None
             self.ends.append(self.process.process.returncode)
             self.is_active = self.has_begun = False
             await asyncio.sleep(AGAIN_S)
@@ -125,6 +129,12 @@ class Gateway:
                 self.epoch = said["epoch"]
                 self.take_overs += self.is_active
 
+    async def command(self, *words: str) -> None:
+        """Run a command of the program for this one; raises AssertionError unless it succeeds."""
+        argv = [*PROGRAM, *words, "--config", str(self.process.path)]
+        done = await asyncio.to_thread(subprocess.run, argv, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+
     def count(self, event: str) -> int:
         """How often its log has an event."""
         return self.process.log.count(f'"event": "{event}"')
@@ -143,7 +153,7 @@ class PairHarness:
         disks: dict[str, Path] | None = None,
         pair: dict[str, Any] | None = None,
     ) -> None:
-        """``changes`` replace top-level keys of the configuration, ``pair`` keys of its section; ``disks``: not the usual."""
+        """``changes`` replace keys of the configuration, ``pair`` those of its section; ``disks``: of the journals."""
         self.directory = directory
         self.ledger = Ledger()
         self.book = Book(self.ledger, seed)
@@ -160,11 +170,13 @@ class PairHarness:
         self._changes = changes or {}
         self._pair = {"wait_s": 2} | (pair or {})
         self._disks = disks or {name: directory / name / "disk" for name in NAMES}
+        self._generators: dict[str, Iterator[Plain]] = {}
         self._nodes: dict[str, MqttNode] = {}
         self._source: ZenohSource
         self._receiver: ZenohNode
         self._probes = 0
         self._took_s: list[float] = []
+        self._named: set[bytes] = set()
         self._stack = AsyncExitStack()
 
     # -- building and tearing down ------------------------------------------------------------------------------------
@@ -260,8 +272,10 @@ class PairHarness:
     def load(self, rate: float) -> None:
         """Start sending so many messages a second, each way."""
         for origin in ("cloud", "veh"):
-            kinds = [f for here, there in self.ways if here == origin for f in self._flows(here, there)]
-            self._pump(origin).start(self.book.generator(kinds, 1024), rate)
+            if origin not in self._generators:
+                kinds = [f for here, there in self.ways if here == origin for f in self._flows(here, there)]
+                self._generators[origin] = self.book.generator(kinds, 1024)
+            self._pump(origin).start(self._generators[origin], rate)
 
     def stop_load(self) -> None:
         for origin in ("cloud", "veh"):
@@ -308,23 +322,34 @@ class PairHarness:
         """Wait until it is active, and the other one is not."""
         await self.until(lambda: self._active() == [gateway], f"{gateway.name} active alone")
 
+    async def until_takes_over(self, gateway: Gateway) -> None:
+        """Wait until it is active, whatever the other one does."""
+        await self.until(lambda: gateway in self._active(), f"{gateway.name} active")
+
     async def until_pair(self) -> None:
-        """Wait until one of the two is active and has all its links, and the other one has a copy of everything and hears."""
+        """Wait until one of the two is active and has its links, and the other one has a copy of everything and hears."""
 
-        def is_pair() -> bool:
-            found = self._active()
-            return len(found) == 1 and self.other(found[0]).has_begun and self.link.open_links > 0 and self.tap.is_whole
+        def found() -> Gateway | None:
+            active = self._active()
+            is_pair = len(active) == 1 and self.other(active[0]).has_begun and self.link.open_links > 0 and self.tap.is_whole
+            return active[0] if is_pair else None
 
-        async def is_linked() -> bool:
-            return await asyncio.to_thread(lambda: self._is_up(self.active, "veh", "cloud") and self._is_up(self.standby, "veh"))
+        def is_linked(active: Gateway) -> bool:
+            return self._is_up(active, "veh", "cloud") and self._is_up(self.other(active), "veh")
 
         deadline_s = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline_s:
-            await self.until(is_pair, "an active one, and a standby with a whole copy")
-            if await is_linked() and is_pair() and self._source.is_matched and all(n.is_ready for n in self._nodes.values()):
+            await self.until(lambda: found() is not None, "an active one, and a standby with a whole copy")
+            if (active := found()) is not None and await asyncio.to_thread(is_linked, active) and found() is active:
+                await self.until(lambda: self._source.is_matched, "a subscription")
+                await self.until(lambda: all(node.is_ready for node in self._nodes.values()), "the MQTT clients")
                 return
             await asyncio.sleep(0.05)
         raise AssertionError("the two do not have their links")
+
+    async def until_linked_anew(self, links: int) -> None:
+        """Wait until there have been more than so many connections of the two, and the last one has copied everything."""
+        await self.until(lambda: self.link.links > links and self.tap.is_whole, "a new link and a whole copy")
 
     async def until_whole(self) -> None:
         """Wait until the standby has a copy of everything that waits."""
@@ -335,6 +360,21 @@ class PairHarness:
         await self.proxies[gateway.name, "broker"].sever()
         await gateway.process.until_down("cloud")
         await asyncio.sleep(seconds)
+
+    async def until_taken(self, gateway: Gateway) -> None:
+        """Wait until what has come from veh and has not arrived waits in this one; the load has been stopped."""
+        await until(lambda: not any(node.unconfirmed for node in self._nodes.values()), "the broker's PUBACKs")
+        self.accept_all()
+
+        def is_taken() -> bool:
+            self.read()
+            waiting = sum(1 for entry in self.ledger.missing() if entry.origin == "veh")
+            return gateway.process.total("ustreamer_queue_messages", egress="cloud") >= waiting
+
+        deadline_s = time.monotonic() + WITHIN_S
+        while not await asyncio.to_thread(is_taken):
+            assert time.monotonic() < deadline_s, f"{gateway.name} has not taken everything"
+            await asyncio.sleep(0.05)
 
     async def deafen(self, gateway: Gateway) -> None:
         """Have one of them hear nothing on Zenoh; the other one does."""
@@ -389,6 +429,10 @@ class PairHarness:
         if since_s is not None:
             self._took_s.append(time.monotonic() - since_s)
 
+    def note_named(self) -> None:
+        """What has been named to the other one so far, and has come once, must not come twice over MQTT."""
+        self._named |= self.tap.named - self.ledger.copied("cloud").keys()
+
     def accept_all(self) -> None:
         """Everything that was put on Zenoh so far has to arrive."""
         for message_id in list(self._source.puts):
@@ -414,11 +458,11 @@ class PairHarness:
         names = ("ustreamer_queue_messages", "ustreamer_backlog_messages")
         return int(sum(each.process.total(name) for each in self.gateways.values() for name in names))
 
-    async def finish(self, twice: dict[str, int] | None = None, named_before: set[bytes] | None = None) -> Verdict:
+    async def finish(self, twice: dict[str, int] | None = None, *, inversions: bool = False) -> Verdict:
         """Stop the load, wait for the rest and for both to be a pair again, and compare.
 
-        ``twice``: how many messages may arrive more than once, by side; none at those that are not named. None of
-        ``named_before`` may: their outcomes had passed the link to the standby.
+        ``twice``: how many messages may arrive more than once, by side; none at those that are not named. ``inversions``:
+        whether what one has accepted alone may arrive late.
         """
         self.stop_load()
         await self.settle()
@@ -429,20 +473,23 @@ class PairHarness:
             wrong.append(f"no pair in the end: {exc}")
         wrong += await self._probe_all()
         self.read()
-        verdict = self.ledger.verdict(Allowance(duplicates=1 << 60))
+        verdict = self.ledger.verdict(Allowance(duplicates=1 << 60, inversions=inversions))
         for side in dict.fromkeys(there for _, there in self.ways):
             copied = self.ledger.copied(side)
             verdict.figures[f"twice_{side}"] = sum(copied.values())
             if sum(copied.values()) > (twice or {}).get(side, 0):
                 verdict.add(Breach.DUPLICATES, [str(self.ledger.entry(each)) for each in copied])
-            if side != "veh" and (again := copied.keys() & (named_before or set())):
-                verdict.add(Breach.DUPLICATES, [f"named before: {self.ledger.entry(each)}" for each in again])
+            if side != "veh" and (again := copied.keys() & self._named):
+                verdict.add(Breach.DUPLICATES, [f"was named to the other one: {self.ledger.entry(each)}" for each in again])
         verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
         verdict.took_s = self._took_s
-        verdict.add(Breach.DEAD, wrong + [end for each in self.gateways.values() for end in each.unexpected_ends])
-        verdict.add(Breach.DEAD, [each.name + " has logged a traceback" for each in self.gateways.values() if "Traceback" in each.process.log])
-        errors = [f"{node.side}: {node.error!r}" for node in (*self._nodes.values(), self._source) if node.error is not None]
-        assert not errors, errors
+        for each in self.gateways.values():
+            wrong += each.unexpected_ends
+            if "Traceback" in each.process.log:
+                wrong.append(f"{each.name} has logged a traceback")
+        verdict.add(Breach.DEAD, wrong)
+        errors = [node.error for node in self._nodes.values()] + [self._source.error]
+        assert not any(errors), errors
         return verdict
 
     async def _probe_all(self) -> list[str]:
