@@ -125,7 +125,7 @@ class Gateway:
             if said["event"] == "starting":
                 self.is_active, self.has_begun = False, True
             elif said["event"] == "pair_role":
-                self.is_active = said["is_active"]
+                self.is_active = said["role"] == "active"
                 self.epoch = said["epoch"]
                 self.take_overs += self.is_active
 

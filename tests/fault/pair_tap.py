@@ -19,7 +19,7 @@ class PairTap:
 
     def __init__(self) -> None:
         self.named: set[bytes] = set()
-        """Ids of messages that were named as settled, over all connections."""
+        """Ids of messages that were named as settled, so that they count as seen; over all connections."""
         self.bytes: dict[Direction, int] = {FORWARD: 0, BACK: 0}
         self.recorded: dict[Direction, bytes] = {}
         """What each has said on this connection, from the greeting on, up to `MOST_RECORDED`."""
@@ -71,8 +71,10 @@ class PairTap:
             return
         match frame.WhichOneof("content"):
             case "settled":
-                ids = frame.settled.ids
-                self.named.update(ids[start : start + _ID_BYTES] for start in range(0, len(ids), _ID_BYTES))
+                for flow in frame.settled.flows:
+                    if flow.counts_as_seen:
+                        ids = flow.ids
+                        self.named.update(ids[start : start + _ID_BYTES] for start in range(0, len(ids), _ID_BYTES))
             case "batch" if frame.batch.is_snapshot_begin:
                 self.is_whole = False
                 self._last_of_all.pop(direction, None)
