@@ -117,7 +117,7 @@ class Member:
         self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
-        self._not_copied_before_s = 0.0
+        self._copies_again_s = 0.0
         self._has_told = False  # that everything is on both disks
 
     @property
@@ -251,7 +251,7 @@ class Member:
                 if self._working is not None:
                     self._working.other_stored(frame.stored.number)
             case "report":
-                self._reported(frame.report)
+                self.report = frame.report
             case "offer":
                 if self._working is not None:
                     self._adoption.offered(frame.offer)
@@ -281,13 +281,13 @@ class Member:
         working = self._working
         if working is None:
             return
-        why = self._why_alone(working, now_s)
-        if why and (not working.is_alone or working.is_copied):
-            working.work_alone()
-            consequence = "what is accepted is on one disk only"
-            state = {"state": (_COPY, f"alone: {why}")}
-            logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
-        elif not why and not working.is_copied and now_s >= self._not_copied_before_s:
+        if why := self._why_alone(working, now_s):
+            if not working.is_alone or working.is_copied:
+                working.work_alone()
+                consequence = "what is accepted is on one disk only"
+                state = {"state": (_COPY, f"alone: {why}")}
+                logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
+        elif not working.is_copied and now_s >= self._copies_again_s:
             self._copy_to_other()
         if self.is_protected and not self._has_told:
             logger.info(
@@ -305,11 +305,10 @@ class Member:
             return "there is no link"
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
-        waits_since_s = working.waits_since_s
-        if waits_since_s is None or now_s - waits_since_s <= _PATIENCE_S:
-            return ""
-        self._not_copied_before_s = now_s + _COPIES_AGAIN_S
-        return "the other one does not write"
+        if working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
+            self._copies_again_s = now_s + _COPIES_AGAIN_S
+            return "the other one does not write"
+        return ""
 
     def _why_other(self, working: MirroredJournal, now_s: float) -> str:
         """Return why the other side should work instead; empty if there is no reason."""
@@ -340,11 +339,10 @@ class Member:
             await asyncio.to_thread(self._save)
 
     def _copy_to_other(self) -> None:
-        other, working = self.other, self._working
-        is_there = other is not None and not other.is_active and not self.report.problem and not self.lease.is_alone
-        if working is not None and is_there:
-            self._not_copied_before_s = 0.0
-            working.other_came()
+        """Have the other side copy the journal, if it is there, on standby, and able to."""
+        is_there = self.other is not None and not self.other.is_active and not self.report.problem
+        if self._working is not None and is_there and not self.lease.is_alone:
+            self._working.other_came()
 
     # -- both
 
@@ -366,11 +364,6 @@ class Member:
             state = {"state": ("configurations of the pair", "alike" if is_alike else "different")}
             logger.log(logging.INFO if is_alike else logging.ERROR, text, is_alike, other.config, consequence, extra=state)
         self.lease.is_ready = is_alike
-
-    def _reported(self, report: pb.Report) -> None:
-        was_failing, self.report = bool(self.report.problem), report
-        if was_failing and not report.problem:
-            self._copy_to_other()
 
     def _report(self) -> pb.Report:
         """Return how this one is."""
