@@ -102,7 +102,7 @@ class Member:
         self._saving = threading.Lock()  # a thread writes what is shared, the event loop an epoch
         self._save()
         run = secrets.randbits(63) + 1
-        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
+        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing, self._notes.thrown_out)
         self.settled = Settled()
         self.shadows = Shadows()
         self.other: pb.Hello | None = None
@@ -213,7 +213,7 @@ class Member:
             self._say_heartbeat()
             self._say(pb.Frame(report=self._report()))
             self._look(self._clock.monotonic_s())
-            await self._note_shared()
+            await self._note()
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
                     self._say(pb.Frame(settled=settled))
@@ -328,14 +328,16 @@ class Member:
         self._since_s.pop(what, None)
         return 0.0
 
-    async def _note_shared(self) -> None:
+    async def _note(self) -> None:
         """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
         now_s, working, other = self._clock.monotonic_s(), self._working, self.other
-        if working is None or other is None or now_s < self._noted_s + _NOTED_EVERY_S:
+        if now_s < self._noted_s + _NOTED_EVERY_S:
             return
-        if (working.shared, other.disk) != (self._notes.shared, self._notes.other):
-            self._noted_s = now_s
-            self._notes = self._notes._replace(shared=working.shared, other=other.disk)
+        noted = self._notes._replace(thrown_out=self.lease.times_thrown_out)
+        if working is not None and other is not None:
+            noted = noted._replace(shared=working.shared, other=other.disk)
+        if noted != self._notes:
+            self._noted_s, self._notes = now_s, noted
             await asyncio.to_thread(self._save)
 
     def _copy_to_other(self) -> None:
@@ -380,7 +382,7 @@ class Member:
     def _act(self, changed: Changed | None) -> None:
         if changed is None:
             return
-        self._notes = self._notes._replace(epoch=changed.epoch)
+        self._notes = self._notes._replace(epoch=changed.epoch, thrown_out=self.lease.times_thrown_out)
         self._save()
         self.takeovers += changed.is_active
         self.why, self.since_ms = changed.why, self._clock.wall_ms()
