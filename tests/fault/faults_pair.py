@@ -71,7 +71,10 @@ async def active_stopped(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: link cut, broker there", seeds=SEEDS)
 async def link_cut(run: Run) -> Verdict:
-    """The broker decides: it gives the session to whoever connects last, and the other one stands back."""
+    """The broker decides: it gives the session to whoever connects last, and the other one stands back.
+
+    What that one had accepted alone in the meantime arrives once there is a link again.
+    """
     async with PairHarness(run.directory, run.seed, has_far=True) as harness:
         harness.load(rate(run))
         await harness.until_flowing()
@@ -85,7 +88,7 @@ async def link_cut(run: Run) -> Verdict:
         await harness.link.heal()
         await harness.until_pair()
         await harness.until_flowing()
-        return await harness.finish(window(run, 2))
+        return await harness.finish(window(run, 2), inversions=True)
 
 
 @fault(NUMBER, "pair: link cut, no broker", seeds=SEEDS)
@@ -185,16 +188,20 @@ async def strangers(run: Run) -> Verdict:
             answer = await call(harness.link_port, how, harness.tap.recorded[FORWARD], run.chance)
             if answer:
                 wrong.append(f"a stranger with {how} was told {len(answer)} bytes")
-        for number in range(int(run.lasts(2, 10))):
+        forgeries = int(run.lasts(2, 10))
+        for number in range(forgeries):
             direction = BOTH[number % 2]
             frame = harness.tap.frames[direction]
             links = harness.link.links
             harness.link.inject(direction, frame if run.chance.random() < 0.5 else forged(frame, run.chance))
             await harness.until_linked_anew(links)
         await harness.until_flowing()
-        refused = listens.count("pair_stranger_refused")
+        refused = await asyncio.to_thread(listens.refused, "stranger")
         if refused != calls:
-            wrong.append(f"{refused} strangers were counted, of {calls}")
+            wrong.append(f"{refused:g} strangers were counted, of {calls}")
+        refused = sum([await asyncio.to_thread(each.refused, "frame") for each in harness.gateways.values()])
+        if refused != forgeries:
+            wrong.append(f"{refused:g} frames were counted, of {forgeries}")
         if harness.active is not first:
             wrong.append("the roles have changed")
         verdict = await harness.finish()

@@ -14,11 +14,12 @@ import asyncio
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,17 @@ class Gateway:
         argv = [*PROGRAM, *words, "--config", str(self.process.path)]
         done = await asyncio.to_thread(subprocess.run, argv, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+
+    def refused(self, what: str) -> float:
+        """How often it has refused strangers, frames or heartbeats, by its own count."""
+        return self.process.total("ustreamer_pair_refused_total", what=what)
+
+    def left(self) -> list[str]:
+        """What waits in its journal, and what it has heard on standby and keeps."""
+        with closing(sqlite3.connect(f"file:{self.disk / 'journal.db'}?mode=ro", uri=True)) as file:
+            counts = {table: file.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("rows", "segments")}
+        counts["messages overheard"] = int(self.process.total("ustreamer_pair_overheard_messages"))
+        return [f"{count} {what} at {self.name}" for what, count in counts.items() if count]
 
     def count(self, event: str) -> int:
         """How often its log has an event."""
@@ -472,6 +484,7 @@ class PairHarness:
         except AssertionError as exc:
             wrong.append(f"no pair in the end: {exc}")
         wrong += await self._probe_all()
+        left = [] if wrong or self.ledger.missing() else await self._left()
         self.read()
         verdict = self.ledger.verdict(Allowance(duplicates=1 << 60, inversions=inversions))
         for side in dict.fromkeys(there for _, there in self.ways):
@@ -481,6 +494,7 @@ class PairHarness:
                 verdict.add(Breach.DUPLICATES, [str(self.ledger.entry(each)) for each in copied])
             if side != "veh" and (again := copied.keys() & self._named):
                 verdict.add(Breach.DUPLICATES, [f"was named to the other one: {self.ledger.entry(each)}" for each in again])
+        verdict.add(Breach.LEFT, left)
         verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
         verdict.took_s = self._took_s
         for each in self.gateways.values():
@@ -491,6 +505,15 @@ class PairHarness:
         errors = [node.error for node in self._nodes.values()] + [self._source.error]
         assert not any(errors), errors
         return verdict
+
+    async def _left(self) -> list[str]:
+        """What is left in the two after a while: entries of the journals, and messages that the standby keeps."""
+        deadline_s = time.monotonic() + WITHIN_S
+        while left := await asyncio.to_thread(lambda: [each for one in self.gateways.values() for each in one.left()]):
+            if time.monotonic() > deadline_s:
+                return left
+            await asyncio.sleep(0.2)
+        return []
 
     async def _probe_all(self) -> list[str]:
         """Ways on which a new message does not cross in time."""
