@@ -62,11 +62,17 @@ async def active_stopped(run: Run) -> Verdict:
         await harness.until_takes_over(second)
         await harness.until_flowing(since_s=began_s)
         await asyncio.sleep(max(0.0, run.lasts(4, 30) - (time.monotonic() - began_s)))
+        harness.said[first.name].is_recording = harness.said[second.name].is_recording = True
         first.signal(signal.SIGCONT)
         await harness.until_active(second)
         await harness.until_pair()
         await harness.until_flowing()
-        return await harness.finish(window(run))
+        verdict = await harness.finish(window(run))
+        ids = [entry.id for entry in harness.ledger.entries() if entry.to == "veh"]
+        assert harness.said[second.name].found(ids), "what is recorded has no ids"
+        sent = [str(harness.ledger.entry(each)) for each in harness.said[first.name].found(ids)]
+        verdict.add(Breach.DUPLICATES, [f"sent by the one that was stopped: {each}" for each in sent])
+        return verdict
 
 
 @fault(NUMBER, "pair: link cut, broker there", seeds=SEEDS)

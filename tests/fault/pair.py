@@ -28,7 +28,7 @@ from tests.fault.harness import ALIVE_S, QUIET_S, SETTLE_S, everything_from
 from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
-from tests.fault.pair_tap import PairTap
+from tests.fault.pair_tap import IdTap, PairTap
 from tests.fault.proxy import Proxy
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
@@ -170,6 +170,8 @@ class PairHarness:
         self.ledger = Ledger()
         self.book = Book(self.ledger, seed)
         self.tap = PairTap()
+        self.said = {name: IdTap() for name in NAMES}
+        """What each has said to the receiver on Zenoh."""
         self.gateways: dict[str, Gateway] = {}
         self.proxies: dict[tuple[str, str], Proxy] = {}
         """Of each gateway those to the ``broker``, the ``source`` and the ``receiver``."""
@@ -213,7 +215,8 @@ class PairHarness:
                 await self._open_far(stack)
             for name in NAMES:
                 for what, port in zip(("broker", "source", "receiver"), (self.broker.port, *ports), strict=True):
-                    self.proxies[name, what] = await stack.enter_async_context(Proxy(port))
+                    tap = self.said[name] if what == "receiver" else None
+                    self.proxies[name, what] = await stack.enter_async_context(Proxy(port, tap))
                 gateway = Gateway(name, self.directory / name, self._disks[name], self._configuration(name))
                 self.gateways[name] = gateway
                 task = asyncio.create_task(gateway.supervise(), name=f"supervisor-{name}")

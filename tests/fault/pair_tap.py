@@ -3,6 +3,8 @@
 It knows what the standby has been told of each message, and whether it has a copy of everything that waits.
 """
 
+from collections.abc import Iterable
+
 from google.protobuf.message import DecodeError
 
 from streamer.journal.codec import unpack
@@ -98,3 +100,23 @@ class PairTap:
 
 
 MOST_RECORDED = 1 << 16
+
+
+class IdTap:
+    """Records what one of the two sends on Zenoh, once told to: which messages are among that."""
+
+    def __init__(self) -> None:
+        self.is_recording = False
+        self._bytes = bytearray()
+
+    def opened(self, link: int) -> None:
+        """Nothing has passed yet."""
+
+    def passed(self, link: int, direction: Direction, data: bytes) -> None:
+        if self.is_recording and direction is FORWARD:
+            self._bytes += data
+
+    def found(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Those ids whose second half is there, as protobuf writes a fixed64."""
+        sent = bytes(self._bytes)
+        return [each for each in ids if each[:7:-1] in sent]
