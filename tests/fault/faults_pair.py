@@ -63,6 +63,8 @@ async def active_stopped(run: Run) -> Verdict:
         await harness.until_flowing(since_s=began_s)
         await asyncio.sleep(max(0.0, run.lasts(4, 30) - (time.monotonic() - began_s)))
         harness.said[first.name].is_recording = harness.said[second.name].is_recording = True
+        to_broker = harness.proxies[first.name, "broker"]
+        connections = to_broker.links
         first.signal(signal.SIGCONT)
         await harness.until_active(second)
         await harness.until_pair()
@@ -72,6 +74,8 @@ async def active_stopped(run: Run) -> Verdict:
         assert harness.said[second.name].found(ids), "what is recorded has no ids"
         sent = [str(harness.ledger.entry(each)) for each in harness.said[first.name].found(ids)]
         verdict.add(Breach.DUPLICATES, [f"sent by the one that was stopped: {each}" for each in sent])
+        if to_broker.links > connections:
+            verdict.add(Breach.DEAD, [f"the one that was stopped has connected {to_broker.links - connections} times"])
         return verdict
 
 
@@ -250,8 +254,11 @@ async def slow_link(run: Run) -> Verdict:
         harness.load(rate(run))
         await harness.until_flowing()
         await asyncio.sleep(run.lasts(2, 20))
-        if run.chance.random() < 0.5:
-            await killed(harness)
+        if run.chance.random() < 0.7:
+            harness.proxies[harness.active.name, "receiver"].stall()  # what comes from the broker waits, on both disks
+            await asyncio.sleep(run.between(0.2, 1))
+            first = await killed(harness)
+            harness.proxies[first.name, "receiver"].heal_flow()
         await harness.until_pair()
         await harness.until_flowing()
         return await harness.finish(window(run))
