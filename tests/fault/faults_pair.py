@@ -26,12 +26,17 @@ def window(run: Run, times: int = 1) -> dict[str, int]:
     return {"cloud": times * WINDOW, "veh": times * (RECEIVE_MAXIMUM + int(2 * rate(run) * UNCERTAIN_S))}
 
 
-async def killed(harness: PairHarness, stays: bool = False) -> Gateway:
-    """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more."""
+async def killed(run: Run, harness: PairHarness) -> Gateway:
+    """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more.
+
+    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost.
+    """
     first, second = harness.active, harness.standby
     began_s = time.monotonic()
     harness.note_named()
-    first.signal(signal.SIGKILL, stays=stays)
+    if run.chance.random() < 0.5:
+        harness.link.reset()
+    first.signal(signal.SIGKILL)
     await harness.until_active(second)
     await harness.until_flowing(since_s=began_s)
     return first
@@ -45,7 +50,7 @@ async def active_killed(run: Run) -> Verdict:
         for _ in range(rounds):
             await harness.until_flowing()
             await asyncio.sleep(run.between(0.1, 1.0))
-            await killed(harness)
+            await killed(run, harness)
             await harness.until_pair()
         return await harness.finish(window(run, rounds))
 
@@ -60,8 +65,9 @@ async def active_stopped(run: Run) -> Verdict:
         began_s = time.monotonic()
         first.signal(signal.SIGSTOP)
         await harness.until_takes_over(second)
-        await harness.until_flowing(since_s=began_s)
-        await asyncio.sleep(max(0.0, run.lasts(4, 30) - (time.monotonic() - began_s)))
+        if run.chance.random() < 0.5:  # else it wakes while its links to the vehicle are there
+            await harness.until_flowing(since_s=began_s)
+            await asyncio.sleep(max(0.0, run.lasts(4, 30) - (time.monotonic() - began_s)))
         harness.said[first.name].is_recording = harness.said[second.name].is_recording = True
         to_broker = harness.proxies[first.name, "broker"]
         connections = to_broker.links
@@ -257,7 +263,7 @@ async def slow_link(run: Run) -> Verdict:
         if run.chance.random() < 0.7:
             harness.proxies[harness.active.name, "receiver"].stall()  # what comes from the broker waits, on both disks
             await asyncio.sleep(run.between(0.2, 1))
-            first = await killed(harness)
+            first = await killed(run, harness)
             harness.proxies[first.name, "receiver"].heal_flow()
         await harness.until_pair()
         await harness.until_flowing()
@@ -349,6 +355,6 @@ async def standby_full(run: Run) -> Verdict:
             filler.unlink()
             await harness.until_pair()
             await harness.until_flowing()
-            await killed(harness)
+            await killed(run, harness)
             await harness.until_pair()
             return await harness.finish(window(run))
