@@ -33,9 +33,10 @@ async def killed(run: Run, harness: PairHarness) -> Gateway:
     """
     first, second = harness.active, harness.standby
     began_s = time.monotonic()
-    harness.note_named()
     if run.chance.random() < 0.5:
         harness.link.reset()
+    else:
+        harness.note_named()
     first.signal(signal.SIGKILL)
     await harness.until_active(second)
     await harness.until_flowing(since_s=began_s)
