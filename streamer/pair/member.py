@@ -170,7 +170,7 @@ class Member:
     def is_protected(self) -> bool:
         """Whether one of the two could fail now, and nothing would be lost."""
         if self.lease.is_active:
-            return self._working is not None and self._working.is_mirrored and self.report.is_whole
+            return self._working is not None and self._working.is_whole
         return self.is_whole
 
     @property
@@ -196,7 +196,7 @@ class Member:
             return "the other one has another configuration"
         if self.report.problem:
             return f"the other one cannot write its journal: {self.report.problem}"
-        return "" if self.report.is_whole else "the other one has no complete copy of the journal yet"
+        return "" if self.is_protected else "the other one has no complete copy of the journal yet"
 
     def hand_over(self) -> None:
         """Step back, and have the other side take over. Nothing may be sent after that."""
