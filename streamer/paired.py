@@ -21,7 +21,7 @@ from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.view import PairView
-from streamer.transports.base import LinkState, Received
+from streamer.transports.base import LinkState, Received, UTransport
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 logger = logging.getLogger("ustreamer.pair")
@@ -192,20 +192,23 @@ class Paired:
             self._is_leaving = True
             self._end(True, is_drained)
 
+    def _networks(self) -> list[tuple[str, UTransport]]:
+        return [(name, each) for name, each in self._router.transports.items() if name != LOCAL_ENDPOINT]
+
     # -- as the `Streamer` of the member
 
     def reached(self) -> Sequence[str]:
         is_active = self.member.lease.is_active
         return [
             name
-            for name, transport in self._router.transports.items()
+            for name, transport in self._networks()
             if transport.state is LinkState.UP or (not is_active and name in self._could_reach)
         ]
 
     def lost(self) -> Sequence[str]:
         if not self.member.lease.is_active:
             return ()
-        return [name for name, each in self._router.transports.items() if each.state is not LinkState.UP]
+        return [name for name, each in self._networks() if each.state is not LinkState.UP]
 
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         ingress = self._router.ingresses.get(endpoint)
@@ -234,8 +237,8 @@ class Paired:
         """On standby: find out what this one could reach, while the active one has lost something."""
         while not self.member.lease.is_active:
             if self.member.report.lost:
-                for name, transport in self._router.transports.items():
-                    if name == LOCAL_ENDPOINT or transport.is_overheard:
+                for name, transport in self._networks():
+                    if transport.is_overheard:
                         continue
                     (self._could_reach.add if await transport.can_connect() else self._could_reach.discard)(name)
             await asyncio.sleep(_PROBE_EVERY_S)

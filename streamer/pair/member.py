@@ -254,6 +254,8 @@ class Member:
         if self._replica is not None:
             self._replica.other_came()
         self._greet()
+        for settled in self.settled.again(self._clock.monotonic_s()):
+            self._say(pb.Frame(settled=settled))
 
     def on_down(self, reason: str) -> None:
         """The link is gone; the lease decides what follows."""
@@ -329,8 +331,6 @@ class Member:
         """Return why nothing is to wait for the other side; empty if it writes, or is expected to."""
         if self.lease.is_alone:
             return "nothing answers"
-        if self._lasts_s("no link", self.other is None, now_s) > self._timing.take_over_s:
-            return "there is no link"
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
         if working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
