@@ -3,7 +3,7 @@
 Pure. What came over the link is authentic, so its fields are not checked.
 """
 
-from streamer.journal.entries import Batch, Letter, Row, Segment
+from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.pair.lease import Heartbeat
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
@@ -28,6 +28,7 @@ def batch_to_proto(batch: Batch) -> pb.Batch:
         segments_done=batch.segments_done,
         letters_done=batch.letters_done,
         letters_unmarked=batch.letters_unmarked,
+        letters_marked=[pb.Mark(**mark._asdict()) for mark in batch.letters_marked],
     )
 
 
@@ -41,4 +42,7 @@ def batch_from_proto(p: pb.Batch) -> Batch:
         segments_done=list(p.segments_done),
         letters_done=list(p.letters_done),
         letters_unmarked=list(p.letters_unmarked),
+        letters_marked=[
+            Mark(mark.number, mark.redrive_ms, mark.ttl_ms if mark.HasField("ttl_ms") else None) for mark in p.letters_marked
+        ],
     )

@@ -53,7 +53,7 @@ class Hello(_message.Message):
     def __init__(self, disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked")
+    __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked", "letters_marked")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     IS_SNAPSHOT_BEGIN_FIELD_NUMBER: _ClassVar[int]
     IS_SNAPSHOT_END_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class Batch(_message.Message):
     SEGMENTS_DONE_FIELD_NUMBER: _ClassVar[int]
     LETTERS_DONE_FIELD_NUMBER: _ClassVar[int]
     LETTERS_UNMARKED_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_MARKED_FIELD_NUMBER: _ClassVar[int]
     number: int
     is_snapshot_begin: bool
     is_snapshot_end: bool
@@ -74,7 +75,18 @@ class Batch(_message.Message):
     segments_done: _containers.RepeatedScalarFieldContainer[int]
     letters_done: _containers.RepeatedScalarFieldContainer[int]
     letters_unmarked: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., is_snapshot_begin: _Optional[bool] = ..., is_snapshot_end: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., letters: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ..., rows_done: _Optional[_Iterable[int]] = ..., segments_done: _Optional[_Iterable[int]] = ..., letters_done: _Optional[_Iterable[int]] = ..., letters_unmarked: _Optional[_Iterable[int]] = ...) -> None: ...
+    letters_marked: _containers.RepeatedCompositeFieldContainer[Mark]
+    def __init__(self, number: _Optional[int] = ..., is_snapshot_begin: _Optional[bool] = ..., is_snapshot_end: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., letters: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ..., rows_done: _Optional[_Iterable[int]] = ..., segments_done: _Optional[_Iterable[int]] = ..., letters_done: _Optional[_Iterable[int]] = ..., letters_unmarked: _Optional[_Iterable[int]] = ..., letters_marked: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("number", "redrive_ms", "ttl_ms")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REDRIVE_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    redrive_ms: int
+    ttl_ms: int
+    def __init__(self, number: _Optional[int] = ..., redrive_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class Row(_message.Message):
     __slots__ = ("number", "route", "source", "target", "entered_ms", "attempts", "outgoing", "body")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.journal.entries import Batch, Letter, Row, Segment
+from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.pair.lease import Heartbeat
 from streamer.pair.wire import batch_from_proto, batch_to_proto, heartbeat_from_proto, heartbeat_to_proto
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -44,6 +44,7 @@ batches = st.builds(
     numbers,
     numbers,
     numbers,
+    st.lists(st.builds(Mark, integers, integers, st.none() | integers), max_size=3),
 )
 heartbeats = st.builds(Heartbeat, texts, counts, counts, counts, st.booleans(), counts, counts)
 
@@ -85,7 +86,13 @@ def test_texts_of_strangers_arrive_whole() -> None:
 
 def test_every_field_of_the_journals_entries_has_one_here() -> None:
     """One that is added there and forgotten here would be missing after a take-over."""
-    for entry, message in ((Row, pb.Row), (Segment, pb.Segment), (Letter, pb.Letter), (Heartbeat, pb.Heartbeat)):
+    for entry, message in (
+        (Row, pb.Row),
+        (Segment, pb.Segment),
+        (Letter, pb.Letter),
+        (Mark, pb.Mark),
+        (Heartbeat, pb.Heartbeat),
+    ):
         assert entry._fields == tuple(field.name for field in message.DESCRIPTOR.fields)
     marks = {"number", "is_snapshot_begin", "is_snapshot_end"}
     assert set(Batch.__slots__) == {field.name for field in pb.Batch.DESCRIPTOR.fields} - marks
