@@ -39,7 +39,8 @@ from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.member import FIRST, Identity, Member
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
-from streamer.services.host import ServiceHost, entities
+from streamer.services.host import ServiceHost, entities, state_file
+from streamer.services.state import StateError, StateFile
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
@@ -93,7 +94,13 @@ class Daemon:
         self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
         self.pushing = Pushing(config.otel, config.authority, self.router)
         self.service_host = ServiceHost(
-            config, local_transport, self.router, self._clock, StatusView(self), self.router.last_values
+            config,
+            local_transport,
+            self.router,
+            self._clock,
+            StatusView(self),
+            self.router.last_values,
+            None if self.side is None else self.side.state,
         )
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
@@ -243,13 +250,17 @@ class Daemon:
         opened = asyncio.Event()
         copy.lock()
         copy.start(opened.set)
+        state = state_file(self.config)
+        await asyncio.to_thread(_open_copy, state)
         systemd.notify("READY=1", "STATUS=on standby")
         await _first_of(opened, self._stopping)
         if opened.is_set():
-            side.stand_by(copy)
+            side.stand_by(copy, state)
             await self.router.overhear(side.shadows.hear)
             await _first_of(self._at_work, self._stopping)
+        side.leave_standby()
         await asyncio.to_thread(copy.stop, _CLOSE_JOURNAL_S)
+        await asyncio.to_thread(state.close)
         self.journal.lock()
         side.arrange(self.journal)
 
@@ -284,7 +295,7 @@ class Daemon:
         if journal.state is JournalState.OK:
             await self._journal_opened.wait()
             if self.side is not None and isinstance(journal, MirroredJournal):
-                self.side.work(journal)
+                self.side.work(journal, self.service_host.state)
             if self._providing is not None:
                 await self._providing
             await self._recover(self._start_goes_on)
@@ -587,6 +598,15 @@ def _tried(name: str, work: Callable[[], None]) -> str:
         logger.exception("prepare_failed endpoint=%s", name)
         return f"endpoints.{name}: its transport failed: {type(exc).__name__}"
     return ""
+
+
+def _open_copy(state: StateFile) -> None:
+    """Open the state file of a standby. Raises `StateError` only if waiting does not help; `StateFile.store` tries again."""
+    try:
+        state.open()
+    except StateError as exc:
+        if exc.is_newer or exc.is_in_use:
+            raise
 
 
 def _side(config: Config, clock: Clock, changed: Callable[[Changed], None]) -> Member | None:

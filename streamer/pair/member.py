@@ -4,7 +4,9 @@ The law of this file:
 - Nothing is sent to any network unless `Member.may_send`.
 - The epoch is on disk before anybody hears of it.
 - On standby, the journal is written by the other side only (`Replica`); active, by the router (`MirroredJournal`).
-- What is alone waits for nobody: `MirroredJournal.work_alone` is called when, and only when, the lease says so.
+- What is alone waits for nobody: `MirroredJournal.work_alone` is called when, and only when, the lease says so. What answers
+  again is told everything again.
+- The state file of the services goes with the journal: `streamer.pair.state`.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ from streamer.pair.lease import Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told
 from streamer.pair.shadows import Settled, Shadows
+from streamer.pair.state import MirroredState, StateFile, StateReplica
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 logger = logging.getLogger("ustreamer.pair")
@@ -45,7 +48,8 @@ class Identity(NamedTuple):
 class Member:
     """One side. ``changed`` is called when it begins or ends to work, once the epoch is on disk.
 
-    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby.
+    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``state`` mirrors the
+    services' state file.
     """
 
     def __init__(
@@ -65,9 +69,11 @@ class Member:
         self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
         self.settled = Settled()
         self.shadows = Shadows()
+        self.state = MirroredState(lambda written: self._say(pb.Frame(state=wire.state_to_proto(written))))
         self.other: pb.Hello | None = None
         self._link: Link | None = None
         self._replica: Replica | None = None
+        self._state_replica: StateReplica | None = None
         self._working: MirroredJournal | None = None
 
     @property
@@ -79,9 +85,18 @@ class Member:
         """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link
 
-    def stand_by(self, journal: Journal) -> None:
-        """Have the other side write an open journal, until `work`."""
+    def stand_by(self, journal: Journal, state: StateFile) -> None:
+        """Have the other side write an open journal, and the state file, until `leave_standby`."""
         self._replica = Replica(journal, self._is_mine, lambda number: self._say(pb.Frame(stored=pb.Stored(number=number))))
+        self._state_replica = StateReplica(state, self._answer_state)
+        self._greet()  # what it was told before has gone nowhere
+
+    def leave_standby(self) -> None:
+        """Write nothing more for the other side; to be called before journal and state file are closed."""
+        self._replica = self._state_replica = None
+
+    def _answer_state(self, number: int, problem: str) -> None:
+        self._say(pb.Frame(state_stored=pb.StateStored(number=number, problem=problem)))
 
     def _is_mine(self, number: int) -> bool:
         """Whether an entry is this side's own, and not known to be on the disk of the other one that is there now."""
@@ -89,10 +104,11 @@ class Member:
             return False
         return self.other is None or self.other.disk != self._notes.other or number > self._notes.shared
 
-    def work(self, journal: MirroredJournal) -> None:
-        """Have the other side copy an open journal from now on."""
-        self._replica = None
+    def work(self, journal: MirroredJournal, state: StateFile) -> None:
+        """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
+        self.leave_standby()
         self._working = journal
+        self.state.work(state)
         if self.lease.is_alone:
             journal.work_alone()
         self._copy_to_other()
@@ -107,22 +123,34 @@ class Member:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has a copy of everything that waits at the other side."""
-        return self._replica is not None and self._replica.is_whole
+        """Whether it has a copy of everything that waits at the other side, and of its state file."""
+        replica, state = self._replica, self._state_replica
+        return replica is not None and replica.is_whole and state is not None and state.is_whole
 
     async def beat(self) -> None:
         """Tick, and say so, until cancelled."""
         while True:
             self._act(self.lease.tick(self._clock.monotonic_s()))
             self._say_heartbeat()
-            if self.lease.is_alone and self._working is not None and not self._working.is_alone:
-                logger.warning("pair_alone consequence=%s", "what is accepted is on one disk only")
-                self._working.work_alone()
+            self._wait_or_not()
             await self._note_shared()
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if ids := self.settled.take():
                     self._say(pb.Frame(settled=pb.Settled(ids=ids)))
                 await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
+
+    def _wait_or_not(self) -> None:
+        """Wait for the other side as long as the lease does; if it answers again, tell it everything again."""
+        if self._working is None:
+            return
+        if not self.lease.is_alone:
+            if not self._working.is_telling:
+                self._copy_to_other()
+        elif not self._working.is_alone:
+            logger.warning("pair_alone consequence=%s", "what is accepted is on one disk only")
+            self._working.work_alone()
+            self.state.work_alone()
+        self.state.tick(self._clock.monotonic_s())
 
     async def _note_shared(self) -> None:
         """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
@@ -142,11 +170,14 @@ class Member:
         """There is a link: say who this is."""
         if self._replica is not None:
             self._replica.other_came()
+        if self._state_replica is not None:
+            self._state_replica.other_came()
         self._greet()
 
     def on_down(self, reason: str) -> None:
         """The link is gone; the lease decides what follows."""
         self.other = None
+        self.state.other_left()
         logger.warning("pair_link_lost reason=%s", reason)
 
     def on_frame(self, frame: pb.Frame) -> None:
@@ -161,6 +192,11 @@ class Member:
                     told = frame.batch
                     batch = wire.batch_from_proto(told)
                     self._replica.take(Told(told.number, batch, told.is_snapshot_begin, told.is_snapshot_end))
+            case "state":
+                if self._state_replica is not None:
+                    self._state_replica.take(wire.state_from_proto(frame.state))
+            case "state_stored":
+                self.state.other_stored(frame.state_stored.number, frame.state_stored.problem)
             case "settled":
                 self.shadows.settle(frame.settled.ids)
             case "stored":
@@ -177,8 +213,10 @@ class Member:
         self._copy_to_other()
 
     def _copy_to_other(self) -> None:
-        if self._working is not None and self.other is not None and not self.other.is_active:
+        """Tell the other side everything, if it is there and on standby. One that does not answer yet is told later."""
+        if self._working is not None and self.other is not None and not self.other.is_active and not self.lease.is_alone:
             self._working.other_came()
+            self.state.other_came()
 
     def _act(self, changed: Changed | None) -> None:
         if changed is None:
@@ -192,6 +230,8 @@ class Member:
             changed.why,
             extra={"state": ("pair", "active" if changed.is_active else "on standby")},
         )
+        if not changed.is_active:
+            self.state.step_back()
         self._greet()
         self._say_heartbeat()
         self._changed(changed)

@@ -66,6 +66,11 @@ class MirroredJournal(Journal):
         self._later: deque[Batch] = deque()  # what was written meanwhile
         self._later_bytes = 0
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether the other one is told everything, or has been."""
+        return self.is_mirrored or self._is_asked_for_all or self._all is not None
+
     def number(self) -> int:
         """Return the next number of those that are this one's."""
         number = super().number()

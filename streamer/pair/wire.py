@@ -5,6 +5,7 @@ Pure. What came over the link is authentic, so its fields are not checked.
 
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.pair.lease import Heartbeat
+from streamer.pair.state import Written
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 
@@ -46,3 +47,38 @@ def batch_from_proto(p: pb.Batch) -> Batch:
             Mark(mark.number, mark.redrive_ms, mark.ttl_ms if mark.HasField("ttl_ms") else None) for mark in p.letters_marked
         ],
     )
+
+
+def state_to_proto(written: Written) -> pb.State:
+    """Convert what was written to the state file to protobuf."""
+    statements = [
+        pb.Statement(sql=sql, parameters=[_value_to_proto(each) for each in parameters])
+        for sql, parameters in written.statements
+    ]
+    return pb.State(number=written.number, is_first=written.is_first, is_last=written.is_last, statements=statements)
+
+
+def state_from_proto(p: pb.State) -> Written:
+    """Convert what was written to the state file from protobuf."""
+    statements = [(each.sql, tuple(map(_value_from_proto, each.parameters))) for each in p.statements]
+    return Written(p.number, statements, p.is_first, p.is_last)
+
+
+def _value_to_proto(value: object) -> pb.Value:
+    match value:
+        case None:
+            return pb.Value()
+        case int():
+            return pb.Value(integer=value)
+        case str():
+            return pb.Value(text=value)
+        case bytes():
+            return pb.Value(blob=value)
+        case float():
+            return pb.Value(real=value)
+    raise AssertionError(f"a {type(value).__name__} is no value of SQLite")
+
+
+def _value_from_proto(p: pb.Value) -> object:
+    content = p.WhichOneof("content")
+    return None if content is None else getattr(p, content)

@@ -7,18 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled")
+    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled", "state", "state_stored")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_STORED_FIELD_NUMBER: _ClassVar[int]
     heartbeat: Heartbeat
     hello: Hello
     batch: Batch
     stored: Stored
     settled: Settled
-    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ...) -> None: ...
+    state: State
+    state_stored: StateStored
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., state_stored: _Optional[_Union[StateStored, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields")
@@ -163,3 +167,43 @@ class Settled(_message.Message):
     IDS_FIELD_NUMBER: _ClassVar[int]
     ids: bytes
     def __init__(self, ids: _Optional[bytes] = ...) -> None: ...
+
+class State(_message.Message):
+    __slots__ = ("number", "is_first", "is_last", "statements")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    IS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    STATEMENTS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    is_first: bool
+    is_last: bool
+    statements: _containers.RepeatedCompositeFieldContainer[Statement]
+    def __init__(self, number: _Optional[int] = ..., is_first: _Optional[bool] = ..., is_last: _Optional[bool] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ...) -> None: ...
+
+class Statement(_message.Message):
+    __slots__ = ("sql", "parameters")
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    sql: str
+    parameters: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, sql: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
+class Value(_message.Message):
+    __slots__ = ("integer", "text", "blob", "real")
+    INTEGER_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    integer: int
+    text: str
+    blob: bytes
+    real: float
+    def __init__(self, integer: _Optional[int] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., real: _Optional[float] = ...) -> None: ...
+
+class StateStored(_message.Message):
+    __slots__ = ("number", "problem")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    problem: str
+    def __init__(self, number: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...

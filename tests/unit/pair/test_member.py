@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from streamer.pair.link import Link
 from streamer.pair.member import FIRST, Identity, Member
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
+from streamer.services.host import TABLES
+from streamer.services.state import StateFile
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
@@ -53,7 +57,9 @@ class Station:
         )
         self.member.use(link)
         self.journal = await self._opened(Journal)
-        self.member.stand_by(self.journal)
+        self.state = StateFile(self.path.with_name("state.db"), TABLES)
+        await asyncio.to_thread(self.state.open)
+        self.member.stand_by(self.journal, self.state)
         self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
 
     def _changed(self, changed: Changed) -> None:
@@ -62,10 +68,14 @@ class Station:
 
     async def _work(self) -> None:
         await self.at_work.wait()
+        self.member.leave_standby()
         await asyncio.to_thread(self.journal.stop, 10)
+        await asyncio.to_thread(self.state.close)
+        self.state = StateFile(self.path.with_name("state.db"), TABLES, self.member.state)
+        await asyncio.to_thread(self.state.open)
         self.journal = await self._opened(MirroredJournal)
         assert isinstance(self.journal, MirroredJournal)
-        self.member.work(self.journal)
+        self.member.work(self.journal, self.state)
 
     async def _opened(self, kind: type[Journal]) -> Journal:
         journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
@@ -81,11 +91,27 @@ class Station:
     def works(self) -> bool:
         return isinstance(self.journal, MirroredJournal) and self.member.may_send()
 
+    @property
+    def protects(self) -> bool:
+        """Whether what it writes is on both disks."""
+        journal = self.journal
+        return isinstance(journal, MirroredJournal) and not journal.is_alone and self.member.state.is_copied
+
     async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
         finished = asyncio.Event()
         self.journal.write(Batch(rows=[row(number) for number in numbers], rows_done=list(done)), finished.set)
         async with asyncio.timeout(60):
             await finished.wait()
+
+    async def pause(self, name: str) -> None:
+        """Write a rule into the state file, as a service does before it answers."""
+        async with asyncio.timeout(60):
+            await self.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, '')", (name,))])
+
+    @property
+    def paused(self) -> list[str]:
+        with closing(sqlite3.connect(self.state.path or "")) as connection:
+            return [name for (name,) in connection.execute("SELECT source FROM dispatch_stops ORDER BY number")]
 
     async def kill(self) -> None:
         """End it, as a kill would: nobody is told."""
@@ -94,6 +120,7 @@ class Station:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self.journal.stop, 10)
+        await asyncio.to_thread(self.state.close)
 
 
 class Stations:
@@ -142,6 +169,71 @@ async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_ba
     assert first.journal.numbers("rows") == [4, 5]
     assert not first.works
     assert second.works
+
+
+async def test_what_a_service_was_answered_is_there_after_a_kill_and_after_another_one(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.pause("one")
+    assert second.paused == ["one"]
+    await first.kill()
+    await until(lambda: second.works, "the other one works")
+    await second.pause("two")
+    await first.start()
+    await until(lambda: first.member.is_whole, "a whole copy")
+    await second.pause("three")
+    assert first.paused == second.paused == ["one", "two", "three"]
+    await second.kill()
+    await until(lambda: first.works, "the first one works again")
+    assert first.paused == ["one", "two", "three"]
+
+
+async def test_after_it_was_alone_what_it_writes_is_on_both_disks_again(stations: Stations) -> None:
+    """It hears of the other one before its lease does: what answers has to be told everything once the lease knows, too."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await second.kill()
+    await until(lambda: first.member.lease.is_alone, "it is alone")
+    await first.write(2)
+    await second.start()
+    await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy")
+    await until(lambda: first.protects, "what it writes is on both disks")
+    for number in (4, 6, 8):
+        said = first.member.lease._number
+        await until(lambda said=said: first.member.lease._number > said + 1, "two more heartbeats")  # type: ignore[misc]
+        await first.write(number)
+        await first.pause(str(number))
+        assert second.journal.numbers("rows")[-1] == number
+        assert second.paused[-1] == str(number)
+
+
+async def test_one_that_did_not_answer_for_a_while_gets_what_it_has_missed(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    answer, second.member._say_heartbeat = second.member._say_heartbeat, lambda: None  # type: ignore[method-assign]
+    await until(lambda: first.member.lease.is_alone, "it is alone, with a link")
+    await first.write(2)
+    await first.pause("missed")
+    second.member._say_heartbeat = answer  # type: ignore[method-assign]
+    await until(lambda: first.protects, "what it writes is on both disks")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["missed"]
+
+
+async def test_one_whose_journal_opens_late_gets_everything(stations: Stations) -> None:
+    """The link is there before: what it was told until then has gone nowhere."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    second.member.leave_standby()
+    await until(lambda: first.works, "it works")
+    first.member._copy_to_other()
+    await asyncio.sleep(0)
+    second.member.stand_by(second.journal, second.state)
+    await until(lambda: second.member.is_whole, "a whole copy")
+    await first.write(2)
+    await first.pause("one")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["one"]
 
 
 async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.pair.lease import Heartbeat
-from streamer.pair.wire import batch_from_proto, batch_to_proto, heartbeat_from_proto, heartbeat_to_proto
+from streamer.pair.state import Written
+from streamer.pair.wire import (
+    batch_from_proto,
+    batch_to_proto,
+    heartbeat_from_proto,
+    heartbeat_to_proto,
+    state_from_proto,
+    state_to_proto,
+)
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.examples import characters
 
@@ -46,6 +54,9 @@ batches = st.builds(
     numbers,
     st.lists(st.builds(Mark, integers, integers, st.none() | integers), max_size=3),
 )
+values = st.none() | integers | texts | bodies | st.floats(allow_nan=False)
+statements = st.lists(st.tuples(texts, st.lists(values, max_size=3).map(tuple)), max_size=3)
+written = st.builds(Written, counts, statements, st.booleans(), st.booleans())
 heartbeats = st.builds(Heartbeat, texts, counts, counts, counts, st.booleans(), counts, counts)
 
 STRANGE = "\0a\0\r\n'\"\u202e\ufeff\U0010ffff"
@@ -64,6 +75,16 @@ def test_a_batch_is_read_as_it_was_written(batch: Batch) -> None:
     frame = pb.Frame.FromString(pb.Frame(batch=batch_to_proto(batch)).SerializeToString())
     assert frame.WhichOneof("content") == "batch"
     assert batch_from_proto(frame.batch) == batch
+
+
+@given(written)
+def test_what_a_service_has_written_is_read_as_it_was(written: Written) -> None:
+    frame = pb.Frame.FromString(pb.Frame(state=state_to_proto(written)).SerializeToString())
+    assert frame.WhichOneof("content") == "state"
+    read = state_from_proto(frame.state)
+    assert read == written
+    for (_, values), (_, expected) in zip(read.statements, written.statements, strict=True):
+        assert list(map(type, values)) == list(map(type, expected))
 
 
 def test_an_empty_batch_is_a_batch() -> None:
