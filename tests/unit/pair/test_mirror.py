@@ -36,9 +36,9 @@ class Link:
             self.told.append(told)
         return self.is_up
 
-    def answer(self, number: int) -> None:
+    def stored(self, told: Told) -> None:
         if self.is_up:
-            self.answers.append(number)
+            self.answers.append(told.number)
 
 
 class Pair:
@@ -49,7 +49,7 @@ class Pair:
         self.link = Link()
         self.working = self._open(MirroredJournal, folder / "working.db")
         self.copy = self._open(Journal, folder / "copy.db", arranged=False)
-        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, answer=self.link.answer)
+        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, stored=self.link.stored)
         self.done: list[str] = []
 
     def _open(self, kind: type[Journal], path: Path, arranged: bool = True) -> Journal:
@@ -119,7 +119,7 @@ class Pair:
         bounds = BOUNDS._replace(max_letters=most, max_rejected=most)
         for journal in (self.working, self.copy):
             journal.use(bounds)
-        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, answer=self.link.answer)
+        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, stored=self.link.stored)
 
     def same(self) -> bool:
         return contents(self.working) == contents(self.copy)
