@@ -29,7 +29,7 @@ logger = logging.getLogger("ustreamer.pair")
 
 
 class Told(NamedTuple):
-    """A batch on its way to the other one: the ``number``-th on this link, which begins with everything that waits.
+    """A batch on its way to the other one: the ``number``-th of this process. A link begins with everything that waits.
 
     ``is_first`` and ``is_last`` mark the ends of that. What the other one has of this journal, and was not in there, is
     gone.
@@ -109,8 +109,13 @@ class MirroredJournal(Journal):
         self._tell_more()
         self._let_go()
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether the other one has had everything that waits, or is being told."""
+        return self.is_mirrored or self._all is not None or self._is_asked_for_all
+
     def work_alone(self) -> None:
-        """Wait for nobody: the other one is gone."""
+        """Wait for nobody: the other one is gone, or does not answer."""
         self._forget_link()
         self.is_alone = True
         self._let_go()
@@ -201,7 +206,7 @@ class MirroredJournal(Journal):
     def _forget_link(self) -> None:
         self._all, self._is_asked_for_all, self.is_mirrored = None, False, False
         self._later, self._later_bytes = deque(), 0
-        self._told = self._stored = self._needed = 0
+        self._stored = self._told  # answers to what was told before prove nothing any more
         self._sharing.clear()
 
 
@@ -254,6 +259,7 @@ class Replica:
         # Until what has gone there is deleted here, old letters must not evict those that are told.
         self._journal.use(_UNBOUNDED if told.is_first or self._named is not None else self._bounds)
         if told.is_first:
+            self.is_whole = False
             self._named = {"rows": set(), "segments": set(), "letters": set()}
         if self._named is not None:
             for kind, numbers in self._named.items():

@@ -117,7 +117,8 @@ class Station:
     def protects(self) -> bool:
         """Whether what it writes is on both disks."""
         journal = self.journal
-        return isinstance(journal, MirroredJournal) and not journal.is_alone and self.member.state.is_copied
+        is_stored = isinstance(journal, MirroredJournal) and journal.is_mirrored and journal._stored == journal._told
+        return is_stored and self.member.state.is_complete
 
     async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
         finished = asyncio.Event()
