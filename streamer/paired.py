@@ -17,12 +17,13 @@ from streamer.config.models import Config
 from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
+from streamer.journal.sqlite import FileError
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
+from streamer.pair.state import MirroredFile
 from streamer.pair.view import PairView
-from streamer.services.state import StateError, StateFile
 from streamer.transports.base import LinkState, Received
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
@@ -38,7 +39,7 @@ class Copy(NamedTuple):
     """The files of a standby, not open yet, which the active one writes."""
 
     journal: Journal
-    state: StateFile
+    state: MirroredFile
 
 
 class Paired:
@@ -97,11 +98,11 @@ class Paired:
         router.on_standby = self.member.why_not_ready
 
     def lock(self) -> None:
-        """Lock the files against other streamers on this machine. Raises `JournalError` and `StateError`."""
+        """Lock the files against other streamers on this machine. Raises `FileError`."""
         self._copy.lock()
         try:
             self._state_copy.open()
-        except StateError as exc:
+        except FileError as exc:
             if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
                 raise
 
@@ -126,7 +127,7 @@ class Paired:
             self._router.observers.append(self.member.settled)
             self._router.on_standby = None
 
-    def work(self, state: StateFile) -> None:
+    def work(self, state: MirroredFile) -> None:
         """Have the other one copy the journal, which has been opened, and the state file."""
         self.member.work(self._journal, state)
 

@@ -27,7 +27,7 @@ from streamer.pair.lease import Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told
 from streamer.pair.shadows import Settled, Shadows
-from streamer.pair.state import MirroredState, StateFile, StateReplica
+from streamer.pair.state import MirroredFile, MirroredState, StateReplica
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -134,7 +134,7 @@ class Member:
         """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link
 
-    def stand_by(self, journal: Journal, state: StateFile) -> None:
+    def stand_by(self, journal: Journal, state: MirroredFile) -> None:
         """Have the other side write an open journal, and the state file, until `end_standby`."""
         self._journal = journal
         self._state_replica = StateReplica(state, self._answer_state)
@@ -153,7 +153,7 @@ class Member:
         """Prepare a journal that is not open yet for `work`."""
         journal.arrange(self._identity.name == FIRST, self._tell, self._is_safe_at_both)
 
-    def work(self, journal: MirroredJournal, state: StateFile) -> None:
+    def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
         """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
         self._working = journal
         self.state.work(state)

@@ -39,7 +39,7 @@ Statement = tuple[str, Sequence[Any]]
 logger = logging.getLogger("ustreamer.pair")
 
 
-class Rows(Protocol):
+class AllRows(Protocol):
     """All rows of a state file as they are at one moment."""
 
     def take(self, most: int, most_bytes: int) -> list[Statement]:
@@ -49,10 +49,16 @@ class Rows(Protocol):
         """Read no further."""
 
 
-class StateFile(Protocol):
+class MirroredFile(Protocol):
     """What a pair needs of the state file."""
 
-    def snapshot(self, begin: Callable[[Rows | FileError], None]) -> None:
+    def open(self) -> None:
+        """Open the file. Raises `FileError`."""
+
+    def close(self) -> None:
+        """Close the file after what is being written."""
+
+    def snapshot(self, begin: Callable[[AllRows | FileError], None]) -> None:
         """Post the rows at a moment between two transactions, in the order of `MirroredState.written`; or the failure."""
 
     def store(self, statements: Sequence[Statement], is_everything: bool, done: Callable[[str], None]) -> None:
@@ -80,12 +86,12 @@ class MirroredState:
         self.is_mirrored = False
         self.problem = ""
         self._tell = tell
-        self._file: StateFile | None = None
+        self._file: MirroredFile | None = None
         self._end = ""  # why nothing can be written any more
         self._told = self._stored = 0
         self._everything = 0  # the number with which the other one has everything
         self._moments = 0  # how often rows were asked for
-        self._rows: Rows | None = None  # the rest of everything, while that is being told
+        self._rows: AllRows | None = None  # the rest of everything, while that is being told
         self._later: deque[Statement] = deque()  # what was written meanwhile
         self._later_bytes = 0
         self._waiting: deque[tuple[int, Callable[[str], None]]] = deque()  # each with the number that it waits for, or 0
@@ -99,7 +105,7 @@ class MirroredState:
         """Whether the other one has everything on its disk, but for what is on its way."""
         return self.is_mirrored and self._stored >= self._everything
 
-    def work(self, file: StateFile) -> None:
+    def work(self, file: MirroredFile) -> None:
         """Mirror this file from when the other one comes."""
         self._file, self._end = file, ""
 
@@ -169,7 +175,7 @@ class MirroredState:
         elif now_s > self._answered[1] + SILENT_S:
             self._fail(f"no answer for {SILENT_S:g} s")
 
-    def _begin(self, moment: int, rows: Rows | FileError) -> None:
+    def _begin(self, moment: int, rows: AllRows | FileError) -> None:
         if isinstance(rows, FileError):
             if moment == self._moments:
                 self._fail(str(rows))
@@ -251,7 +257,7 @@ class StateReplica:
     ``problem`` is why it cannot have that.
     """
 
-    def __init__(self, file: StateFile, answer: Callable[[int, str], object]) -> None:
+    def __init__(self, file: MirroredFile, answer: Callable[[int, str], object]) -> None:
         self.is_whole = False
         self.problem = ""
         self._file = file
