@@ -181,8 +181,7 @@ class Member:
     def is_protected(self) -> bool:
         """Whether one of the two could fail now, and nothing would be lost."""
         if self.lease.is_active:
-            is_mirrored = self._working is not None and self._working.is_mirrored and self.state.is_complete
-            return is_mirrored and self.report.is_whole
+            return self._working is not None and self._working.is_whole and self.state.is_whole
         return self.is_whole
 
     @property
@@ -213,7 +212,7 @@ class Member:
             return f"the other one cannot write its journal: {self.report.problem}"
         if self.state.problem:
             return f"the other one has no copy of the state file: {self.state.problem}"
-        return "" if self.report.is_whole else "the other one has no complete copy of journal and state file yet"
+        return "" if self.is_protected else "the other one has no complete copy of journal and state file yet"
 
     def hand_over(self) -> None:
         """Step back, and have the other side take over. Nothing may be sent after that."""

@@ -101,7 +101,7 @@ class MirroredState:
         self._again_s = 0.0  # when everything is told again; 0: the next tick decides
 
     @property
-    def is_complete(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the other one has everything on its disk, but for what is on its way."""
         return self.is_mirrored and self._stored >= self._everything
 
@@ -156,9 +156,9 @@ class MirroredState:
         if problem:
             self._fail(problem)
             return
-        was_complete = self.is_complete
+        was_whole = self.is_whole
         self._stored = number
-        if self.is_complete and not was_complete:
+        if self.is_whole and not was_whole:
             self.is_alone, self.problem = False, ""
             logger.info("pair_state_copied", extra={"state": (_STATE, "copied")})
         self._tell_more()

@@ -11,7 +11,8 @@ import pytest
 
 from streamer.clock import SystemClock
 from streamer.delivery.inbound.refusals import FULL
-from streamer.journal.entries import Batch
+from streamer.journal.codec import PackedFlow, pack, pack_flow, pack_record, pack_segment
+from streamer.journal.entries import Batch, Row, Segment
 from streamer.journal.journal import Journal
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
@@ -22,7 +23,7 @@ from streamer.services.host import TABLES
 from streamer.services.state import StateFile
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.message import publish
+from streamer.uprotocol.message import UMessage, publish
 from tests.flow.harness import SPEED
 from tests.ports import HOST, free_port
 from tests.unit.journal.harness import BOUNDS, row
@@ -118,11 +119,14 @@ class Station:
         """Whether what it writes is on both disks."""
         journal = self.journal
         is_stored = isinstance(journal, MirroredJournal) and journal.is_mirrored and journal._stored == journal._told
-        return is_stored and self.member.state.is_complete
+        return is_stored and self.member.state.is_whole
 
     async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
+        await self.write_batch(Batch(rows=[row(number) for number in numbers], rows_done=list(done)))
+
+    async def write_batch(self, batch: Batch) -> None:
         finished = asyncio.Event()
-        self.journal.write(Batch(rows=[row(number) for number in numbers], rows_done=list(done)), finished.set)
+        self.journal.write(batch, finished.set)
         async with asyncio.timeout(60):
             await finished.wait()
 
@@ -144,6 +148,10 @@ class Station:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self.journal.stop, 10)
         await asyncio.to_thread(self.state.close)
+
+
+def of_message(number: int, message: UMessage) -> Row:
+    return row(number)._replace(source="vehicle", body=pack(message))
 
 
 class Stations:
@@ -257,6 +265,63 @@ async def test_one_whose_journal_opens_late_gets_everything(stations: Stations) 
     await first.pause("one")
     assert second.journal.numbers("rows") == [2]
     assert second.paused == ["one"]
+
+
+async def test_what_one_has_accepted_alone_is_handed_to_the_other_that_works_since(
+    stations: Stations, tmp_path: Path
+) -> None:
+    """Each message once it is safe there, rows as well as segments; another endpoint's stay."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await second.kill()
+    await until(lambda: first.member.lease.is_alone, "it works alone")
+    messages = [publish(1_700_000_000_000, SPEED, b"%d" % number) for number in range(4)]
+    rows = [of_message(number, message) for number, message in zip((2, 4, 6), messages, strict=False)]
+    rows.append(of_message(8, messages[0])._replace(source="gone"))
+    flow = PackedFlow("r", "vehicle", "cloud", "=", messages[3].attributes)
+    packed = pack_segment([pack_flow(flow)], list(pack_record(0, 99, 0, messages[3])))
+    await first.write_batch(Batch(rows=rows, segments=[Segment(10, "cloud", packed)]))
+    await first.kill()
+    await second.start()
+    await until(lambda: second.works, "the other one works alone", within_s=60)
+    await first.start()
+    await until(lambda: len(second.adopted) == 4, "they are handed over")
+    assert [each.message for each in second.adopted] == messages
+    assert first.journal.numbers("rows") == [2, 4, 6, 8]
+    for each in second.adopted:
+        each.release()
+    await until(lambda: first.journal.numbers("rows") == [8] and not first.journal.numbers("segments"), "only one is left")
+
+
+async def test_one_that_cannot_write_is_not_waited_for_and_is_copied_to_once_it_can(
+    stations: Stations, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    monkeypatch.setattr(second.member, "_problem", lambda: "the disk is full")
+    await until(lambda: not first.member.is_protected, "it is known")
+    await first.write(2)
+    assert "pair_alone reason=the other one cannot write: the disk is full" in caplog.text
+    assert first.member.why_not_hand_over() == "the other one cannot write its journal: the disk is full"
+    monkeypatch.undo()
+    await until(lambda: first.member.is_protected, "a whole copy again")
+    assert second.journal.numbers("rows") == [2]
+
+
+async def test_it_wants_to_hand_over_to_one_that_reaches_more(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    second.reaches = ["cloud"]
+    first.reaches = ["vehicle"]
+    await until(lambda: list(first.member.report.reaches) == ["cloud"], "a report")
+    assert first.wants == ""  # each reaches what the other one does not
+    second.reaches = ["cloud", "vehicle"]
+    await until(lambda: first.wants != "", "it wants to")
+    assert first.wants == "there is no link to cloud, and the other one can reach more"
+    first.member.hand_over()
+    await until(lambda: second.works, "the other one works")
+    assert first.has_stepped_back
+    assert second.member.why == "the other hands over"
 
 
 async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

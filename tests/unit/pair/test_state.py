@@ -112,15 +112,15 @@ class Pair:
 
     async def copied(self) -> None:
         self.connect()
-        await until(lambda: self.mirror.is_complete, "a copy of everything")
+        await until(lambda: self.mirror.is_whole, "a copy of everything")
         assert self.replica.is_whole
 
     async def retried(self, now_s: float) -> None:
         """It is told everything again, which is good this time."""
         self.mirror.tick(now_s)
-        assert not self.mirror.is_complete
+        assert not self.mirror.is_whole
         self.mirror.tick(now_s + RETRY_S)
-        await until(lambda: self.mirror.is_complete, "a copy of everything")
+        await until(lambda: self.mirror.is_whole, "a copy of everything")
 
     async def fail_again(self, now_s: float) -> None:
         self.mirror.tick(now_s)
@@ -211,7 +211,7 @@ async def test_what_is_written_while_everything_is_told_is_part_of_it(pair: Pair
     for number in range(100, 150):
         await pair.here.write([pause(number), resume(number - 100)])  # it works alone until now
     pair.link.go_on()
-    await until(lambda: pair.mirror.is_complete, "a copy")
+    await until(lambda: pair.mirror.is_whole, "a copy")
     assert pair.same()
     assert [row[0] for row in contents(pair.there)["dispatch_stops"]] == list(range(50, 150))
 
@@ -249,7 +249,7 @@ async def test_whatever_becomes_of_the_link_what_was_answered_is_on_both_disks_o
     pair.link.cut()
     pair.connect()
     await asyncio.gather(*writes)
-    await until(lambda: pair.mirror.is_complete, "a copy")
+    await until(lambda: pair.mirror.is_whole, "a copy")
     assert pair.same()
     assert {row[0] for row in contents(pair.here)["dispatch_stops"]} == here
 
@@ -365,7 +365,7 @@ async def test_a_standby_that_does_not_answer_holds_changes_for_a_while(pair: Pa
     await write
     assert pair.mirror.problem == "no answer for 30 s"
     pair.link.go_on()  # the late answer is none, and the standby knows that it misses something from now on
-    assert not pair.mirror.is_complete
+    assert not pair.mirror.is_whole
     assert not pair.replica.is_whole
     await pair.here.write([pause(2)])
     await pair.retried(3.0 + SILENT_S)
@@ -412,6 +412,6 @@ async def test_a_disk_that_is_faster_than_the_link_begins_again_and_loses_nothin
     for number in range(5):
         await pair.here.write([value(f"//veh1/A/1/{number:X}", bytes(500))])
     pair.link.go_on()
-    await until(lambda: pair.mirror.is_complete, "a copy")
+    await until(lambda: pair.mirror.is_whole, "a copy")
     assert pair.same()
     assert len(contents(pair.there)["utwin_messages"]) == 5
