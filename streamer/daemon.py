@@ -36,8 +36,8 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
 from streamer.pair.mirror import MirroredJournal
-from streamer.paired import Paired
-from streamer.services.host import ServiceHost, entities
+from streamer.paired import Copy, Paired
+from streamer.services.host import ServiceHost, entities, state_file
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
@@ -95,7 +95,13 @@ class Daemon:
         self.pair = self._paired(config)
         self.pushing = Pushing(config.otel, config.authority, self.router)
         self.service_host = ServiceHost(
-            config, local_transport, self.router, self._clock, StatusView(self), self.router.last_values
+            config,
+            local_transport,
+            self.router,
+            self._clock,
+            StatusView(self),
+            self.router.last_values,
+            None if self.pair is None else self.pair.member.state,
         )
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
@@ -141,7 +147,7 @@ class Daemon:
         copy, journal = _journal(config, Journal), self.journal
         if not isinstance(journal, MirroredJournal) or copy is None:
             return None
-        return Paired(config, self._clock, self.router, copy, journal, self._end)
+        return Paired(config, self._clock, self.router, Copy(copy, state_file(config)), journal, self._end)
 
     @property
     def must_restart(self) -> bool:
@@ -261,7 +267,7 @@ class Daemon:
             self.router.start_recovery()
             self._journal_opened.set()
             if self.pair is not None:
-                self.pair.work()
+                self.pair.work(self.service_host.state)
             self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
             state = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from streamer import __version__
 from streamer.clock import Clock
@@ -16,10 +17,12 @@ from streamer.config.models import Config
 from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
+from streamer.journal.sqlite import FileError
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
+from streamer.pair.state import MirroredFile
 from streamer.pair.view import PairView
 from streamer.transports.base import LinkState, Received, UTransport
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
@@ -30,6 +33,13 @@ _CLOSE_S = 5.0
 _PROBE_EVERY_S = 5.0
 _AGAIN_S = 10.0
 """Two ends of a session within this time count as one that was taken over."""
+
+
+class Copy(NamedTuple):
+    """The files of a standby, not open yet, which the active one writes."""
+
+    journal: Journal
+    state: MirroredFile
 
 
 class Paired:
@@ -43,18 +53,18 @@ class Paired:
         config: Config,
         clock: Clock,
         router: Router,
-        copy: Journal,
+        copy: Copy,
         journal: MirroredJournal,
         end: Callable[[bool, bool], None],
     ) -> None:
-        """``copy``: the journal while on standby; ``journal``: the same file, once this one is active."""
+        """``copy``: the files while on standby; ``journal``: the same file, once this one is active."""
         pair, journal_config = config.pair, config.journal
         assert pair is not None
         assert journal_config is not None
         self._clock = clock
         self._ended_s = -math.inf
         self._router = router
-        self._copy = copy
+        self._copy, self._state_copy = copy
         self._journal = journal
         self._end = end
         self._at_work = asyncio.Event()
@@ -89,8 +99,13 @@ class Paired:
         router.on_standby = self.member.why_not_ready
 
     def lock(self) -> None:
-        """Lock the journal against other streamers on this machine. Raises `JournalError`."""
+        """Lock the files against other streamers on this machine. Raises `FileError`."""
         self._copy.lock()
+        try:
+            self._state_copy.open()
+        except FileError as exc:
+            if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
+                raise
 
     async def stand_by(self, stopping: asyncio.Event) -> None:
         """Be on standby until it is this one's turn, or the daemon has to stop."""
@@ -98,7 +113,7 @@ class Paired:
         self._tasks = [asyncio.create_task(work, name="pair") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._failed)
-        self._copy.start(lambda: self.member.stand_by(self._copy))
+        self._copy.start(lambda: self.member.stand_by(self._copy, self._state_copy))
         for transport in self._router.transports.values():
             transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
@@ -109,14 +124,15 @@ class Paired:
         self.member.end_standby()
         if not await asyncio.to_thread(self._copy.stop, _CLOSE_S):
             logger.error("journal_not_closed file=%s reason=%s", self._copy.path, self._copy.problem or "the disk is slow")
+        await asyncio.to_thread(self._state_copy.close)
         if not stopping.is_set():
             self._journal.lock()
             self._router.observers.append(self.member.settled)
             self._router.on_standby = None
 
-    def work(self) -> None:
-        """Have the other one copy the journal, which has been opened."""
-        self.member.work(self._journal)
+    def work(self, state: MirroredFile) -> None:
+        """Have the other one copy the journal, which has been opened, and the state file."""
+        self.member.work(self._journal, state)
 
     def use(self, config: Config) -> None:
         """Apply a reloaded configuration."""
