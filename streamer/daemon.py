@@ -36,7 +36,7 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
 from streamer.pair.mirror import MirroredJournal
-from streamer.paired import Copy, Paired
+from streamer.pair.paired import Copy, Paired
 from streamer.services.host import ServiceHost, entities, state_file
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError

@@ -57,7 +57,7 @@ class Identity(NamedTuple):
     version: str
 
 
-class Streamer(Protocol):
+class OwnStreamer(Protocol):
     """The streamer of this side."""
 
     def reached(self) -> Sequence[str]:
@@ -80,7 +80,7 @@ class Streamer(Protocol):
 
 
 class Member:
-    """One side. `Streamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
+    """One side. `OwnStreamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
 
     ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``state`` mirrors the
     services' state file. ``other``: what the other one has said of itself on this link; None: there is no link. ``report``:
@@ -93,7 +93,7 @@ class Member:
         path: Path,
         clock: Clock,
         timing: Timing,
-        streamer: Streamer,
+        streamer: OwnStreamer,
         *,
         key: bytes,
         is_safe_at_both: bool = True,

@@ -212,7 +212,7 @@ class Paired:
     def _networks(self) -> list[tuple[str, UTransport]]:
         return [(name, each) for name, each in self._router.transports.items() if name != LOCAL_ENDPOINT]
 
-    # -- as the `Streamer` of the member
+    # -- as the `OwnStreamer` of the member
 
     def reached(self) -> Sequence[str]:
         is_active = self.member.lease.is_active
