@@ -69,6 +69,7 @@ class Paired:
             clock,
             timing,
             self,
+            key=pair.key(),
             is_safe_at_both=pair.safe == "both",
             prefer_s=pair.prefer_s,
         )
@@ -98,6 +99,8 @@ class Paired:
         for task in self._tasks:
             task.add_done_callback(self._failed)
         self._copy.start(lambda: self.member.stand_by(self._copy))
+        for transport in self._router.transports.values():
+            transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
         waiting = [asyncio.create_task(event.wait()) for event in (self._at_work, stopping)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -175,7 +178,7 @@ class Paired:
             member.why_not_hand_over() if is_active else member.why_not_ready(),
             member.waiting_bytes,
             len(member.shadows),
-            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored},
+            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.refused_aside},
         )
 
     def _failed(self, task: asyncio.Task[None]) -> None:
@@ -220,6 +223,10 @@ class Paired:
             self._at_work.set()
         else:
             self._leave(is_drained=False)
+
+    def say_aside(self, payload: bytes) -> None:
+        for transport in self._router.transports.values():
+            transport.say_aside(payload)
 
     def wants_to_hand_over(self, why: str) -> None:
         if not self._is_leaving:

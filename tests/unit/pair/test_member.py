@@ -1,147 +1,17 @@
-"""Two sides of a pair with real journals and a real link: who works, and what is on both disks."""
+"""Who of two sides works, and what is on both disks."""
 
-import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from streamer.clock import SystemClock
 from streamer.delivery.inbound.refusals import FULL
-from streamer.journal.codec import PackedFlow, pack, pack_flow, pack_record, pack_segment
-from streamer.journal.entries import Batch, Row, Segment
-from streamer.journal.journal import Journal
-from streamer.pair.lease import Changed, Timing
-from streamer.pair.link import Link
-from streamer.pair.member import FIRST, Identity, Member
-from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
-from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.message import UMessage, publish
+from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
-from tests.ports import HOST, free_port
-from tests.unit.journal.harness import BOUNDS, row
+from tests.unit.pair.stations import Stations
 from tests.waiting import until
-
-KEY = b"k" * 32
-TIMING = Timing()
-
-
-class Station:
-    """One side as the daemon has it: on standby with a journal, then active with it."""
-
-    def __init__(self, folder: Path, name: str, port: int, config: str = "same") -> None:
-        self.path = folder / name / "journal.db"
-        self.path.parent.mkdir(exist_ok=True)
-        self.name = name
-        self._address = HOST, port
-        self._config = config
-        self._tasks: list[asyncio.Task[None]] = []
-        self.adopted: list[Received] = []
-        self.reaches = ["vehicle", "cloud"]
-        self.wants = ""
-        self.has_stepped_back = False
-
-    async def start(self) -> None:
-        self.at_work = asyncio.Event()
-        identity = Identity(self.name, self._config, "1")
-        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self, prefer_s=0.5)
-        where = "listen" if self.name == FIRST else "connect"
-        self.link = link = Link(
-            **{where: self._address},  # type: ignore[arg-type]
-            key=KEY,
-            name=self.name,
-            on_frame=self.member.on_frame,
-            on_up=self.member.on_up,
-            on_down=self.member.on_down,
-        )
-        self.member.use(link)
-        self.journal = await self._opened(Journal)
-        self.member.stand_by(self.journal)
-        self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
-
-    def role_changed(self, changed: Changed) -> None:
-        if changed.is_active:
-            self.at_work.set()
-        else:
-            self.has_stepped_back = True
-
-    def reached(self) -> list[str]:
-        return self.reaches
-
-    def lost(self) -> list[str]:
-        return [name for name in ("vehicle", "cloud") if name not in self.reaches]
-
-    def adopt(self, endpoint: str, batch: list[Received]) -> bool:
-        if endpoint != "vehicle":
-            return False
-        self.adopted += batch
-        return True
-
-    def wants_to_hand_over(self, why: str) -> None:
-        self.wants = why
-
-    async def _work(self) -> None:
-        await self.at_work.wait()
-        self.member.end_standby()
-        await asyncio.to_thread(self.journal.stop, 10)
-        self.journal = await self._opened(MirroredJournal)
-        assert isinstance(self.journal, MirroredJournal)
-        self.member.work(self.journal)
-
-    async def _opened(self, kind: type[Journal]) -> Journal:
-        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
-        if isinstance(journal, MirroredJournal):
-            self.member.arrange(journal)
-        opened = asyncio.Event()
-        journal.start(opened.set)
-        async with asyncio.timeout(60):
-            await opened.wait()
-        return journal
-
-    @property
-    def works(self) -> bool:
-        return isinstance(self.journal, MirroredJournal) and self.member.may_send()
-
-    async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
-        await self.write_batch(Batch(rows=[row(number) for number in numbers], rows_done=list(done)))
-
-    async def write_batch(self, batch: Batch) -> None:
-        finished = asyncio.Event()
-        self.journal.write(batch, finished.set)
-        async with asyncio.timeout(60):
-            await finished.wait()
-
-    async def kill(self) -> None:
-        """End it, as a kill would: nobody is told."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(self.journal.stop, 10)
-
-
-def of_message(number: int, message: UMessage) -> Row:
-    return row(number)._replace(source="vehicle", body=pack(message))
-
-
-class Stations:
-    def __init__(self, folder: Path, config: str = "same") -> None:
-        port = free_port()
-        self.first = Station(folder, "a", port)
-        self.second = Station(folder, "b", port, config)
-
-
-@pytest.fixture
-async def stations(tmp_path: Path) -> AsyncIterator[Stations]:
-    found = Stations(tmp_path)
-    for each in (found.first, found.second):
-        await each.start()
-    yield found
-    for each in (found.first, found.second):
-        await each.kill()
 
 
 async def test_of_two_that_start_one_works_and_the_other_has_what_it_writes(stations: Stations) -> None:
@@ -185,63 +55,6 @@ async def test_what_was_alone_is_copied_again_once_the_other_one_is_back(station
     await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy, and answers")
     await first.write(4)
     assert second.journal.numbers("rows") == [2, 4]
-
-
-async def test_what_one_has_accepted_alone_is_handed_to_the_other_that_works_since(
-    stations: Stations, tmp_path: Path
-) -> None:
-    """Each message once it is safe there, rows as well as segments; another endpoint's stay."""
-    first, second = stations.first, stations.second
-    await until(lambda: first.works and second.member.is_whole, "a whole copy")
-    await second.kill()
-    await until(lambda: first.member.lease.is_alone, "it works alone")
-    messages = [publish(1_700_000_000_000, SPEED, b"%d" % number) for number in range(4)]
-    rows = [of_message(number, message) for number, message in zip((2, 4, 6), messages, strict=False)]
-    rows.append(of_message(8, messages[0])._replace(source="gone"))
-    flow = PackedFlow("r", "vehicle", "cloud", "=", messages[3].attributes)
-    packed = pack_segment([pack_flow(flow)], list(pack_record(0, 99, 0, messages[3])))
-    await first.write_batch(Batch(rows=rows, segments=[Segment(10, "cloud", packed)]))
-    await first.kill()
-    await second.start()
-    await until(lambda: second.works, "the other one works alone", within_s=60)
-    await first.start()
-    await until(lambda: len(second.adopted) == 4, "they are handed over")
-    assert [each.message for each in second.adopted] == messages
-    assert first.journal.numbers("rows") == [2, 4, 6, 8]
-    for each in second.adopted:
-        each.release()
-    await until(lambda: first.journal.numbers("rows") == [8] and not first.journal.numbers("segments"), "only one is left")
-
-
-async def test_one_that_cannot_write_is_not_waited_for_and_is_copied_to_once_it_can(
-    stations: Stations, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = stations.first, stations.second
-    await until(lambda: first.works and first.member.is_protected, "a whole copy")
-    monkeypatch.setattr(second.member, "_problem", lambda: "the disk is full")
-    await until(lambda: not first.member.is_protected, "it is known")
-    await first.write(2)
-    assert "pair_alone reason=the other one cannot write: the disk is full" in caplog.text
-    assert first.member.why_not_hand_over() == "the other one cannot write its journal: the disk is full"
-    monkeypatch.undo()
-    await until(lambda: first.member.is_protected, "a whole copy again")
-    assert second.journal.numbers("rows") == [2]
-
-
-async def test_it_wants_to_hand_over_to_one_that_reaches_more(stations: Stations) -> None:
-    first, second = stations.first, stations.second
-    await until(lambda: first.works and first.member.is_protected, "a whole copy")
-    second.reaches = ["cloud"]
-    first.reaches = ["vehicle"]
-    await until(lambda: list(first.member.report.reaches) == ["cloud"], "a report")
-    assert first.wants == ""  # each reaches what the other one does not
-    second.reaches = ["cloud", "vehicle"]
-    await until(lambda: first.wants != "", "it wants to")
-    assert first.wants == "there is no link to cloud, and the other one can reach more"
-    first.member.hand_over()
-    await until(lambda: second.works, "the other one works")
-    assert first.has_stepped_back
-    assert second.member.why == "the other hands over"
 
 
 async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
