@@ -494,6 +494,7 @@ class PairHarness:
             wrong.append(f"no pair in the end: {exc}")
         wrong += await self._probe_all()
         left = [] if wrong or self.ledger.missing() else await self._left()
+        unbalanced = [] if wrong else await asyncio.to_thread(self._unbalanced)
         self.read()
         verdict = self.ledger.verdict(Allowance(duplicates=1 << 60, inversions=inversions))
         for side in dict.fromkeys(there for _, there in self.ways):
@@ -504,6 +505,7 @@ class PairHarness:
             if side != "veh" and (again := copied.keys() & self._named):
                 verdict.add(Breach.DUPLICATES, [f"was named to the other one: {self.ledger.entry(each)}" for each in again])
         verdict.add(Breach.LEFT, left)
+        verdict.add(Breach.BOOKS, unbalanced)
         verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
         verdict.took_s = self._took_s
         for each in self.gateways.values():
@@ -522,6 +524,14 @@ class PairHarness:
             if time.monotonic() > deadline_s:
                 return left
             await asyncio.sleep(0.2)
+        return []
+
+    def _unbalanced(self) -> list[str]:
+        """What does not balance in the metrics of the active one."""
+        try:
+            self.active.process.check_books()
+        except AssertionError as exc:
+            return [str(exc) or "no answer on the admin port"]
         return []
 
     async def _probe_all(self) -> list[str]:
