@@ -212,6 +212,8 @@ class Daemon:
             return left
         finally:
             await stop_all(self.transports)
+            if self.pair is not None and self._is_abrupt:
+                await self.pair.stop()  # the other one need not wait until a failing journal is closed
             if self.journal is not None:
                 await self._close_journal(self.journal)
             if self.pair is not None:
@@ -321,7 +323,7 @@ class Daemon:
 
     async def _close_journal(self, journal: Journal) -> None:
         """Write the messages that have no outcome, and close the file."""
-        if journal.state is not JournalState.OPENING:
+        if journal.state is not JournalState.OPENING and not self._is_abrupt:
             await self._until_written()
         if not await asyncio.to_thread(journal.stop, _CLOSE_JOURNAL_S):
             logger.error("journal_not_closed file=%s reason=%s", journal.path, journal.problem or "the disk is slow")

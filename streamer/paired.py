@@ -137,9 +137,10 @@ class Paired:
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:
                 self.member.hand_over()
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def session_ended(self, is_taken_over: bool) -> None:
         """Step back if the other one may have the session at the broker now. Some brokers do not say why they end one.

@@ -331,6 +331,9 @@ class Member:
         """Return why nothing is to wait for the other side; empty if it writes, or is expected to."""
         if self.lease.is_alone:
             return "nothing answers"
+        # Only beside the link: an answer over that would have come with it.
+        if self._lasts_s("no link", self.other is None and self.may_send(), now_s) > self._timing.take_over_s:
+            return "there is no link"
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
         if working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
