@@ -13,7 +13,6 @@ from streamer.cli.running import DaemonRefusedError, NobodyThereError
 from tests.unit.admin.daemon import running
 from tests.unit.admin.paired import pair, view_of
 from tests.unit.cli.commands import status_of
-from tests.unit.cli.folders import CONFIG
 
 
 async def run(file: Path, *words: str) -> int:
@@ -102,23 +101,19 @@ AWAY = NobodyThereError("no streamer answers there")
     ],
 )
 def test_what_can_go_wrong_is_said(
-    answers: list[Any], given: list[Any], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    answers: list[Any], given: list[Any], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers += given
-    file = tmp_path / "streamer.yaml"
-    file.write_text(CONFIG)
-    assert main(["handover", "--config", str(file), "--wait", "30s"]) == 1
+    assert main(["handover", "--url", "http://127.0.0.1:1", "--wait", "30s"]) == 1
     assert capsys.readouterr() == ("", f"{expected}\n")
 
 
 def test_it_waits_through_everything_that_is_on_the_way(
-    answers: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    answers: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     on_the_way = [told("active"), AWAY, told("standby", "not open yet"), told("standby", "not complete"), AWAY]
     answers += [told("active"), *on_the_way, told("standby", epoch=2)]
-    file = tmp_path / "streamer.yaml"
-    file.write_text(CONFIG)
-    assert main(["handover", "--config", str(file), "--wait"]) == 0
+    assert main(["handover", "--url", "http://127.0.0.1:1", "--wait"]) == 0
     assert "(epoch 2)" in capsys.readouterr().out
 
 
