@@ -232,11 +232,16 @@ class Daemon:
         """Be on standby. Return whether this one is to work now; False: the daemon has to stop."""
         systemd.notify("READY=1", f"STATUS={summary(self.router)}")
         tasks = [asyncio.create_task(self._reload_when(reload_wanted)), asyncio.create_task(self._tick_on_standby())]
-        await pair.stand_by(self._stopping)
+        await pair.stand_by(self._stopping, self._provide_token)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         return not self._stopping.is_set()
+
+    def _provide_token(self) -> None:
+        """Have the token made, if it is missing, in the folder of the journal, which has been opened."""
+        loop = asyncio.get_running_loop()
+        self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
 
     async def _tick_on_standby(self) -> None:
         loop, told = asyncio.get_running_loop(), unready(self.router)
@@ -258,14 +263,13 @@ class Daemon:
 
         Ends early if the daemon is asked to stop.
         """
-        loop = asyncio.get_running_loop()
 
         def on_opened() -> None:
             self.router.start_recovery()
             self._journal_opened.set()
             if self.pair is not None:
                 self.pair.work()
-            self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
+            self._provide_token()
             state = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)
 

@@ -92,13 +92,18 @@ class Paired:
         """Lock the journal against other streamers on this machine. Raises `JournalError`."""
         self._copy.lock()
 
-    async def stand_by(self, stopping: asyncio.Event) -> None:
-        """Be on standby until it is this one's turn, or the daemon has to stop."""
+    async def stand_by(self, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
+        """Be on standby until it is this one's turn, or the daemon has to stop. ``on_opened``: the journal is open."""
         works = (self._link.run(), self.member.beat(), self._look_around())
         self._tasks = [asyncio.create_task(work, name="pair") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._failed)
-        self._copy.start(lambda: self.member.stand_by(self._copy))
+
+        def opened() -> None:
+            self.member.stand_by(self._copy)
+            on_opened()
+
+        self._copy.start(opened)
         await self._router.overhear(self.member.shadows.hear)
         waiting = [asyncio.create_task(event.wait()) for event in (self._at_work, stopping)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The pages for a pair of streamers: `pair` shows how this one of the two sees it, `pair/handover` hands over to the other."""
+"""The pages for a pair: `pair` shows how this one of the two sees it, `pair/handover` hands over to the other one."""
 
 from typing import Any
 

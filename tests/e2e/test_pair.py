@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from streamer.cli.running import user
+from tests import preloaded
 from tests.brokers import any_broker
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -67,6 +69,10 @@ class Gateways:
             return [status for status, _ in answers] == [200, 200] and sorted(totals) == [0, 1]
 
         await until(are_ready, "both are ready", within_s=60)
+
+    async def until_protected(self) -> None:
+        """The active one says that the other one could take over."""
+        await until(lambda: json.loads(self.active.get("/api/v1/pair")[1])["problem"] == "", "it is protected")
 
     async def until_up(self) -> None:
         """The active one is connected to the broker."""
@@ -163,3 +169,30 @@ async def test_one_that_is_stopped_hands_over_and_nothing_is_lost_or_comes_twice
     await gateways.until_both_ready()
     assert gateways.active is not stopped
     assert json.loads(stopped.get("/readyz")[1])["ready"] is True
+
+
+@pytest.mark.long
+async def test_the_command_hands_over_under_traffic_and_back_again(gateways: Gateways) -> None:
+    await gateways.start()
+    traffic = Traffic(gateways)
+    first = gateways.active
+    second = gateways.other_than(first)
+    pid = first.process.pid  # type: ignore[union-attr]
+    sending = asyncio.create_task(traffic.run())
+    await until(lambda: len(gateways.car.arrived) > MESSAGES / 5, "some of them")
+    refused = await preloaded.command("handover", "--config", second.path)
+    assert (refused.returncode, refused.stderr) == (1, "not handed over: this one is on standby\n")
+    for number, (active, standby) in enumerate(((first, second), (second, first)), 2):
+        await gateways.until_protected()
+        done = await preloaded.command("handover", "--config", active.path, "--wait")
+        said = f"handed over: the other one is active (epoch {number}), this one is on standby and could take over\n"
+        assert (done.returncode, done.stderr, done.stdout) == (0, "", said)
+        assert [each.total("ustreamer_pair_active") for each in (active, standby)] == [0, 1]
+        assert active.get("/readyz")[0] == 200
+    await sending
+    assert await traffic.until_arrived() == (0, 0)
+    assert first.process.poll() is None  # type: ignore[union-attr]
+    assert first.process.pid == pid  # type: ignore[union-attr]
+    logs = [[json.loads(line) for line in each.log.splitlines()] for each in (first, second)]
+    acts = [[line for line in lines if line.get("event") == "handover"] for lines in logs]
+    assert [[(act["who"], act["epoch"]) for act in each] for each in acts] == [[(user(), 1)], [(user(), 2)]]

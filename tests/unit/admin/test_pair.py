@@ -13,9 +13,9 @@ from streamer.cli.running import user
 from streamer.config.shown import fingerprint
 from tests.flow.harness import SPEED
 from tests.unit.admin.audit import audited
-from tests.unit.admin.daemon import DaemonHarness, running
+from tests.unit.admin.daemon import running
 from tests.unit.admin.paired import PairHarness, pair, view_of
-from tests.unit.admin.played import document_of, play
+from tests.unit.admin.played import document_of
 from tests.waiting import until
 
 PAIR, HANDOVER = "/api/v1/pair", "/api/v1/pair/handover"
@@ -155,11 +155,11 @@ async def test_one_that_has_not_met_the_other_one_is_not_ready(tmp_path: Path) -
     alone = PairHarness(tmp_path, {}).harnesses[1]
     task = asyncio.create_task(alone.daemon.run())
     try:
-        await until(lambda: task.done() or alone.daemon.pair is not None and bool(view_of(alone).link_problem))
-        asked = await alone.ask("/readyz")
+        await until(lambda: task.done() or bool(view_of(alone).link_problem))
+        asked = await alone.ask("/readyz", headers={})
         why = ["on standby: there is no link to the other one"]
         assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (503, False, why)
-        told = (await alone.ask(PAIR)).json
+        told = (await alone.ask(PAIR, headers={})).json
         assert (told["role"], told["link"]["up"], told["other_version"]) == ("standby", False, None)
         assert told["link"]["problem"].endswith("connection refused")
     finally:
