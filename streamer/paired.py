@@ -22,7 +22,7 @@ from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.view import PairView
-from streamer.transports.base import LinkState, Received
+from streamer.transports.base import LinkState, Received, UTransport
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 logger = logging.getLogger("ustreamer.pair")
@@ -70,6 +70,7 @@ class Paired:
             clock,
             timing,
             self,
+            key=pair.key(),
             is_safe_at_both=pair.safe == "both",
             prefer_s=pair.prefer_s,
         )
@@ -104,6 +105,8 @@ class Paired:
             on_opened()
 
         self._copy.start(opened)
+        for transport in self._router.transports.values():
+            transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
         waiting = [asyncio.create_task(event.wait()) for event in (self._at_work, stopping)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +184,7 @@ class Paired:
             member.why_not_hand_over() if is_active else member.why_not_ready(),
             member.waiting_bytes,
             len(member.shadows),
-            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored},
+            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.refused_aside},
         )
 
     def _failed(self, task: asyncio.Task[None]) -> None:
@@ -195,20 +198,23 @@ class Paired:
             self._is_leaving = True
             self._end(True, is_drained)
 
+    def _networks(self) -> list[tuple[str, UTransport]]:
+        return [(name, each) for name, each in self._router.transports.items() if name != LOCAL_ENDPOINT]
+
     # -- as the `Streamer` of the member
 
     def reached(self) -> Sequence[str]:
         is_active = self.member.lease.is_active
         return [
             name
-            for name, transport in self._router.transports.items()
+            for name, transport in self._networks()
             if transport.state is LinkState.UP or (not is_active and name in self._could_reach)
         ]
 
     def lost(self) -> Sequence[str]:
         if not self.member.lease.is_active:
             return ()
-        return [name for name, each in self._router.transports.items() if each.state is not LinkState.UP]
+        return [name for name, each in self._networks() if each.state is not LinkState.UP]
 
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         ingress = self._router.ingresses.get(endpoint)
@@ -226,6 +232,10 @@ class Paired:
         else:
             self._leave(is_drained=False)
 
+    def say_aside(self, payload: bytes) -> None:
+        for transport in self._router.transports.values():
+            transport.say_aside(payload)
+
     def wants_to_hand_over(self, why: str) -> None:
         if not self._is_leaving:
             logger.warning("pair_hands_over reason=%s", why)
@@ -235,8 +245,8 @@ class Paired:
         """On standby: find out what this one could reach, while the active one has lost something."""
         while not self.member.lease.is_active:
             if self.member.report.lost:
-                for name, transport in self._router.transports.items():
-                    if name == LOCAL_ENDPOINT or transport.is_overheard:
+                for name, transport in self._networks():
+                    if transport.is_overheard:
                         continue
                     (self._could_reach.add if await transport.can_connect() else self._could_reach.discard)(name)
             await asyncio.sleep(_PROBE_EVERY_S)

@@ -10,6 +10,7 @@ The law of this file:
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import secrets
 import threading
@@ -25,6 +26,7 @@ from streamer.pair.handing import Adoption, Offers
 from streamer.pair.lease import Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told
+from streamer.pair.sealing import TAG_BYTES
 from streamer.pair.shadows import Settled, Shadows
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
@@ -41,6 +43,7 @@ _NOTED_EVERY_S = 1.0
 _SETTLED_PER_HEARTBEAT = 4
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
 _COPIES_AGAIN_S = 60.0  # after the other one has not written
+_ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _COPY = "copy of the pair"
 
 
@@ -67,6 +70,9 @@ class Streamer(Protocol):
     def role_changed(self, changed: Changed) -> None:
         """Begin to work, or end at once."""
 
+    def say_aside(self, payload: bytes) -> None:
+        """Say something to the other one over the networks that both are connected to."""
+
     def wants_to_hand_over(self, why: str) -> None:
         """End, and hand over: the other one can do what this one cannot."""
 
@@ -75,7 +81,8 @@ class Member:
     """One side. `Streamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
 
     ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``other``: what the other
-    one has said of itself on this link; None: there is no link. ``report``: the last one of the other's.
+    one has said of itself on this link; None: there is no link. ``report``: the last one of the other's. ``refused_aside``
+    counts what was said beside the link by strangers.
     """
 
     def __init__(
@@ -86,6 +93,7 @@ class Member:
         timing: Timing,
         streamer: Streamer,
         *,
+        key: bytes,
         is_safe_at_both: bool = True,
         prefer_s: float | None = None,
     ) -> None:
@@ -95,6 +103,9 @@ class Member:
         self._clock = clock
         self._timing = timing
         self._streamer = streamer
+        self._key = key
+        self._seen_aside = 0, 0
+        self.refused_aside = 0
         self._is_safe_at_both = is_safe_at_both
         self._prefer_s = prefer_s
         self._noted_s = clock.monotonic_s()
@@ -170,7 +181,7 @@ class Member:
     def is_protected(self) -> bool:
         """Whether one of the two could fail now, and nothing would be lost."""
         if self.lease.is_active:
-            return self._working is not None and self._working.is_mirrored and self.report.is_whole
+            return self._working is not None and self._working.is_whole
         return self.is_whole
 
     @property
@@ -196,7 +207,24 @@ class Member:
             return "the other one has another configuration"
         if self.report.problem:
             return f"the other one cannot write its journal: {self.report.problem}"
-        return "" if self.report.is_whole else "the other one has no complete copy of the journal yet"
+        return "" if self.is_protected else "the other one has no complete copy of the journal yet"
+
+    def hear_aside(self, payload: bytes) -> None:
+        """Take what was said beside the link, by anybody: a heartbeat of the other side's counts there, too."""
+        tag, packed = payload[:TAG_BYTES], payload[TAG_BYTES:]
+        if not hmac.compare_digest(tag, self._tag_aside(packed)):
+            self.refused_aside += 1
+            return
+        aside = pb.Aside.FromString(packed)
+        heartbeat, now_s = wire.heartbeat_from_proto(aside.heartbeat), self._clock.monotonic_s()
+        if heartbeat.name == self.name:
+            return
+        self._seen_aside = heartbeat.run, heartbeat.number
+        if self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s):
+            self._act(self.lease.receive(heartbeat, now_s))
+
+    def _tag_aside(self, packed: bytes) -> bytes:
+        return hmac.digest(self._key, _ASIDE + packed, "sha256")[:TAG_BYTES]
 
     def hand_over(self) -> None:
         """Step back, and have the other side take over. Nothing may be sent after that."""
@@ -226,6 +254,8 @@ class Member:
         if self._replica is not None:
             self._replica.other_came()
         self._greet()
+        for settled in self.settled.again(self._clock.monotonic_s()):
+            self._say(pb.Frame(settled=settled))
 
     def on_down(self, reason: str) -> None:
         """The link is gone; the lease decides what follows."""
@@ -301,8 +331,6 @@ class Member:
         """Return why nothing is to wait for the other side; empty if it writes, or is expected to."""
         if self.lease.is_alone:
             return "nothing answers"
-        if self._lasts_s("no link", self.other is None, now_s) > self._timing.take_over_s:
-            return "there is no link"
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
         if working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
@@ -404,7 +432,11 @@ class Member:
             logger.error("pair_notes_unwritten reason=%s consequence=%s", exc, consequence, extra=state)
 
     def _say_heartbeat(self) -> None:
-        self._say(pb.Frame(heartbeat=wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))))
+        heartbeat = wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))
+        self._say(pb.Frame(heartbeat=heartbeat))
+        run, number = self._seen_aside
+        packed = pb.Aside(heartbeat=heartbeat, seen_run=run, seen_number=number).SerializeToString()
+        self._streamer.say_aside(self._tag_aside(packed) + packed)
 
     def _greet(self) -> None:
         identity = self._identity

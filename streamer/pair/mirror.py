@@ -53,6 +53,7 @@ class MirroredJournal(Journal):
         self.is_mirrored = False
         self.shared = 0
         self._told = self._stored = 0
+        self._whole = 0  # what ends with everything that waits
         self._highest = 0  # number of an entry that was told
         self._sharing: deque[tuple[int, int]] = deque()  # what was told, and the highest number of an entry until then
         self._needed = 0  # what has to be stored for the batch that is being written
@@ -98,6 +99,11 @@ class MirroredJournal(Journal):
         """Whether the other one has had everything that waits, or is being told."""
         return self.is_mirrored or self._all is not None or self._is_asked_for_all
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the other one has everything that waits on its disk, apart from what is on its way."""
+        return self.is_mirrored and self._stored >= self._whole
+
     def work_alone(self) -> None:
         """Wait for nobody: the other one is gone, or does not answer."""
         self._forget_link()
@@ -132,6 +138,7 @@ class MirroredJournal(Journal):
                 continue
             self._all = None
             self._send(Batch(), is_last=True)
+            self._whole = self._told
             later, self._later, self._later_bytes = self._later, deque(), 0
             self.is_mirrored, self.is_alone = True, False
             for batch in later:

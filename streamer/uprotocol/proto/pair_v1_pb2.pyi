@@ -46,6 +46,16 @@ class Heartbeat(_message.Message):
     yields: bool
     def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ..., yields: _Optional[bool] = ...) -> None: ...
 
+class Aside(_message.Message):
+    __slots__ = ("heartbeat", "seen_run", "seen_number")
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    SEEN_RUN_FIELD_NUMBER: _ClassVar[int]
+    SEEN_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    heartbeat: Heartbeat
+    seen_run: int
+    seen_number: int
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., seen_run: _Optional[int] = ..., seen_number: _Optional[int] = ...) -> None: ...
+
 class Hello(_message.Message):
     __slots__ = ("disk", "config", "is_active", "version")
     DISK_FIELD_NUMBER: _ClassVar[int]
