@@ -18,6 +18,7 @@ from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.sqlite import FileError
+from streamer.logs.audit import audit
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
@@ -107,13 +108,18 @@ class Paired:
             if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
                 raise
 
-    async def stand_by(self, stopping: asyncio.Event) -> None:
-        """Be on standby until it is this one's turn, or the daemon has to stop."""
+    async def stand_by(self, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
+        """Be on standby until it is this one's turn, or the daemon has to stop. ``on_opened``: the journal is open."""
         works = (self._link.run(), self.member.beat(), self._look_around())
         self._tasks = [asyncio.create_task(work, name="pair") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._failed)
-        self._copy.start(lambda: self.member.stand_by(self._copy, self._state_copy))
+
+        def opened() -> None:
+            self.member.stand_by(self._copy, self._state_copy)
+            on_opened()
+
+        self._copy.start(opened)
         for transport in self._router.transports.values():
             transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
@@ -236,6 +242,8 @@ class Paired:
         return True
 
     def role_changed(self, changed: Changed) -> None:
+        role = "active" if changed.is_active else "standby"
+        audit("role_changed", who="pair", where="process", role=role, epoch=changed.epoch, reason=changed.why)
         if changed.is_active:
             self._at_work.set()
         else:
