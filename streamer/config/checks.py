@@ -90,6 +90,8 @@ def findings(raw: Any) -> Iterator[Finding]:
     yield from _multicast(_items(_part(raw, "multicast")))
     if _part(_part(raw, "usubscription"), "initial") and _part(raw, "utwin") is None:
         yield Finding(("usubscription", "initial"), "expected a section `utwin` as well: it keeps the last messages")
+    if _part(raw, "pair") is not None and _part(raw, "journal") is None:
+        yield Finding(("pair",), "expected a section `journal` as well: it is what the other streamer has a copy of")
 
 
 def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -> Iterator[Finding]:

@@ -3,13 +3,12 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, field_validator
+from pydantic import AfterValidator
 
 from streamer.config.tls import TlsConfig
-from streamer.config.types import HostName, Section, expected
+from streamer.config.types import HostName, HostPort, Section, expected
 from streamer.transports.addresses import is_loopback
 
-_LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 _ORIGIN = re.compile(r"https?://([A-Za-z0-9][A-Za-z0-9_.-]{,252}|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 
 
@@ -25,7 +24,7 @@ Origin = Annotated[str, AfterValidator(_origin)]
 class MetricsConfig(Section):
     """The HTTP port for metrics, health and administration."""
 
-    listen: str = "127.0.0.1:9464"
+    listen: HostPort = "127.0.0.1:9464"
     """host:port; with port 0 any free one."""
     hosts: list[HostName] = []
     """Host names that clients may use to reach the port, besides localhost and that in ``listen``. Addresses always work."""
@@ -36,14 +35,6 @@ class MetricsConfig(Section):
     """TLS on the port. None: no TLS."""
     console: bool | None = None
     """Whether there is a web console. None: if the port listens on a loopback address."""
-
-    @field_validator("listen", mode="before")
-    @classmethod
-    def _host_and_port(cls, value: object) -> object:
-        match = _LISTEN.fullmatch(value) if isinstance(value, str) else None  # a number alone is a port without a host
-        if not match or int(match[2]) > 0xFFFF:
-            raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
-        return value
 
     @property
     def has_console(self) -> bool:

@@ -328,6 +328,8 @@ class Config(Section):
         """Yield the claims of all parts to resources that only one may have: ports, files, sessions."""
         if self.metrics is not None:
             yield from tcp(("metrics", "listen"), self.metrics.host, self.metrics.port)
+        if self.pair is not None and self.pair.listens:
+            yield from tcp(("pair", "listen"), *self.pair.address)
         for name, endpoint in self.endpoints.items():
             for claim in endpoint.options.claims(self.authority):
                 yield claim._replace(key=("endpoints", name, "options", *claim.key))
@@ -338,6 +340,8 @@ class Config(Section):
             if self.metrics is not None and self.control.http_token_file is None:
                 yield written(("control", "http_token_file"), journal.default_token)
             yield from database(("journal", "path"), journal.path)
+            if self.pair is not None:
+                yield written(("pair",), journal.default_pair)
         if state is not None:
             yield from database(("state", "path"), state)
         if self.trace is not None:

@@ -1,6 +1,7 @@
 """Finds the changes of a configuration that a reload can apply, and those that need a restart."""
 
 from streamer.config.models import Config, EndpointConfig
+from streamer.config.pair import PairConfig
 from streamer.config.services import StateConfig
 from streamer.config.stores import JournalConfig
 from streamer.config.types import Section
@@ -18,6 +19,7 @@ def beyond_reload(old: Config, new: Config) -> list[str]:
         # This key decides what the state file contains.
         *_changed("usubscription", old.usubscription, new.usubscription, "external"),
         *_changed("utwin", old.utwin, new.utwin),
+        *_changed("pair", old.pair, new.pair, *PairConfig.model_fields),
     )
     return [*found, *(f"{key}: changed; restart to use it" for key in changed)]
 

@@ -14,6 +14,18 @@ from streamer.uprotocol.uri import ANY_AUTHORITY
 DIGITS = 12
 """The length of a fingerprint: 48 bits, because a metric is a floating-point number and cannot hold more than 53."""
 
+_OF_A_PAIR = (
+    "authority",
+    "queue_policy",
+    "routes",
+    "permissions",
+    "dead_letter",
+    "remember",
+    "usubscription",
+    "utwin",
+    "multicast",
+)
+
 _THIS = "(of this streamer)"
 _OF_ONE = frozenset(("client_id", "username"))
 """Keys of options whose values no two streamers share."""
@@ -32,6 +44,16 @@ def shown(config: Config) -> dict[str, Any]:
 def fingerprint(config: Config) -> str:
     """Return `DIGITS` hexadecimal digits: equal for equivalent configurations, and with high probability only for them."""
     return _digest(config.model_dump(mode="json", by_alias=True))
+
+
+def pair_fingerprint(config: Config) -> str:
+    """Return `DIGITS` hexadecimal digits: equal for two streamers that do the same with every message.
+
+    How each of them reaches its networks, and where its files are, does not count.
+    """
+    data = config.model_dump(mode="json", by_alias=True)
+    reached = {name: (each["transport"], each["authorities"]) for name, each in data["endpoints"].items()}
+    return _digest([reached, *(data[key] for key in _OF_A_PAIR)])
 
 
 def cohort(config: Config) -> str:

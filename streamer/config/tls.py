@@ -35,7 +35,7 @@ def server_context(options: TlsConfig) -> ssl.SSLContext:
             raise TlsError(f"metrics.tls.{key}: {path}: {exc.strerror or type(exc).__name__}") from exc
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(options.cert_file, options.key_file, password=_no_passphrase)
+        context.load_cert_chain(options.cert_file, options.key_file, password=no_passphrase)
     except (ssl.SSLError, OSError, ValueError) as exc:
         expected = "expected a certificate and the key that belongs to it, as PEM and without a passphrase"
         raise TlsError(f"metrics.tls.cert_file, key_file: {expected}") from exc
@@ -48,6 +48,6 @@ def server_context(options: TlsConfig) -> ssl.SSLContext:
     return context
 
 
-def _no_passphrase() -> str:
+def no_passphrase() -> str:
     """Raise ValueError instead of OpenSSL's prompt for a passphrase on the terminal."""
     raise ValueError("the key has a passphrase")

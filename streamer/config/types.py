@@ -30,6 +30,7 @@ _UNITS |= {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
 _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,19})?) ?([A-Za-z]*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,252}")
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 _LONGEST_PARTITION = 512
 _PARTS = "//authority/ue_id/version/resource, the authority in lower case and the rest in hex"
 
@@ -59,6 +60,13 @@ def _size(value: Any) -> int:
     if size > MOST:
         raise expected("a size of less than 8388608 TiB")
     return size
+
+
+def _host_port(value: Any) -> Any:
+    match = _HOST_PORT.fullmatch(value) if isinstance(value, str) else None  # a number alone is a port without a host
+    if not match or int(match[2]) > 0xFFFF:
+        raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
+    return value
 
 
 def _authority(text: str) -> str:
@@ -205,6 +213,9 @@ MethodPattern = Annotated[UUri, PlainValidator(_method_pattern), PlainSerializer
 Name = Annotated[str, AfterValidator(_name)]
 HostName = Annotated[str, AfterValidator(_host_name)]
 FolderPath = Annotated[Path, Field(strict=False)]
+HostPort = Annotated[str, BeforeValidator(_host_port)]
+"""A host name or an address, in brackets if it is of IPv6, and a port."""
+
 FilePath = Annotated[FolderPath, BeforeValidator(_file)]
 TopicResource = Annotated[
     int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})

@@ -12,7 +12,8 @@ third one to ask, so each decides by what it hears and by its own monotonic cloc
   as long.
 - Every take-over makes a higher epoch. Whoever is active and hears of a higher one steps back.
 - Whom a broker throws out, because another has connected with its client id, steps back as well, and takes over nothing for
-  a while.
+  a while; unless it knows that the other is on standby, so that it was a stranger.
+- Who hands over says so in its heartbeats, and takes over nothing for a while. The other one works from when it hears that.
 """
 
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class Heartbeat(NamedTuple):
     is_active: bool
     heard_run: int = 0
     heard_number: int = 0
+    yields: bool = False
+    """Whether it has handed over, and the other is to take over at once."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class Lease:
         self.is_active = False
         self.is_alone = False
         self.is_ready = True
+        self.is_yielding = False
         self.ignored = 0
         self._run = run
         self._timing = timing
@@ -98,13 +102,13 @@ class Lease:
             del self._sent_s[next(iter(self._sent_s))]
         heard = self._heard
         run, number = (0, 0) if heard is None else (heard.run, heard.number)
-        return Heartbeat(self.name, self._run, self._number, self.epoch, self.is_active, run, number)
+        return Heartbeat(self.name, self._run, self._number, self.epoch, self.is_active, run, number, self.is_yielding)
 
     def may_send(self, now_s: float) -> bool:
         """Whether messages may be sent now: to be asked before each batch."""
         if not self.is_active or now_s - self._ticked_s > self._timing.pause_s:
             return False
-        return self.is_alone or (self._answered_s is not None and now_s - self._answered_s < self._timing.lease_s)
+        return self.is_alone or self._is_answered(now_s)
 
     def tick(self, now_s: float) -> Changed | None:
         """Notice silence; to be called every `Timing.heartbeat_s`."""
@@ -145,18 +149,33 @@ class Lease:
         return self._heard_standby(heartbeat, is_fresh, now_s)
 
     def thrown_out(self, now_s: float) -> Changed | None:
-        """Step back: a broker has ended the session, because another has connected with its client id."""
+        """Step back: a broker has ended the session, because another has connected with its client id.
+
+        Do nothing if the other one is known to be on standby.
+        """
+        if self.is_active and not self.is_alone and self._is_answered(now_s):
+            return None
         self._not_before_s = now_s + self._stand_back_s
         self._stand_back_s = min(2 * self._stand_back_s, self._timing.longest_stand_back_s)
         return self._step_back(self.epoch, "the broker has given the session to another") if self.is_active else None
+
+    def hand_over(self, now_s: float) -> Changed:
+        """Step back, and have the other one take over, which was seen to be ready for it."""
+        self._not_before_s = now_s + self._timing.stand_back_s
+        self.is_yielding = True
+        return self._step_back(self.epoch, "handed over")
 
     def other_is_gone(self, now_s: float) -> None:
         """Take the silence as complete: the link was closed, and the network has lost the other one's node."""
         if self._heard is not None and self._heard.is_active and not self.is_active:
             self._patience_s = 0.0
 
+    def _is_answered(self, now_s: float) -> bool:
+        return self._answered_s is not None and now_s - self._answered_s < self._timing.lease_s
+
     def _heard_active(self, heartbeat: Heartbeat) -> Changed | None:
         self._patience_s = self._timing.take_over_s
+        self.is_yielding = False
         if not self.is_active:
             self.epoch = max(self.epoch, heartbeat.epoch)
             return None
@@ -168,12 +187,14 @@ class Lease:
         """Both are on standby: the one with the higher epoch has worked last, and works again once the other has heard it."""
         if not (is_fresh and self.is_ready) or now_s < self._not_before_s:
             return None
+        if heartbeat.yields:
+            return self._take_over(max(self.epoch, heartbeat.epoch), "the other hands over")
         if (self.epoch, heartbeat.name) > (heartbeat.epoch, self.name):
             return self._take_over(max(self.epoch, heartbeat.epoch), "both are on standby")
         return None
 
     def _take_over(self, epoch: int, why: str) -> Changed:
-        self.is_active = True
+        self.is_active, self.is_yielding = True, False
         self.epoch = epoch + 1
         self._answered_s = None
         self._sent_s.clear()  # only an answer to what says so proves that the other one knows

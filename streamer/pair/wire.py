@@ -15,7 +15,7 @@ def heartbeat_to_proto(heartbeat: Heartbeat) -> pb.Heartbeat:
 
 def heartbeat_from_proto(p: pb.Heartbeat) -> Heartbeat:
     """Convert a heartbeat from protobuf."""
-    return Heartbeat(p.name, p.run, p.number, p.epoch, p.is_active, p.heard_run, p.heard_number)
+    return Heartbeat(p.name, p.run, p.number, p.epoch, p.is_active, p.heard_run, p.heard_number, p.yields)
 
 
 def batch_to_proto(batch: Batch) -> pb.Batch:

@@ -21,7 +21,7 @@ class Frame(_message.Message):
     def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number")
+    __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class Heartbeat(_message.Message):
     IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     HEARD_RUN_FIELD_NUMBER: _ClassVar[int]
     HEARD_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    YIELDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     run: int
     number: int
@@ -36,23 +37,20 @@ class Heartbeat(_message.Message):
     is_active: bool
     heard_run: int
     heard_number: int
-    def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ...) -> None: ...
+    yields: bool
+    def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ..., yields: _Optional[bool] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("disk", "position", "of_disk", "config", "is_active", "version")
+    __slots__ = ("disk", "config", "is_active", "version")
     DISK_FIELD_NUMBER: _ClassVar[int]
-    POSITION_FIELD_NUMBER: _ClassVar[int]
-    OF_DISK_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     disk: str
-    position: int
-    of_disk: str
     config: str
     is_active: bool
     version: str
-    def __init__(self, disk: _Optional[str] = ..., position: _Optional[int] = ..., of_disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
+    def __init__(self, disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked")

@@ -156,6 +156,7 @@ def test_old_doubled_and_own_heartbeats_change_nothing_and_are_counted() -> None
 
 def test_whom_the_broker_throws_out_takes_over_nothing_for_longer_each_time() -> None:
     two = together()
+    two.beats(1, two.first)
     waited = []
     for _ in range(3):
         two.note(two.first, two.first.thrown_out(two.now_s))
@@ -165,6 +166,7 @@ def test_whom_the_broker_throws_out_takes_over_nothing_for_longer_each_time() ->
         waited.append(round(two.now_s - since_s))
     assert waited == [3, 6, 12]
     two.beats(1, two.first, two.second)
+    two.beats(1, two.first)
     two.note(two.first, two.first.thrown_out(two.now_s))
     since_s = two.now_s
     while not two.first.is_active:
@@ -194,3 +196,35 @@ def test_one_at_work_that_hears_of_later_work_goes_on_in_a_later_epoch() -> None
     two = together()
     two.note(two.first, two.first.receive(Heartbeat("b", 7, 1, 8, False), two.now_s))
     assert (two.first.is_active, two.first.epoch) == (True, 9)
+
+
+def test_one_that_hands_over_sends_nothing_more_and_the_other_works_at_once() -> None:
+    two = together()
+    two.note(two.first, two.first.hand_over(two.now_s))
+    assert two.sending() == []
+    two.beat(two.first, two.second)
+    assert (two.first.is_active, two.second.is_active) == (False, True)
+    two.beats(2 * TIMING.stand_back_s, two.first, two.second)
+    assert two.sending() == ["b"]
+    assert two.first.epoch == two.second.epoch == 2
+    assert not two.first.is_yielding
+
+
+def test_one_that_hands_over_to_one_that_does_not_take_over_works_again_after_a_while() -> None:
+    two = together()
+    two.second.is_ready = False
+    two.note(two.first, two.first.hand_over(two.now_s))
+    two.beats(TIMING.stand_back_s - 0.5, two.first, two.second)
+    assert two.sending() == []
+    two.beats(1.5, two.first, two.second)
+    assert two.sending() == ["a"]
+
+
+def test_one_that_knows_that_the_other_is_on_standby_was_thrown_out_by_a_stranger() -> None:
+    two = together()
+    assert two.first.thrown_out(two.now_s) is None
+    assert two.sending() == ["a"]
+    two.beats(0.6, two.first)
+    assert two.first.is_active
+    changed = two.first.thrown_out(two.now_s + TIMING.lease_s)
+    assert changed is not None and not changed.is_active

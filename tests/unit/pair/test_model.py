@@ -13,6 +13,7 @@ DISKS = ["replace a", "replace b"]
 CRASHES = [f"{act} {name}" for act in ("crash", "start") for name in "ab"]
 PAUSES = [f"{act} {name}" for act in ("pause", "resume") for name in "ab"]
 CUTS = ["cut", "heal"]
+HANDOVERS = [f"hand over {name}" for name in "ab"]
 BROKER = ["broker away", "broker back", "slow link", "fast link"]
 seconds = st.sampled_from([0.05, 0.1, 0.3, 0.5, 0.9, 1.1, 1.6, 3.1, 11.0])
 rates = st.tuples(st.sampled_from([0.95, 1.0, 1.05]), st.sampled_from([0.95, 1.0, 1.05]))
@@ -24,7 +25,7 @@ def histories(*kinds: list[str]) -> st.SearchStrategy[list[tuple[str, float]]]:
 
 
 def act(world: World, what: str) -> None:
-    verb, _, name = what.partition(" ")
+    verb, name = what.split()[0], what.split()[-1]
     node = next((each for each in world.nodes if each.name == name), None)
     match verb:
         case "vehicle" | "cloud":
@@ -42,6 +43,8 @@ def act(world: World, what: str) -> None:
             node.crash()
         case "replace" if node is not None:
             node.lose_disk()
+        case "hand" if node is not None and node.may_send and not node.lease.is_alone:
+            node.act(node.lease.hand_over(node.now_s))
         case "start" if node is not None:
             node.start()
         case _ if node is not None:
@@ -77,13 +80,13 @@ def played(history: list[tuple[str, float]], of: tuple[float, float]) -> World:
     return world
 
 
-@given(histories(CRASHES, PAUSES, CUTS, BROKER, DISKS), rates)
+@given(histories(CRASHES, PAUSES, CUTS, BROKER, DISKS, HANDOVERS), rates)
 @settings(max_examples=examples(400))
 def test_whatever_fails_nothing_that_was_accepted_is_lost(history: list[tuple[str, float]], of: tuple[float, float]) -> None:
     played(history, of)
 
 
-@given(histories(PAUSES, BROKER), rates)
+@given(histories(PAUSES, BROKER, HANDOVERS), rates)
 @settings(max_examples=examples(200))
 def test_while_nothing_crashes_and_the_link_holds_nothing_comes_twice(
     history: list[tuple[str, float]], of: tuple[float, float]

@@ -151,12 +151,16 @@ class Node:
 
     def hand_over(self) -> None:
         """On standby: what the other one has is its business; the rest is handed to it until it says that it is stored."""
+        self.give_up_shared()
+        for message in self.disk.waiting:
+            self.tell(Row(message, is_handed_over=True))
+
+    def give_up_shared(self) -> None:
+        """What the other one has on the disk that is there now is its business."""
         for message, disk in list(self.disk.waiting.items()):
             if disk and disk == self.other_disk:
                 del self.disk.waiting[message]
                 self.disk.replica[message] = disk
-            else:
-                self.tell(Row(message, is_handed_over=True))
 
     def take(self, letter: Letter) -> None:
         match letter:
@@ -170,6 +174,7 @@ class Node:
                 if self.lease.is_active:
                     self.tell_what_waits()
             case Waiting():
+                self.give_up_shared()
                 for message, disk in list(self.disk.replica.items()):
                     if disk != letter.disk or message not in letter.messages:
                         del self.disk.replica[message]
