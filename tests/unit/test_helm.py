@@ -200,7 +200,7 @@ def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
         ({"pair": {"enabled": True}}, ("", ""), "pair.secret: expected the name of a Secret"),
         (
             PAIR,
-            ("\njournal:", "\npair: {listen: '0.0.0.0:7410', key_file: /k}\njournal:"),
+            ("\njournal:", "\npair: {listen: '0.0.0.0:7420', key_file: /k}\njournal:"),
             "config: pair: expected no such section",
         ),
         (PAIR, ("authority: cloud-gateway", "authority: ${HOSTNAME}"), "the pods of a pair have the same authority"),
@@ -229,12 +229,12 @@ def test_several_streamers_divide_a_broker(config: str, tmp_path: Path) -> None:
 
 
 def test_a_pair_is_two_pods_whose_configurations_differ_in_their_place_only(config: str, tmp_path: Path) -> None:
-    found = rendered(tmp_path, {"config": config, "pair": {**PAIR["pair"], "port": 7411, "options": {"wait_s": 20}}})
+    found = rendered(tmp_path, {"config": config, "pair": {**PAIR["pair"], "port": 7421, "options": {"wait_s": 20}}})
     assert found["StatefulSet/gateway-ustreamer"]["spec"]["replicas"] == 2
     (container,) = pod(found)["containers"]
     environment = {each["name"]: each for each in container["env"]}
     assert environment["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-    assert {"name": "pair", "containerPort": 7411} in container["ports"]
+    assert {"name": "pair", "containerPort": 7421} in container["ports"]
     data = found["ConfigMap/gateway-ustreamer"]["data"]
     assert len(data) == 2
     configs = []
@@ -244,8 +244,8 @@ def test_a_pair_is_two_pods_whose_configurations_differ_in_their_place_only(conf
     first, second = (each.pair for each in configs)
     assert first is not None
     assert second is not None
-    assert (first.listen, first.connect) == ("0.0.0.0:7411", None)
-    assert (second.listen, second.connect) == (None, "gateway-ustreamer-0.gateway-ustreamer:7411")
+    assert (first.listen, first.connect) == ("0.0.0.0:7421", None)
+    assert (second.listen, second.connect) == (None, "gateway-ustreamer-0.gateway-ustreamer:7421")
     assert first.wait_s == second.wait_s == 20
     assert configs[0].model_copy(update={"pair": None}) == configs[1].model_copy(update={"pair": None})
     assert {"name": "pair", "mountPath": str(first.key_file.parent), "readOnly": True} in container["volumeMounts"]
@@ -283,5 +283,5 @@ def test_others_reach_each_pod_of_a_pair_and_the_pods_reach_each_other(config: s
     assert names == {"gateway-ustreamer-0", "gateway-ustreamer-1"}
     policy = found["NetworkPolicy/gateway-ustreamer"]["spec"]
     peers = [{"podSelector": policy["podSelector"]}]
-    assert {"ports": [{"port": 7410}], "from": peers} in policy["ingress"]
-    assert {"ports": [{"port": 7410}], "to": peers} in policy["egress"]
+    assert {"ports": [{"port": 7420}], "from": peers} in policy["ingress"]
+    assert {"ports": [{"port": 7420}], "to": peers} in policy["egress"]
