@@ -119,6 +119,23 @@ def test_what_starts_the_daemon_has_the_default_file() -> None:
     assert "USTREAMER_CONFIG" not in image
 
 
+def test_the_drop_in_of_a_pair_gives_the_key_to_where_its_configuration_looks_for_it(tmp_path: Path) -> None:
+    path = ROOT / "deploy/systemd/pair.conf"
+    service = unit(path)["Service"]
+    assert service.keys() <= {"LoadCredential", "Environment"}, "the unit itself fits a pair"
+    name, _, _ = service["LoadCredential"].partition(":")
+    assert service["Environment"] == "STREAMER_SECRETS=%d"
+    (example,) = re.findall(r"^#   pair:\n(?:#     .*\n)+", path.read_text(), re.MULTILINE)
+    file = tmp_path / "streamer.yaml"
+    file.write_text(
+        (ROOT / "config/minimal.yaml").read_text() + "journal: {path: /j.db}\n" + re.sub("(?m)^#   ", "", example)
+    )
+    for environ, folder in (({"STREAMER_SECRETS": "/x"}, "/x"), ({}, "/run/credentials/streamer.service")):
+        pair = load(file, environ).pair
+        assert pair is not None
+        assert pair.key_file == Path(folder, name)
+
+
 def test_the_image_is_built_in_two_stages_and_nothing_is_fetched_by_url() -> None:
     stages = dockerfile()
     assert len(stages) == 2
