@@ -29,16 +29,14 @@ from streamer.delivery.lifecycle.departure import Drain, stop_all
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.delivery.router import TICK_S, Router
-from streamer.files import Files, read_file
+from streamer.files import Files
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
-from streamer.pair.lease import Changed, Timing
-from streamer.pair.link import Link
-from streamer.pair.mirror import MirroredJournal
-from streamer.pair.member import FIRST, Identity, Member
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
+from streamer.pair.mirror import MirroredJournal
+from streamer.paired import Paired
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
@@ -60,6 +58,9 @@ _RECOVER_AGAIN_S = 0.5
 _EXTENDS_EVERY_S = 1.0
 _EXTENSION_US = 60_000_000  # how much longer systemd waits for the start, from each notification
 _CLOSE_JOURNAL_S = 5.0
+_HAND_OVER_S = 5.0
+"""How long the drain takes if another streamer goes on at once: time for confirmations of what was sent."""
+
 _FILES_S = 30.0
 """How long a reload waits for its files to be read."""
 
@@ -86,11 +87,12 @@ class Daemon:
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config))
         self.transports[LOCAL_ENDPOINT] = local_transport
         self.journal = _journal(config)
-        self.side = _side(config, self._clock, self._role_changed)
+        self._must_restart = self._is_abrupt = False
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
         observers = () if self.tracing is None else (self.tracing.recorder,)
         self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
+        self.pair = self._paired(config)
         self.pushing = Pushing(config.otel, config.authority, self.router)
         self.service_host = ServiceHost(
             config, local_transport, self.router, self._clock, StatusView(self), self.router.last_values
@@ -101,14 +103,11 @@ class Daemon:
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
         self._reload_lock = asyncio.Lock()
-        self._at_work = asyncio.Event()
-        self._pairing: list[asyncio.Task[None]] = []
-        self._has_stepped_back = False
         self._has_started = False
         self._is_ending = False  # and refuses reloads
         self._stopping = asyncio.Event()
         self._journal_opened = asyncio.Event()
-        self._extends_s = 0.0
+        self._extends_s = self._watchdog_s = 0.0
 
     def _built(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
         """Build the transports of endpoints, not prepared yet; return them by endpoint, and the problems of the others."""
@@ -136,10 +135,26 @@ class Daemon:
             now_ms=self._clock.wall_ms,
         )
 
+    def _paired(self, config: Config) -> Paired | None:
+        copy, journal = _journal(config, Journal), self.journal
+        if not isinstance(journal, MirroredJournal) or copy is None:
+            return None
+        return Paired(config, self._clock, self.router, copy, journal, self._end)
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether the program has to start anew once `run` has returned: as one of a pair, on standby."""
+        return self._must_restart
+
     def stop(self) -> None:
         """Ask the daemon to drain and end. Another call has no effect."""
         self.router.is_draining = True
         self._stopping.set()
+
+    def _end(self, restarts: bool, drains: bool) -> None:
+        """Ask the daemon to end, as one of a pair."""
+        self._must_restart, self._is_abrupt = restarts, not drains
+        self.stop()
 
     async def run(self) -> int:
         """Run until asked to stop; return the number of messages that could not be delivered before the end.
@@ -156,26 +171,24 @@ class Daemon:
         logger.info("starting version=%s form=%s authority=%s", __version__, FORM, self.config.authority)
         self._warn_memory_only()
         try:
-            if self.journal is not None and self.side is None:
+            if self.pair is not None:
+                self.pair.lock()
+            elif self.journal is not None:
                 self.journal.lock()
             await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start(self._links())
             self.pushing.start(self._exposition)
-            if self.side is not None:
-                self._pairing = self._pair(self.side)
-                await self._stand_by(self.side)
+            if self.pair is not None and not await self._stand_by(self.pair, reload_wanted):
+                return 0
             self.service_host.open()
             if self.journal is not None:
                 await self._open_journal(self.journal)
             if not self._stopping.is_set():
                 await self._start_router()
                 self._has_started = True
-                if self.side is not None:
-                    heard = self.side.shadows.take()
-                    logger.info("pair_overheard messages=%d", sum(map(len, heard.values())))
-                    self.router.take_over(self.side.shadows.settled(), heard)
-                    self.router.replace_observer(None, self.side.settled)
+                if self.pair is not None:
+                    self.pair.take_over()
             gc.freeze()  # the collector need not examine thousands of restored subscriptions, which stay
             systemd.notify("READY=1", f"STATUS={summary(self.router)}")
             async with asyncio.TaskGroup() as tasks:
@@ -191,7 +204,7 @@ class Daemon:
                     reloading.cancel()
                     watching.cancel()
                 recovering.cancel()  # messages that are still only in the journal stay there
-                left = 0 if self._has_stepped_back else await self._drain()
+                left = 0 if self._is_abrupt else await self._drain()
                 for task in (ticking, serving, listening):
                     task.cancel()
             return left
@@ -199,11 +212,11 @@ class Daemon:
             await stop_all(self.transports)
             if self.journal is not None:
                 await self._close_journal(self.journal)
+            if self.pair is not None:
+                await self.pair.stop()
             await asyncio.to_thread(self.service_host.close)
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
-            for task in self._pairing:
-                task.cancel()
             self._admin.close()
             await self.pushing.stop()
             await self._admin.stop()
@@ -211,47 +224,21 @@ class Daemon:
             write_left_out(is_end=True)
             logger.info("stopped authority=%s", self.config.authority)
 
-    def _role_changed(self, changed: Changed) -> None:
-        if changed.is_active:
-            self._at_work.set()
-        else:
-            self._has_stepped_back = True
-            self._stopping.set()
-
-    def _pair(self, side: Member) -> list[asyncio.Task[None]]:
-        """Begin to speak with the other one of the pair."""
-        pair = self.config.pair
-        assert pair is not None
-        where = "connect" if pair.listen is None else "listen"
-        link = Link(
-            **{where: pair.address},  # type: ignore[arg-type]
-            key=read_file(pair.key_file).strip(),
-            name=side.name,
-            on_frame=side.on_frame,
-            on_up=side.on_up,
-            on_down=side.on_down,
-        )
-        side.use(link)
-        self.router.pump.may_send = side.may_send
-        return [asyncio.create_task(work, name="pair") for work in (link.run(), side.beat())]
-
-    async def _stand_by(self, side: Member) -> None:
-        """Be on standby, with a journal that the other one writes, until this one works, or has to stop."""
-        assert isinstance(self.journal, MirroredJournal)
-        copy = _journal(self.config, Journal)
-        assert copy is not None
-        opened = asyncio.Event()
-        copy.lock()
-        copy.start(opened.set)
+    async def _stand_by(self, pair: Paired, reload_wanted: asyncio.Event) -> bool:
+        """Be on standby. Return whether this one is to work now; False: the daemon has to stop."""
         systemd.notify("READY=1", "STATUS=on standby")
-        await _first_of(opened, self._stopping)
-        if opened.is_set():
-            side.stand_by(copy)
-            await self.router.overhear(side.shadows.hear)
-            await _first_of(self._at_work, self._stopping)
-        await asyncio.to_thread(copy.stop, _CLOSE_JOURNAL_S)
-        self.journal.lock()
-        side.arrange(self.journal)
+        tasks = [asyncio.create_task(self._reload_when(reload_wanted)), asyncio.create_task(self._tick_on_standby())]
+        await pair.stand_by(self._stopping)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return not self._stopping.is_set()
+
+    async def _tick_on_standby(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._tick_process(loop.time())
+            await asyncio.sleep(TICK_S)
 
     async def _start_router(self) -> None:
         try:
@@ -269,6 +256,8 @@ class Daemon:
         def on_opened() -> None:
             self.router.start_recovery()
             self._journal_opened.set()
+            if self.pair is not None:
+                self.pair.work()
             self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
             state = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)
@@ -283,8 +272,6 @@ class Daemon:
             raise JournalError(journal.problem, is_newer=True)
         if journal.state is JournalState.OK:
             await self._journal_opened.wait()
-            if self.side is not None and isinstance(journal, MirroredJournal):
-                self.side.work(journal)
             if self._providing is not None:
                 await self._providing
             await self._recover(self._start_goes_on)
@@ -351,7 +338,7 @@ class Daemon:
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         interval_s = systemd.watchdog_interval_s()
-        watchdog_s = ticked_s = loop.time()
+        ticked_s = loop.time()
         while True:
             rest_s = self.router.rest_s()
             if not rest_s or await self.router.custody.until_flushed(min(rest_s, interval_s or rest_s)):
@@ -364,13 +351,18 @@ class Daemon:
                 self.router.extend_waits(late_s)
             ticked_s = now_s
             self.router.tick()
-            self._admin.tick(now_s)
-            write_left_out()
-            if self.tracing is not None:
-                self.tracing.recorder.tick(now_s)
-            if interval_s is not None and now_s - watchdog_s >= interval_s:
-                watchdog_s = now_s
-                systemd.notify("WATCHDOG=1")
+            self._tick_process(now_s)
+
+    def _tick_process(self, now_s: float) -> None:
+        """Do what depends on the time, apart from the router."""
+        self._admin.tick(now_s)
+        write_left_out()
+        if self.tracing is not None:
+            self.tracing.recorder.tick(now_s)
+        interval_s = systemd.watchdog_interval_s()
+        if interval_s is not None and now_s - self._watchdog_s >= interval_s:
+            self._watchdog_s = now_s
+            systemd.notify("WATCHDOG=1")
 
     async def _watch_for_stalls(self) -> None:
         """Build the transport of each endpoint anew that has stalled."""
@@ -428,7 +420,7 @@ class Daemon:
         """Return the configuration file as it is now, which is not used, or its problems."""
         if self._path is None:
             return ["this daemon was not started from a file"]
-        if not self._has_started or self._is_ending:
+        if not (self._has_started or self.router.on_standby) or self._is_ending:
             return ["the daemon is starting or stopping"]
         try:
             return await self._files.run(partial(load, self._path, may_wait=False))
@@ -445,6 +437,9 @@ class Daemon:
             return problems
         if judge is not None and (problems := await judge(config)):
             return problems
+        if self.router.on_standby is not None:
+            self._end(restarts=True, drains=False)
+            return []
         systemd.notify("RELOADING=1")
         try:
             return await self._use(config)
@@ -471,6 +466,8 @@ class Daemon:
             files.close()
             return [f"listeners: {exc}"]
         self.config = config
+        if self.pair is not None:
+            self.pair.use(config)
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
         await self.pushing.use(config.otel)
@@ -525,7 +522,9 @@ class Daemon:
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1", "STATUS=draining")
         drain = Drain(self.router)
-        left = await drain.run(self.config.shutdown.drain_s)
+        hands_over = self.pair is not None and not self.pair.member.why_not_hand_over()
+        drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if hands_over else self.config.shutdown.drain_s
+        left = await drain.run(drain_s)
         if self.journal is not None and self.journal.state is JournalState.OK:
             await self._until_written()  # before the links are closed, so that acknowledgements and receipts go out
         if self.journal is not None and (lost := await drain.give_up_unwritten()):
@@ -534,9 +533,9 @@ class Daemon:
         if left and self.journal is not None:
             at_source = len(self.router.custody.unwritten())
             text = "left_in_journal messages=%d at_source=%d drain_s=%s"
-            logger.warning(text, left - at_source, at_source, self.config.shutdown.drain_s)
+            logger.warning(text, left - at_source, at_source, drain_s)
         elif left:
-            logger.error("undelivered messages=%d drain_s=%s", left, self.config.shutdown.drain_s)
+            logger.error("undelivered messages=%d drain_s=%s", left, drain_s)
         else:
             logger.info("drained messages_left=%d", left)
         return left
@@ -559,6 +558,10 @@ class _EndpointEvents(CountingEvents):
             self._daemon.tracing.link_changed(self._name, state is LinkState.UP, reason)
         self._daemon.service_host.status.health_changed()
         systemd.notify(f"STATUS={summary(router)}")
+
+    def session_taken_over(self) -> None:
+        if self._daemon.pair is not None:
+            self._daemon.pair.member.thrown_out()
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)
@@ -589,28 +592,12 @@ def _tried(name: str, work: Callable[[], None]) -> str:
     return ""
 
 
-def _side(config: Config, clock: Clock, changed: Callable[[Changed], None]) -> Member | None:
-    if config.pair is None or config.journal is None:
-        return None
-    name = FIRST if config.pair.connect is None else "b"
-    identity = Identity(name, "same", __version__)
-    return Member(identity, config.journal.default_pair, clock, Timing(wait_s=config.pair.wait_s), changed)
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    waiting = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
-
-
 def _journal(config: Config, kind: type[Journal] | None = None) -> Journal | None:
+    """Return the journal, not open yet; None if there is none."""
     if config.journal is None:
         return None
-    bounds = LetterBounds(*config.dead_letter.store.bounds(config.journal.max_bytes))
     kind = kind or (Journal if config.pair is None else MirroredJournal)
+    bounds = LetterBounds(*config.dead_letter.store.bounds(config.journal.max_bytes))
     return kind(config.journal.path, config.journal.max_bytes, bounds, asyncio.get_running_loop().call_soon_threadsafe)
 
 

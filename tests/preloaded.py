@@ -101,4 +101,5 @@ def _main(argv: list[str], cwd: str, log: str, errors: str, environ: dict[str, s
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that is forked ignores it
     from streamer.cli.main import main  # noqa: PLC0415  # in the fork, where it is loaded already
 
+    sys.orig_argv = [sys.executable, "-m", "streamer", *argv]  # with which it may execute itself anew
     sys.exit(main(argv))

@@ -14,6 +14,8 @@ from streamer.transports.base import LinkError, LinkState, LinkStatus
 
 def unready(router: Router) -> list[str]:
     """Return why the streamer is not ready; empty if it is. A Zenoh peer without another peer is ready."""
+    if router.on_standby is not None:
+        return [f"on standby: {why}"] if (why := router.on_standby()) else []
     reasons = ["draining"] if router.is_draining else []
     for account in router.endpoint_accounts():
         if account.link.state is LinkState.DOWN:

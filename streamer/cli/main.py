@@ -230,12 +230,15 @@ def _run(arguments: argparse.Namespace) -> int:
     for warning in warnings(config):
         logger.warning("hint text=%s", warning)
     problems: list[BaseException] = []
+    must_restart = False
     try:
-        uvloop.run(_serve(config, arguments.config))
+        must_restart = uvloop.run(_serve(config, arguments.config))
     except* (ConfigError, TlsError, OtelError, FileError, OSError) as group:
         problems = _flat(group)
     finally:
         flush_audit_log()
+    if must_restart:
+        _restart()
     for problem in problems:
         text = reason_of(problem) if isinstance(problem, OSError) else str(problem)
         if _is_in_use(problem):
@@ -248,7 +251,19 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-async def _serve(config: Config, path: Path) -> int:
+def _restart() -> NoReturn:
+    """Execute the program anew in this process: under the same id, so that no supervisor has to know of it."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)  # ignored ones would be inherited
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606
+
+
+async def _serve(config: Config, path: Path) -> bool:
+    """Run the daemon to its end. Return whether it has to start anew."""
     # Their libraries take longer to load than other commands run.
     from streamer.cli.memory import keep_giving_back  # noqa: PLC0415
     from streamer.daemon import Daemon  # noqa: PLC0415
@@ -260,13 +275,13 @@ async def _serve(config: Config, path: Path) -> int:
     sys.setswitchinterval(0.0005)
     giving_back = asyncio.create_task(keep_giving_back())
     try:
-        left = await daemon.run()
+        await daemon.run()
     finally:
         giving_back.cancel()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # a late signal must not change the exit status
         asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-    return left
+    return daemon.must_restart
 
 
 def _is_in_use(problem: BaseException) -> TypeGuard[FileError]:

@@ -14,7 +14,7 @@ from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.flush_times import Later
 from streamer.delivery.custody.unconfirmed import UnconfirmedStore
-from streamer.delivery.inbound.ingress import Ingress, IngressState
+from streamer.delivery.inbound.ingress import Ingress
 from streamer.delivery.inbound.initial_values import InitialValues
 from streamer.delivery.inbound.listening import Listening
 from streamer.delivery.inbound.receiving import Receiving
@@ -70,9 +70,9 @@ class Router:
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         self.interest = Interest()
         self.pause_rules = PauseRules()
-        self._is_registered = False
-        self._hearing: list[UTransport] = []
         self.is_draining = False  # or about to: the daemon sets it when it is asked to stop
+        self.on_standby: Callable[[], str] | None = None  # of a pair: says why it could not take over, or nothing
+        self._is_registered = False
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
         self.pump = Pump(clock)
@@ -267,41 +267,37 @@ class Router:
         return queue
 
     async def start(self) -> None:
-        """Authenticate with the transports, register the listeners, connect."""
-        if not self._is_registered:
-            await self._register()
+        """Authenticate with the transports, register the listeners, connect, as far as `overhear` has not done it."""
+        is_hearing = self._is_registered
+        await self._register()
         for transport in self.transports.values():
-            if transport not in self._hearing:
+            if not (is_hearing and transport.is_overheard):
                 await transport.start()
 
     async def overhear(self, hear: Callable[[str, Sequence[Received]], None]) -> None:
-        """Hear what comes on networks that everybody hears, and take nothing of it, until `take_over`."""
+        """Have ``hear`` called with what comes on networks that others hear as well, until `take_over`."""
         await self._register()
         for name, transport in self.transports.items():
-            if transport.kind == "zenoh":
-                self.ingresses[name].state = IngressState.CLOSED
+            if transport.is_overheard:
                 self.ingresses[name].overhear = hear
-                self._hearing.append(transport)
                 await transport.start()
 
     def take_over(self, settled: Iterable[bytes], heard: Mapping[str, list[Received]]) -> None:
-        """Take what was overheard and has no outcome, and everything from now on."""
-        for each in settled:
-            self.seen.young[each] = None
+        """Take what was overheard, without what has one of the ``settled`` keys, and everything from now on."""
+        self.seen.remember(settled)
         for name, ingress in self.ingresses.items():
             ingress.overhear = None
-            ingress.state = IngressState.OPEN
-            if batch := heard.get(name):
-                self.transports[name].context.events.packets_received(len(batch))
-                ingress.on_receive_batch(batch)
+            if name in heard:
+                ingress.on_receive_batch(heard[name])
 
     async def _register(self) -> None:
-        self._is_registered = True
-        await self._tokens.read()
-        for transport in self.transports.values():
-            await transport.authenticate(USTREAMER.at(self.table.authority))
-        await self.listening.use(self.table)
-        await self.listening.leave(self.table)
+        if not self._is_registered:
+            self._is_registered = True
+            await self._tokens.read()
+            for transport in self.transports.values():
+                await transport.authenticate(USTREAMER.at(self.table.authority))
+            await self.listening.use(self.table)
+            await self.listening.leave(self.table)
 
     async def prepare(self, config: Config) -> None:
         """Read the files of a configuration that `use` needs."""

@@ -5,7 +5,7 @@ endpoint where its source lives makes later ones duplicates. Rejected messages a
 each is reported once and does not suppress a valid message with the same id.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamer.transports.base import Received
@@ -70,6 +70,12 @@ class SeenIds:
         """Remember a message that has arrived and has no outcome yet."""
         self.young[key] = received
         received.key = key
+
+    def remember(self, keys: Iterable[bytes]) -> None:
+        """Remember messages that another streamer has dealt with."""
+        for key in keys:
+            if key not in self:
+                self.young[key] = None
 
     def remember_copies(self, name: bytes, to: frozenset[str], is_shared: bool = True) -> None:
         """Remember that a Publish without a sink has a copy for each authority in ``to``. If one returns, it is a duplicate.

@@ -184,7 +184,7 @@ class Lease:
         return None
 
     def _heard_standby(self, heartbeat: Heartbeat, is_fresh: bool, now_s: float) -> Changed | None:
-        """Both are on standby: the one with the higher epoch has worked last, and works again once the other has heard it."""
+        """Both are on standby: the one with the higher epoch worked last, and works once the other has heard it."""
         if not (is_fresh and self.is_ready) or now_s < self._not_before_s:
             return None
         if heartbeat.yields:

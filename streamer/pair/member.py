@@ -2,36 +2,47 @@
 
 The law of this file:
 - Nothing is sent to any network unless `Member.may_send`.
-- The epoch is on disk before anybody hears of it.
+- The epoch is on disk before anybody hears of it; if the disk fails, it is in memory, and that is logged.
 - On standby, the journal is written by the other side only (`Replica`); active, by the router (`MirroredJournal`).
-- What is alone waits for nobody: `MirroredJournal.work_alone` is called when, and only when, the lease says so.
+- A source waits for the other one only while that one answers and writes: `MirroredJournal.work_alone` is called when the
+  lease, the link or the other one's report says that it does not.
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from streamer.clock import Clock
-from streamer.journal.journal import Journal
+from streamer.journal import codec
+from streamer.journal.journal import Journal, JournalState
 from streamer.pair import notes, wire
+from streamer.pair.handing import Adoption, Offers
 from streamer.pair.lease import Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told
 from streamer.pair.shadows import Settled, Shadows
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 logger = logging.getLogger("ustreamer.pair")
 
-FIRST = "a"
-"""The name of the side that listens. Of two that start together, it works; its entries have even numbers."""
+FIRST, SECOND = "a", "b"
+"""The names of the side that listens, and of the other one. Of two that start together, the first works; its entries have
+even numbers."""
 
 _PARITY = {True: 0, False: 1}
 _NOTED_EVERY_S = 1.0
 _SETTLED_PER_HEARTBEAT = 4
+_PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
+_COPIES_AGAIN_S = 60.0  # after the other one has not written
+_COPY = "copy of the pair"
 
 
 class Identity(NamedTuple):
@@ -42,21 +53,51 @@ class Identity(NamedTuple):
     version: str
 
 
-class Member:
-    """One side. ``changed`` is called when it begins or ends to work, once the epoch is on disk.
+class Streamer(Protocol):
+    """The streamer of this side."""
 
-    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby.
+    def reached(self) -> Sequence[str]:
+        """Return the endpoints that it is connected to, or on standby could connect to."""
+
+    def lost(self) -> Sequence[str]:
+        """Return the endpoints that it is not connected to, as far as it is active."""
+
+    def adopt(self, endpoint: str, batch: list[Received]) -> bool:
+        """Take messages as if they had arrived at an endpoint; return False if there is no such endpoint."""
+
+    def role_changed(self, changed: Changed) -> None:
+        """Begin to work, or end at once."""
+
+    def wants_to_hand_over(self, why: str) -> None:
+        """End, and hand over: the other one can do what this one cannot."""
+
+
+class Member:
+    """One side. `Streamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
+
+    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``other``: what the other
+    one has said of itself on this link; None: there is no link. ``report``: the last one of the other's.
     """
 
     def __init__(
-        self, identity: Identity, path: Path, clock: Clock, timing: Timing, changed: Callable[[Changed], None]
+        self,
+        identity: Identity,
+        path: Path,
+        clock: Clock,
+        timing: Timing,
+        streamer: Streamer,
+        *,
+        is_safe_at_both: bool = True,
+        prefer_s: float | None = None,
     ) -> None:
         """``path``: that of the notes. Raises `NotesError`."""
         self._identity = identity
         self._path = path
         self._clock = clock
         self._timing = timing
-        self._changed = changed
+        self._streamer = streamer
+        self._is_safe_at_both = is_safe_at_both
+        self._prefer_s = prefer_s
         self._noted_s = clock.monotonic_s()
         self._notes = notes.read(path)
         self._saving = threading.Lock()  # a thread writes what is shared, the event loop an epoch
@@ -66,9 +107,19 @@ class Member:
         self.settled = Settled()
         self.shadows = Shadows()
         self.other: pb.Hello | None = None
+        self.report = pb.Report()
+        self.takeovers = 0
+        self.why = "it has just started"
+        self.since_ms = clock.wall_ms()
         self._link: Link | None = None
+        self._journal: Journal | None = None  # that of the standby
         self._replica: Replica | None = None
+        self._offers: Offers | None = None
+        self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
+        self._since_s: dict[str, float] = {}
+        self._copies_again_s = math.inf
+        self._has_told = False  # that everything is on both disks
 
     @property
     def name(self) -> str:
@@ -80,26 +131,32 @@ class Member:
         self._link = link
 
     def stand_by(self, journal: Journal) -> None:
-        """Have the other side write an open journal, until `work`."""
-        self._replica = Replica(journal, self._is_mine, lambda number: self._say(pb.Frame(stored=pb.Stored(number=number))))
+        """Have the other side write an open journal, until `end_standby`."""
+        self._journal = journal
+        self._replica = Replica(journal, self._is_mine, self._stored)
+        self._offers = Offers(journal, self._is_mine, self._say, self._replica.delete)
+        self._greet()  # what has come before was not written
 
-    def _is_mine(self, number: int) -> bool:
-        """Whether an entry is this side's own, and not known to be on the disk of the other one that is there now."""
-        if number % 2 != _PARITY[self._identity.name == FIRST]:
-            return False
-        return self.other is None or self.other.disk != self._notes.other or number > self._notes.shared
+    def end_standby(self) -> None:
+        """Take nothing more from the other side: the journal is about to be closed."""
+        self._journal = self._replica = self._offers = None
+
+    def arrange(self, journal: MirroredJournal) -> None:
+        """Prepare a journal that is not open yet for `work`."""
+        journal.arrange(self._identity.name == FIRST, self._tell, self._is_safe_at_both)
 
     def work(self, journal: MirroredJournal) -> None:
         """Have the other side copy an open journal from now on."""
-        self._replica = None
         self._working = journal
         if self.lease.is_alone:
             journal.work_alone()
         self._copy_to_other()
 
-    def arrange(self, journal: MirroredJournal) -> None:
-        """Prepare a journal that is not open yet for `work`."""
-        journal.arrange(self._identity.name == FIRST, self._tell)
+    def configured(self, config: str) -> None:
+        """Use another fingerprint of what both have to have in common."""
+        self._identity = self._identity._replace(config=config)
+        self._compare()
+        self._greet()
 
     def may_send(self) -> bool:
         """Whether messages may be sent now; to be asked before each batch."""
@@ -107,36 +164,63 @@ class Member:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has a copy of everything that waits at the other side."""
+        """Whether, on standby, it has a copy of everything that waits at the other side."""
         return self._replica is not None and self._replica.is_whole
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether one of the two could fail now, and nothing would be lost."""
+        if self.lease.is_active:
+            return self._working is not None and self._working.is_mirrored and self.report.is_whole
+        return self.is_whole
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Return the bytes that are on their way to the other side."""
+        return 0 if self._link is None else self._link.waiting_bytes
+
+    def why_not_ready(self) -> str:
+        """Return why this one, on standby, could not take over without a loss; empty if it could."""
+        if self.other is None:
+            return "there is no link to the other one"
+        if not self.lease.is_ready:
+            return "the other one has another configuration"
+        return self._problem() or ("" if self.is_whole else "the copy of the other one's journal is not complete yet")
+
+    def why_not_hand_over(self) -> str:
+        """Return why the other side cannot take over now; empty if it can."""
+        if not self.lease.is_active:
+            return "this one is on standby"
+        if self.other is None or self.lease.is_alone or not self.may_send():
+            return "the other one does not answer"
+        if not self.lease.is_ready:
+            return "the other one has another configuration"
+        if self.report.problem:
+            return f"the other one cannot write its journal: {self.report.problem}"
+        return "" if self.report.is_whole else "the other one has no complete copy of the journal yet"
+
+    def hand_over(self) -> None:
+        """Step back, and have the other side take over. Nothing may be sent after that."""
+        self._act(self.lease.hand_over(self._clock.monotonic_s()))
+
+    def thrown_out(self) -> None:
+        """Note that a broker has ended the session, because another has connected with its client id."""
+        self._act(self.lease.thrown_out(self._clock.monotonic_s()))
 
     async def beat(self) -> None:
         """Tick, and say so, until cancelled."""
         while True:
             self._act(self.lease.tick(self._clock.monotonic_s()))
             self._say_heartbeat()
-            if self.lease.is_alone and self._working is not None and not self._working.is_alone:
-                logger.warning("pair_alone consequence=%s", "what is accepted is on one disk only")
-                self._working.work_alone()
+            self._say(pb.Frame(report=self._report()))
+            self._look(self._clock.monotonic_s())
             await self._note_shared()
             for _ in range(_SETTLED_PER_HEARTBEAT):
-                if ids := self.settled.take():
-                    self._say(pb.Frame(settled=pb.Settled(ids=ids)))
+                if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
+                    self._say(pb.Frame(settled=settled))
+                if taken := self._adoption.take():
+                    self._say(pb.Frame(taken=pb.Taken(tokens=taken)))
                 await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
-
-    async def _note_shared(self) -> None:
-        """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
-        now_s, working, other = self._clock.monotonic_s(), self._working, self.other
-        if working is None or other is None or now_s < self._noted_s + _NOTED_EVERY_S:
-            return
-        if (working.shared, other.disk) != (self._notes.shared, self._notes.other):
-            self._noted_s = now_s
-            self._notes = self._notes._replace(shared=working.shared, other=other.disk)
-            await asyncio.to_thread(self._save)
-
-    def _save(self) -> None:
-        with self._saving:
-            notes.write(self._path, self._notes)
 
     def on_up(self) -> None:
         """There is a link: say who this is."""
@@ -146,8 +230,9 @@ class Member:
 
     def on_down(self, reason: str) -> None:
         """The link is gone; the lease decides what follows."""
-        self.other = None
-        logger.warning("pair_link_lost reason=%s", reason)
+        self.other, self.report = None, pb.Report()
+        if self._offers is not None:
+            self._offers.end()
 
     def on_frame(self, frame: pb.Frame) -> None:
         """Take what the other side says."""
@@ -162,39 +247,162 @@ class Member:
                     batch = wire.batch_from_proto(told)
                     self._replica.take(Told(told.number, batch, told.is_snapshot_begin, told.is_snapshot_end))
             case "settled":
-                self.shadows.settle(frame.settled.ids)
+                self.shadows.settle(frame.settled)
             case "stored":
                 if self._working is not None:
                     self._working.other_stored(frame.stored.number)
+            case "report":
+                self._reported(frame.report)
+            case "offer":
+                if self._working is not None:
+                    self._adoption.offered(frame.offer)
+            case "taken":
+                if self._offers is not None:
+                    self._offers.took(frame.taken)
 
-    def _met(self, hello: pb.Hello) -> None:
-        """The other side has said who it is. With another configuration it would not do what this one does."""
-        self.other = hello
-        is_alike = hello.config == self._identity.config
-        if self.lease.is_ready is not is_alike and not is_alike:
-            logger.error("pair_differs other=%s consequence=%s", hello.config, "neither takes over for the other")
-        self.lease.is_ready = is_alike
-        self._copy_to_other()
+    # -- on standby
+
+    def _is_mine(self, number: int) -> bool:
+        """Whether an entry is this side's own, and not known to be on the disk of the other one that is there now."""
+        if number % 2 != _PARITY[self._identity.name == FIRST]:
+            return False
+        return self.other is None or self.other.disk != self._notes.other or number > self._notes.shared
+
+    def _stored(self, told: Told) -> None:
+        """A batch of the other side is on disk here: what waits in it need not be kept as overheard."""
+        self.shadows.drop(_readable(row.body for row in told.batch.rows))
+        self._say(pb.Frame(stored=pb.Stored(number=told.number)))
+        if self._offers is not None and told.is_last:
+            self._offers.begin()
+
+    # -- active
+
+    def _look(self, now_s: float) -> None:
+        """Work alone while the other side does not write; hand over to it if it can do what this one cannot."""
+        working = self._working
+        if working is None:
+            return
+        if not working.is_alone and (why := self._why_alone(working, now_s)):
+            self._copies_again_s = now_s + _COPIES_AGAIN_S
+            working.work_alone()
+            consequence = "what is accepted is on one disk only"
+            state = {"state": (_COPY, f"alone: {why}")}
+            logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
+        elif working.is_alone and now_s > self._copies_again_s:
+            self._copy_to_other()
+        if self.is_protected and not self._has_told:
+            logger.info(
+                "pair_protected consequence=%s", "what is accepted is on both disks", extra={"state": (_COPY, "whole")}
+            )
+        self._has_told = self.is_protected
+        if (why := self._why_other(working, now_s)) and not self.why_not_hand_over():
+            self._streamer.wants_to_hand_over(why)
+
+    def _why_alone(self, working: MirroredJournal, now_s: float) -> str:
+        """Return why nothing is to wait for the other side; empty if it writes, or is expected to."""
+        if self.lease.is_alone:
+            return "nothing answers"
+        if self._lasts_s("no link", self.other is None, now_s) > self._timing.take_over_s:
+            return "there is no link"
+        if self.report.problem:
+            return f"the other one cannot write: {self.report.problem}"
+        waits_since_s = working.waits_since_s
+        return "the other one does not write" if waits_since_s is not None and now_s - waits_since_s > _PATIENCE_S else ""
+
+    def _why_other(self, working: MirroredJournal, now_s: float) -> str:
+        """Return why the other side should work instead; empty if there is no reason."""
+        is_failing = working.state is JournalState.FAILING
+        if self._lasts_s("journal", is_failing, now_s) > _PATIENCE_S:
+            return f"the journal cannot be written: {working.problem}"
+        reached, lost = set(self._streamer.reached()), self._streamer.lost()
+        is_better = self._prefer_s is not None and bool(lost) and reached < set(self.report.reaches)
+        if self._lasts_s("links", is_better, now_s) > (self._prefer_s or 0.0):
+            return f"there is no link to {', '.join(lost)}, and the other one can reach more"
+        return ""
+
+    def _lasts_s(self, what: str, is_so: bool, now_s: float) -> float:
+        """Return for how many seconds something has been so; 0 if it is not."""
+        if is_so:
+            return now_s - self._since_s.setdefault(what, now_s)
+        self._since_s.pop(what, None)
+        return 0.0
+
+    async def _note_shared(self) -> None:
+        """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
+        now_s, working, other = self._clock.monotonic_s(), self._working, self.other
+        if working is None or other is None or now_s < self._noted_s + _NOTED_EVERY_S:
+            return
+        if (working.shared, other.disk) != (self._notes.shared, self._notes.other):
+            self._noted_s = now_s
+            self._notes = self._notes._replace(shared=working.shared, other=other.disk)
+            await asyncio.to_thread(self._save)
 
     def _copy_to_other(self) -> None:
-        if self._working is not None and self.other is not None and not self.other.is_active:
+        self._copies_again_s = math.inf
+        if self._working is not None and self.other is not None and not self.other.is_active and not self.report.problem:
             self._working.other_came()
+
+    # -- both
+
+    def _met(self, hello: pb.Hello) -> None:
+        """The other side has said who it is."""
+        self.other = hello
+        self._compare()
+        self._copy_to_other()
+
+    def _compare(self) -> None:
+        """Take nothing over from one with another configuration, which would not do what this one does."""
+        other = self.other
+        if other is None:
+            return
+        is_alike = other.config == self._identity.config
+        if is_alike is not self.lease.is_ready:
+            text = "pair_configuration is_alike=%s other=%s consequence=%s"
+            consequence = "each can take over for the other" if is_alike else "neither takes over for the other"
+            state = {"state": ("configurations of the pair", "alike" if is_alike else "different")}
+            logger.log(logging.INFO if is_alike else logging.ERROR, text, is_alike, other.config, consequence, extra=state)
+        self.lease.is_ready = is_alike
+
+    def _reported(self, report: pb.Report) -> None:
+        was_failing, self.report = bool(self.report.problem), report
+        if was_failing and not report.problem:
+            self._copy_to_other()
+
+    def _report(self) -> pb.Report:
+        """Return how this one is."""
+        streamer = self._streamer
+        return pb.Report(reaches=streamer.reached(), lost=streamer.lost(), is_whole=self.is_whole, problem=self._problem())
+
+    def _problem(self) -> str:
+        """Return why this one cannot write its journal; empty if it can."""
+        journal = self._journal or self._working
+        if journal is None or journal.state is JournalState.OPENING:
+            return "it is not open yet"
+        return "" if journal.state is JournalState.OK else journal.problem
 
     def _act(self, changed: Changed | None) -> None:
         if changed is None:
             return
         self._notes = self._notes._replace(epoch=changed.epoch)
         self._save()
-        logger.warning(
-            "pair_role is_active=%s epoch=%d reason=%s",
-            changed.is_active,
-            changed.epoch,
-            changed.why,
-            extra={"state": ("pair", "active" if changed.is_active else "on standby")},
-        )
+        self.takeovers += changed.is_active
+        self.why, self.since_ms = changed.why, self._clock.wall_ms()
+        role = "active" if changed.is_active else "standby"
+        state = {"state": ("pair", role)}
+        logger.warning("pair_role role=%s epoch=%d reason=%s", role, changed.epoch, changed.why, extra=state)
         self._greet()
         self._say_heartbeat()
-        self._changed(changed)
+        self._streamer.role_changed(changed)
+
+    def _save(self) -> None:
+        """Write the notes. Without them it goes on: that nobody works would be worse than what they prevent."""
+        try:
+            with self._saving:
+                notes.write(self._path, self._notes)
+        except notes.NotesError as exc:
+            consequence = "after another failure it may be unknown which of the two has worked last"
+            state = {"state": ("notes of the pair", str(exc))}
+            logger.error("pair_notes_unwritten reason=%s consequence=%s", exc, consequence, extra=state)
 
     def _say_heartbeat(self) -> None:
         self._say(pb.Frame(heartbeat=wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))))
@@ -219,3 +427,9 @@ class Member:
 
     def _say(self, frame: pb.Frame) -> bool:
         return self._link is not None and self._link.send(frame)
+
+
+def _readable(bodies: Iterable[bytes]) -> Iterator[UMessage]:
+    for body in bodies:
+        with contextlib.suppress(codec.UnreadableError):  # the active one finds that out, too
+            yield codec.unpack(body)

@@ -4,6 +4,7 @@ The active one has a `MirroredJournal`, the standby a `Replica`. The numbers of 
 two gives even ones, the other odd ones. So journals that grew apart in a split can be put together.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -40,8 +41,12 @@ class MirroredJournal(Journal):
     a standby, `other_stored` with its answers, and `work_alone` when it is gone. All for the event loop's thread.
     """
 
-    def arrange(self, is_even: bool, tell: Callable[[Told], bool]) -> None:
-        """Set which numbers it gives, and what sends a batch to the other one and returns whether there is a link."""
+    def arrange(self, is_even: bool, tell: Callable[[Told], bool], waits: bool = True) -> None:
+        """Set which numbers it gives, and what sends a batch to the other one and returns whether there is a link.
+
+        ``waits``: batches count as written only once the other one has them, too.
+        """
+        self._waits = waits
         self._parity = 0 if is_even else 1
         self._tell = tell
         self.is_alone = True
@@ -51,6 +56,7 @@ class MirroredJournal(Journal):
         self._highest = 0  # number of an entry that was told
         self._sharing: deque[tuple[int, int]] = deque()  # what was told, and the highest number of an entry until then
         self._needed = 0  # what has to be stored for the batch that is being written
+        self.waits_since_s: float | None = None  # for the other one, by the monotonic clock
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
         self._is_asked_for_all = False
         self._all: Iterator[Batch] | None = None  # the rest of what waits, while that is being told
@@ -95,12 +101,14 @@ class MirroredJournal(Journal):
 
     def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
         self._done_here = partial(super()._written, committed_bytes, done)
+        self.waits_since_s = time.monotonic()
         self._tell_all()
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._done_here is not None and (self.is_alone or (self.is_mirrored and self._stored >= self._needed)):
-            done, self._done_here = self._done_here, None
+        is_there = self.is_alone or not self._waits or (self.is_mirrored and self._stored >= self._needed)
+        if self._done_here is not None and is_there:
+            done, self._done_here, self.waits_since_s = self._done_here, None, None
             done()
 
     def _tell_all(self) -> None:
@@ -157,17 +165,17 @@ class MirroredJournal(Journal):
 
 
 class Replica:
-    """The journal on standby: writes what the other one tells, in order, and answers with the number of what is on disk.
+    """The journal on standby: writes what the other one tells, in order, and says what is on disk.
 
-    ``answer`` is called with it. ``is_mine``: whether the entry with a number is this side's own, and the other one has
-    never had it. ``is_whole``: it has everything that waits.
+    ``stored`` is called with each batch of the other one that is on disk. ``is_mine``: whether the entry with a number is
+    this side's own, and the other one has never had it. ``is_whole``: it has everything that waits.
     """
 
-    def __init__(self, journal: Journal, is_mine: Callable[[int], bool], answer: Callable[[int], object]) -> None:
+    def __init__(self, journal: Journal, is_mine: Callable[[int], bool], stored: Callable[[Told], object]) -> None:
         self.is_whole = False
         self._journal = journal
         self._is_mine = is_mine
-        self._answer = answer
+        self._stored = stored
         self._waiting: deque[Told] = deque()
         self._named: dict[str, set[int]] | None = None  # the entries in what waits there, while that is being told
         self._links = 0
@@ -182,6 +190,11 @@ class Replica:
     def take(self, told: Told) -> None:
         """Write a batch after those that came before."""
         self._waiting.append(told)
+        self._write_next()
+
+    def delete(self, batch: Batch) -> None:
+        """Delete entries that are not the other one's, after what came before."""
+        self._waiting.append(Told(0, batch))
         self._write_next()
 
     def _write_next(self) -> None:
@@ -207,7 +220,7 @@ class Replica:
         return batch
 
     def _written(self, told: Told, link: int) -> None:
-        if link == self._links:  # else the number means something else by now
+        if told.number and link == self._links:  # else the number means something else by now
             self.is_whole = self.is_whole or told.is_last
-            self._answer(told.number)
+            self._stored(told)
         self._write_next()

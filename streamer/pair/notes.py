@@ -9,11 +9,15 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple
 
+from streamer.journal.sqlite import FileError
+
 _LONGEST = 4096
 
 
-class NotesError(Exception):
+class NotesError(FileError):
     """The file cannot be read or written; the text says why."""
+
+    key = "pair"
 
 
 class Notes(NamedTuple):

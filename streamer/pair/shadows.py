@@ -1,53 +1,94 @@
 """What the standby hears on networks that both hear, until it is told that the active one has dealt with it.
 
-And the other end of that: the ids of messages with an outcome, which the active one tells.
+And the other end of that: the keys of messages that the active one has dealt with. Keys are those of `delivery.seen`.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
 
 from streamer.delivery.lanes.lane import Delivery
 from streamer.delivery.observers import OutcomeObserver
+from streamer.delivery.seen import key_of
 from streamer.routing.outcome import Failure
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 ID_BYTES = 16
+"""The length of a message's id, with which its key begins."""
 
+_SENT_S = 5.0
 _MAX_BYTES = 64 << 20
 _MAX_SETTLED = 200_000
 
 
+_Flows = dict[bytes, bytearray]
+"""Ids by what their keys have after the id."""
+
+
 class Settled(OutcomeObserver):
-    """Collects the ids of messages that have an outcome, or are sent, until they are taken."""
+    """Collects the keys of messages that the standby need not keep any more, until they are taken.
+
+    These do not count as seen: messages that were never queued, because anybody can send one with the id of another; and
+    those that were sent and are not confirmed, which come again if this streamer dies. The latter are told after a while,
+    when they are confirmed, or on both disks.
+    """
 
     def __init__(self) -> None:
-        self._ids = bytearray()
+        self._ids: _Flows = {}
+        self._rejected: _Flows = {}
+        self._sent_now: _Flows = {}
+        self._sent: deque[tuple[float, _Flows]] = deque()
 
-    def take(self) -> bytes:
-        """Return the ids since the last call, one after the other."""
-        ids, self._ids = bytes(self._ids), bytearray()
-        return ids
+    def take(self, now_s: float) -> pb.Settled | None:
+        """Return the keys since the last call; None if there are none. ``now_s`` is monotonic."""
+        found = pb.Settled()
+        _tell(found, self._ids, counts_as_seen=True)
+        _tell(found, self._rejected)
+        self._ids, self._rejected = {}, {}
+        if self._sent_now:
+            self._sent.append((now_s, self._sent_now))
+            self._sent_now = {}
+        while self._sent and self._sent[0][0] < now_s - _SENT_S:
+            _tell(found, self._sent.popleft()[1])
+        return found if found.flows else None
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
         for delivery in deliveries:
-            self._ids += delivery.message.id
+            _add(self._ids, delivery.received.key)
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
-        self._ids += delivery.message.id
+        _add(self._ids, delivery.received.key)
 
     def never_queued(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        self._ids += message.id
+        _add(self._rejected, key_of(message))
 
     def sent(self, delivery: Delivery, now_s: float, now_ms: int) -> bytes:
-        self._ids += delivery.message.id
+        _add(self._sent_now, delivery.received.key)
         return b""
 
 
+def _tell(found: pb.Settled, flows: _Flows, counts_as_seen: bool = False) -> None:
+    for tail, ids in flows.items():
+        found.flows.add(tail=tail, ids=bytes(ids), counts_as_seen=counts_as_seen)
+
+
+def _add(flows: _Flows, key: bytes) -> None:
+    """Add a key; an empty one is that of a message of this streamer's own."""
+    if not key:
+        return
+    tail = key[ID_BYTES:]
+    ids = flows.get(tail)
+    if ids is None:
+        flows[tail] = bytearray(key[:ID_BYTES])
+    else:
+        ids += key[:ID_BYTES]
+
+
 class Shadows:
-    """Messages by endpoint and id, oldest first, and the ids that are settled; beyond the bounds the oldest are forgotten.
+    """Messages by endpoint and key, oldest first, and the keys that are settled; beyond the bounds the oldest are forgotten.
 
     ``bytes`` is the size of the messages, ``forgotten`` how many were heard and forgotten.
     """
@@ -65,28 +106,33 @@ class Shadows:
         """Keep messages that have arrived, unless they are settled already."""
         for received in batch:
             message = received.message
-            if message.id in self._settled or message.id in self._heard:
-                continue
-            self._heard[message.id] = endpoint, received
-            self.bytes += message.size
+            key = key_of(message)
+            if key not in self._settled and key not in self._heard:
+                self._heard[key] = endpoint, received
+                self.bytes += message.size
         while self.bytes > _MAX_BYTES:
             _, (_, oldest) = self._heard.popitem(last=False)
             self.bytes -= oldest.message.size
             self.forgotten += 1
 
-    def settle(self, ids: bytes) -> None:
-        """Drop the messages with these ids, also if they are heard later."""
-        for start in range(0, len(ids), ID_BYTES):
-            each = ids[start : start + ID_BYTES]
-            found = self._heard.pop(each, None)
-            if found is not None:
-                self.bytes -= found[1].message.size
-            self._settled[each] = None
+    def drop(self, messages: Iterable[UMessage]) -> None:
+        """Drop messages that wait in the journal."""
+        for message in messages:
+            self._drop(key_of(message))
+
+    def settle(self, settled: pb.Settled) -> None:
+        """Drop the messages with these keys, also if they are heard later."""
+        for flow in settled.flows:
+            for start in range(0, len(flow.ids), ID_BYTES):
+                key = flow.ids[start : start + ID_BYTES] + flow.tail
+                self._drop(key)
+                if flow.counts_as_seen:
+                    self._settled[key] = None
         while len(self._settled) > _MAX_SETTLED:
             self._settled.popitem(last=False)
 
     def settled(self) -> Iterator[bytes]:
-        """Yield the ids that are settled."""
+        """Yield the keys that are settled, oldest first."""
         return iter(self._settled)
 
     def take(self) -> dict[str, list[Received]]:
@@ -97,3 +143,8 @@ class Shadows:
         self._heard.clear()
         self.bytes = 0
         return found
+
+    def _drop(self, key: bytes) -> None:
+        found = self._heard.pop(key, None)
+        if found is not None:
+            self.bytes -= found[1].message.size

@@ -227,6 +227,9 @@ class UTransport(ABC):
     source_retransmits: bool = False
     """Whether the network redelivers unacknowledged messages when the streamer comes back."""
 
+    is_overheard: ClassVar[bool] = False
+    """Whether a second streamer, connected with the same options, gets every message as well, and disturbs nobody."""
+
     confirms_in_order: bool = False
     """Whether the network handles one message after another and confirms each: messages in flight delay later ones."""
 
@@ -347,6 +350,13 @@ class UTransport(ABC):
 
         Raises `ConfigurationError` as `prepare` does.
         """
+
+    async def can_connect(self) -> bool:
+        """Return whether the other end of the network accepts connections. For one that was not started; joins nothing.
+
+        The default is to be connected.
+        """
+        return self.state is LinkState.UP
 
     def set_served(self, authorities: Sequence[str]) -> None:
         """Set the authorities that the network reaches through the streamer (`TransportContext.serves`)."""

@@ -53,5 +53,8 @@ class TransportEvents:
     def reconnected(self) -> None:
         """Count a connection after the first."""
 
+    def session_taken_over(self) -> None:
+        """Report that the network has ended the session, because another client has connected with the same name."""
+
     def node_changed(self, is_there: bool) -> None:
         """Report that a node was lost without a farewell (False), or that all subscriptions of a new node are known."""

@@ -103,7 +103,7 @@ class Ingress(UListener):
         self._expired = 0  # in the backlog, since the last tick
         self.counts_ttl_from_arrival = False
         self.last_values: LastValues | None = None
-        self.overhear: Callable[[str, Sequence[Received]], None] | None = None  # of a standby
+        self.overhear: Callable[[str, Sequence[Received]], None] | None = None  # on the standby of a pair: takes all
         self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick
@@ -241,12 +241,11 @@ class Ingress(UListener):
         return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        if self.overhear is not None:
+            self.overhear(self.name, batch)
+            return
         if self.state is _CLOSED:
-            if self.overhear is not None:
-                self.overhear(self.name, batch)
-                self.stats.count_unwanted(Unwanted.STOPPED, len(batch))
-            else:
-                self._reject_late(batch)
+            self._reject_late(batch)
             return
         self._count(batch)
         if self._looks_at_clocks:

@@ -468,6 +468,16 @@ class Mqtt5Transport(ListeningTransport):
         assert self.last_error is not None
         return self.last_error.address, self.last_error.reason
 
+    async def can_connect(self) -> bool:
+        for number, broker in enumerate(self._brokers):
+            try:
+                way = await self._files.run(partial(read_way, self.options, broker))
+                if await accepts(way, self._choice.good_addresses.get(number)):
+                    return True
+            except (ConfigurationError, OSError):
+                continue
+        return False
+
     async def _test_first(self, every_s: float) -> None:
         """Find out again and again whether the first broker accepts connections, while another one is in use."""
         while True:
@@ -637,6 +647,7 @@ class Mqtt5Transport(ListeningTransport):
                 self.context.name,
                 self._client_id,
             )
+            self.context.events.session_taken_over()
         if reason == DisconnectReasonCode.TOPIC_ALIAS_INVALID:
             logger.error("topic_aliases_refused endpoint=%s consequence='none are used any more'", self.context.name)
             self._session.aliases.give_up()

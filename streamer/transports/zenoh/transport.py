@@ -85,6 +85,7 @@ class ZenohTransport(ListeningTransport):
     """uTransport over Zenoh, which acknowledges nothing; only streamers acknowledge messages to each other (`receipts`)."""
 
     kind = "zenoh"
+    is_overheard = True
     Options = ZenohOptions
     capacity = 0  # set from the options; an attribute because the router reads it for every message
 

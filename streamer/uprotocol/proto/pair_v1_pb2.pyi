@@ -7,18 +7,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled")
+    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled", "report", "offer", "taken")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    OFFER_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     heartbeat: Heartbeat
     hello: Hello
     batch: Batch
     stored: Stored
     settled: Settled
-    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ...) -> None: ...
+    report: Report
+    offer: Offer
+    taken: Taken
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields")
@@ -147,7 +153,49 @@ class Stored(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Settled(_message.Message):
-    __slots__ = ("ids",)
-    IDS_FIELD_NUMBER: _ClassVar[int]
-    ids: bytes
-    def __init__(self, ids: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("flows",)
+    class Flow(_message.Message):
+        __slots__ = ("tail", "ids", "counts_as_seen")
+        TAIL_FIELD_NUMBER: _ClassVar[int]
+        IDS_FIELD_NUMBER: _ClassVar[int]
+        COUNTS_AS_SEEN_FIELD_NUMBER: _ClassVar[int]
+        tail: bytes
+        ids: bytes
+        counts_as_seen: bool
+        def __init__(self, tail: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., counts_as_seen: _Optional[bool] = ...) -> None: ...
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    flows: _containers.RepeatedCompositeFieldContainer[Settled.Flow]
+    def __init__(self, flows: _Optional[_Iterable[_Union[Settled.Flow, _Mapping]]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("reaches", "lost", "is_whole", "problem")
+    REACHES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    reaches: _containers.RepeatedScalarFieldContainer[str]
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    is_whole: bool
+    problem: str
+    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class Offer(_message.Message):
+    __slots__ = ("messages",)
+    class Message(_message.Message):
+        __slots__ = ("token", "source", "body")
+        TOKEN_FIELD_NUMBER: _ClassVar[int]
+        SOURCE_FIELD_NUMBER: _ClassVar[int]
+        BODY_FIELD_NUMBER: _ClassVar[int]
+        token: int
+        source: str
+        body: bytes
+        def __init__(self, token: _Optional[int] = ..., source: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[Offer.Message]
+    def __init__(self, messages: _Optional[_Iterable[_Union[Offer.Message, _Mapping]]] = ...) -> None: ...
+
+class Taken(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ...) -> None: ...

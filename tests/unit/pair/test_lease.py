@@ -227,4 +227,5 @@ def test_one_that_knows_that_the_other_is_on_standby_was_thrown_out_by_a_strange
     two.beats(0.6, two.first)
     assert two.first.is_active
     changed = two.first.thrown_out(two.now_s + TIMING.lease_s)
-    assert changed is not None and not changed.is_active
+    assert changed is not None
+    assert not changed.is_active

@@ -16,6 +16,7 @@ from streamer.pair.link import Link
 from streamer.pair.member import FIRST, Identity, Member
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
+from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
@@ -37,13 +38,17 @@ class Station:
         self._address = HOST, port
         self._config = config
         self._tasks: list[asyncio.Task[None]] = []
+        self.adopted: list[Received] = []
+        self.reaches = ["vehicle", "cloud"]
+        self.wants = ""
+        self.has_stepped_back = False
 
     async def start(self) -> None:
         self.at_work = asyncio.Event()
         identity = Identity(self.name, self._config, "1")
-        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self._changed)
+        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self, prefer_s=0.5)
         where = "listen" if self.name == FIRST else "connect"
-        link = Link(
+        self.link = link = Link(
             **{where: self._address},  # type: ignore[arg-type]
             key=KEY,
             name=self.name,
@@ -56,12 +61,30 @@ class Station:
         self.member.stand_by(self.journal)
         self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
 
-    def _changed(self, changed: Changed) -> None:
+    def role_changed(self, changed: Changed) -> None:
         if changed.is_active:
             self.at_work.set()
+        else:
+            self.has_stepped_back = True
+
+    def reached(self) -> list[str]:
+        return self.reaches
+
+    def lost(self) -> list[str]:
+        return [name for name in ("vehicle", "cloud") if name not in self.reaches]
+
+    def adopt(self, endpoint: str, batch: list[Received]) -> bool:
+        if endpoint != "vehicle":
+            return False
+        self.adopted += batch
+        return True
+
+    def wants_to_hand_over(self, why: str) -> None:
+        self.wants = why
 
     async def _work(self) -> None:
         await self.at_work.wait()
+        self.member.end_standby()
         await asyncio.to_thread(self.journal.stop, 10)
         self.journal = await self._opened(MirroredJournal)
         assert isinstance(self.journal, MirroredJournal)
@@ -152,7 +175,7 @@ async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, 
     await until(lambda: second.member.other is not None and first.member.other is not None, "they have met")
     assert not first.member.lease.is_ready
     assert not second.member.lease.is_ready
-    assert "pair_differs" in caplog.text
+    assert "pair_configuration is_alike=False" in caplog.text
     for each in (first, second):
         await each.kill()
 

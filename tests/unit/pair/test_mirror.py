@@ -33,9 +33,9 @@ class Link:
             self.told.append(told)
         return self.is_up
 
-    def answer(self, number: int) -> None:
+    def stored(self, told: Told) -> None:
         if self.is_up:
-            self.answers.append(number)
+            self.answers.append(told.number)
 
 
 class Pair:
@@ -46,7 +46,7 @@ class Pair:
         self.link = Link()
         self.working = self._open(MirroredJournal, folder / "working.db")
         self.copy = self._open(Journal, folder / "copy.db", arranged=False)
-        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, answer=self.link.answer)
+        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, stored=self.link.stored)
         self.done: list[str] = []
 
     def _open(self, kind: type[Journal], path: Path, arranged: bool = True) -> Journal:

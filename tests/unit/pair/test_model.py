@@ -25,7 +25,7 @@ def histories(*kinds: list[str]) -> st.SearchStrategy[list[tuple[str, float]]]:
 
 
 def act(world: World, what: str) -> None:
-    verb, name = what.split()[0], what.split()[-1]
+    verb, name = what.split(maxsplit=1)[0], what.rsplit(maxsplit=1)[-1]
     node = next((each for each in world.nodes if each.name == name), None)
     match verb:
         case "vehicle" | "cloud":

@@ -1,0 +1,239 @@
+"""The streamer as one of a pair: on standby until it is its turn, then active, and its farewell.
+
+The standby is this program with the networks that both hear, and nothing else: no broker, no services, no routing. Its
+journal is written by the active one. Taking over is the start of any streamer that finds a journal. One that has to step
+back ends, and starts anew on standby: so there is one way into each role.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from streamer import __version__
+from streamer.clock import Clock
+from streamer.config.models import Config
+from streamer.config.shown import pair_fingerprint
+from streamer.delivery.router import Router
+from streamer.journal.journal import Journal, JournalState
+from streamer.pair.lease import Changed, Timing
+from streamer.pair.link import Link
+from streamer.pair.member import FIRST, SECOND, Identity, Member
+from streamer.pair.mirror import MirroredJournal
+from streamer.transports.base import LinkState, Received
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+
+logger = logging.getLogger("ustreamer.pair")
+
+_CLOSE_S = 5.0
+_PROBE_EVERY_S = 5.0
+
+
+class PairView(NamedTuple):
+    """What can be said of a pair by one of the two. ``why`` is the reason of the role, since ``since_ms`` (Unix time)."""
+
+    is_active: bool
+    why: str
+    since_ms: int
+    epoch: int
+    takeovers: int
+    is_linked: bool
+    link_problem: str
+    other_version: str
+    is_alike: bool
+    is_protected: bool
+    problem: str
+    """Why the other one could not take over now from the active one, or this one on standby; empty: it could."""
+    waiting_bytes: int
+    overheard: int
+    refused: dict[str, int]
+    """What was refused: strangers, frames, heartbeats."""
+
+
+class Paired:
+    """A streamer's part in its pair. ``end(restarts, drains)`` has the daemon end, and start anew if it ``restarts``.
+
+    The constructor raises `TlsError` for files that cannot be used, and `NotesError`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        router: Router,
+        copy: Journal,
+        journal: MirroredJournal,
+        end: Callable[[bool, bool], None],
+    ) -> None:
+        """``copy``: the journal while on standby; ``journal``: the same file, once this one is active."""
+        pair, journal_config = config.pair, config.journal
+        assert pair is not None
+        assert journal_config is not None
+        self._router = router
+        self._copy = copy
+        self._journal = journal
+        self._end = end
+        self._at_work = asyncio.Event()
+        self._is_leaving = False
+        self._could_reach: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        identity = Identity(FIRST if pair.listens else SECOND, pair_fingerprint(config), __version__)
+        timing = Timing(wait_s=pair.wait_s)
+        self.member = Member(
+            identity,
+            journal_config.default_pair,
+            clock,
+            timing,
+            self,
+            is_safe_at_both=pair.safe == "both",
+            prefer_s=pair.prefer_s,
+        )
+        self._link = Link(
+            listen=pair.address if pair.listens else None,
+            connect=None if pair.listens else pair.address,
+            key=pair.key(),
+            name=identity.name,
+            tls=pair.context(),
+            on_frame=self.member.on_frame,
+            on_up=self.member.on_up,
+            on_down=self.member.on_down,
+        )
+        self.member.use(self._link)
+        self.member.arrange(journal)
+        router.pump.may_send = self.member.may_send
+        router.on_standby = self.member.why_not_ready
+
+    def lock(self) -> None:
+        """Lock the journal against other streamers on this machine. Raises `JournalError`."""
+        self._copy.lock()
+
+    async def stand_by(self, stopping: asyncio.Event) -> None:
+        """Be on standby until it is this one's turn, or the daemon has to stop."""
+        works = (self._link.run(), self.member.beat(), self._look_around())
+        self._tasks = [asyncio.create_task(work, name="pair") for work in works]
+        for task in self._tasks:
+            task.add_done_callback(self._failed)
+        self._copy.start(lambda: self.member.stand_by(self._copy))
+        await self._router.overhear(self.member.shadows.hear)
+        waiting = [asyncio.create_task(event.wait()) for event in (self._at_work, stopping)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for each in waiting:
+            each.cancel()
+        self.member.end_standby()
+        if not await asyncio.to_thread(self._copy.stop, _CLOSE_S):
+            logger.error("journal_not_closed file=%s reason=%s", self._copy.path, self._copy.problem or "the disk is slow")
+        if not stopping.is_set():
+            self._journal.lock()
+            self._router.observers.append(self.member.settled)
+            self._router.on_standby = None
+
+    def work(self) -> None:
+        """Have the other one copy the journal, which has been opened."""
+        self.member.work(self._journal)
+
+    def use(self, config: Config) -> None:
+        """Apply a reloaded configuration."""
+        self.member.configured(pair_fingerprint(config))
+
+    def take_over(self) -> None:
+        """Take what was overheard and not settled by the other one. The router has started, and knows what waits."""
+        shadows = self.member.shadows
+        heard = shadows.take()
+        logger.info("pair_overheard messages=%d forgotten=%d", sum(map(len, heard.values())), shadows.forgotten)
+        self._router.take_over(shadows.settled(), heard)
+
+    async def stop(self) -> None:
+        """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
+        self._is_leaving = True
+        if self.member.lease.is_active:
+            if why := self.member.why_not_hand_over():
+                logger.warning("pair_not_handed_over reason=%s", why)
+            else:
+                self.member.hand_over()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def hand_over(self) -> str:
+        """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can."""
+        why = self.member.why_not_hand_over()
+        if not why:
+            self._leave(is_drained=self._journal.state is JournalState.OK)
+        return why
+
+    @property
+    def view(self) -> PairView:
+        """What can be said of the pair now."""
+        member, link = self.member, self._link
+        is_active, other = member.lease.is_active, member.other
+        return PairView(
+            is_active,
+            member.why,
+            member.since_ms,
+            member.lease.epoch,
+            member.takeovers,
+            link.is_up,
+            link.problem,
+            "" if other is None else other.version,
+            member.lease.is_ready,
+            member.is_protected,
+            member.why_not_hand_over() if is_active else member.why_not_ready(),
+            member.waiting_bytes,
+            len(member.shadows),
+            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored},
+        )
+
+    def _failed(self, task: asyncio.Task[None]) -> None:
+        """A bug: without a lease, nothing may be sent. Starting anew is the way out."""
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            logger.critical("pair_failed error=%r consequence=%s", exc, "it starts anew", exc_info=exc)
+            self._leave(is_drained=False)
+
+    def _leave(self, is_drained: bool) -> None:
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._end(True, is_drained)
+
+    # -- as the `Streamer` of the member
+
+    def reached(self) -> Sequence[str]:
+        is_active = self.member.lease.is_active
+        return [
+            name
+            for name, transport in self._router.transports.items()
+            if transport.state is LinkState.UP or (not is_active and name in self._could_reach)
+        ]
+
+    def lost(self) -> Sequence[str]:
+        if not self.member.lease.is_active:
+            return ()
+        return [name for name, each in self._router.transports.items() if each.state is not LinkState.UP]
+
+    def adopt(self, endpoint: str, batch: list[Received]) -> bool:
+        ingress = self._router.ingresses.get(endpoint)
+        if ingress is None:
+            return False
+        self._router.transports[endpoint].context.events.packets_received(len(batch))
+        ingress.on_receive_batch(batch)
+        return True
+
+    def role_changed(self, changed: Changed) -> None:
+        if changed.is_active:
+            self._at_work.set()
+        else:
+            self._leave(is_drained=False)
+
+    def wants_to_hand_over(self, why: str) -> None:
+        if not self._is_leaving:
+            logger.warning("pair_hands_over reason=%s", why)
+            self.hand_over()
+
+    async def _look_around(self) -> None:
+        """On standby: find out what this one could reach, while the active one has lost something."""
+        while not self.member.lease.is_active:
+            if self.member.report.lost:
+                for name, transport in self._router.transports.items():
+                    if name == LOCAL_ENDPOINT or transport.is_overheard:
+                        continue
+                    (self._could_reach.add if await transport.can_connect() else self._could_reach.discard)(name)
+            await asyncio.sleep(_PROBE_EVERY_S)
