@@ -101,7 +101,7 @@ class Paired:
         self.member.use(self._link)
         self.member.arrange(journal)
         router.pump.may_send = self.member.may_send
-        router.on_standby = self.member.why_not_ready
+        router.on_standby = self.member.why_not_whole
 
     def lock(self) -> None:
         """Lock the journal against other streamers on this machine. Raises `JournalError`."""

@@ -181,10 +181,17 @@ class Member:
 
     def why_not_ready(self) -> str:
         """Return why this one, on standby, could not take over without a loss; empty if it could."""
+        if self.other is not None and not self.lease.is_ready:
+            return "the other one has another configuration"
+        return self.why_not_whole()
+
+    def why_not_whole(self) -> str:
+        """Return why this one, on standby, has no copy of what waits; empty if it has, with whatever configuration.
+
+        Who updates one after the other waits for this: the other one is the next to get the new configuration.
+        """
         if self.other is None:
             return "there is no link to the other one"
-        if not self.lease.is_ready:
-            return "the other one has another configuration"
         return self._problem() or ("" if self.is_whole else "the copy of the other one's journal is not complete yet")
 
     def why_not_hand_over(self) -> str:

@@ -180,6 +180,19 @@ async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, 
         await each.kill()
 
 
+async def test_with_another_configuration_it_has_a_copy_and_can_be_the_first_to_be_updated(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    assert (second.member.why_not_ready(), second.member.why_not_whole()) == ("", "")
+    second.member.configured("other")
+    await until(lambda: not first.member.lease.is_ready, "the other one knows of it")
+    assert second.member.why_not_ready() == "the other one has another configuration"
+    assert second.member.why_not_whole() == ""
+    await first.kill()
+    await until(lambda: second.member.other is None, "no link")
+    assert second.member.why_not_ready() == second.member.why_not_whole() == "there is no link to the other one"
+
+
 def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None:
     path = tmp_path / "pair.json"
     for content in ("", "[]", '{"epoch": -1, "disk": "x"}', '{"epoch": true', '{"epoch": 1}', '{"epoch": "1", "disk": "x"}'):
