@@ -99,6 +99,8 @@ class Daemon:
         )
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
+        if self.pair is not None:
+            self._exposition.use_pair(partial(getattr, self.pair, "view"))
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None

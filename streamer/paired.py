@@ -8,7 +8,6 @@ back ends, and starts anew on standby: so there is one way into each role.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from streamer import __version__
 from streamer.clock import Clock
@@ -20,6 +19,7 @@ from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
+from streamer.pair.view import PairView
 from streamer.transports.base import LinkState, Received
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
@@ -27,27 +27,6 @@ logger = logging.getLogger("ustreamer.pair")
 
 _CLOSE_S = 5.0
 _PROBE_EVERY_S = 5.0
-
-
-class PairView(NamedTuple):
-    """What can be said of a pair by one of the two. ``why`` is the reason of the role, since ``since_ms`` (Unix time)."""
-
-    is_active: bool
-    why: str
-    since_ms: int
-    epoch: int
-    takeovers: int
-    is_linked: bool
-    link_problem: str
-    other_version: str
-    is_alike: bool
-    is_protected: bool
-    problem: str
-    """Why the other one could not take over now from the active one, or this one on standby; empty: it could."""
-    waiting_bytes: int
-    overheard: int
-    refused: dict[str, int]
-    """What was refused: strangers, frames, heartbeats."""
 
 
 class Paired:

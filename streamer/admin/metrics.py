@@ -24,6 +24,7 @@ from streamer import __version__
 from streamer.delivery.router import Router
 from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount, RouterAccount
 from streamer.journal.journal import Journal, JournalState
+from streamer.pair.view import PairView
 from streamer.transports.base import LinkState
 from streamer.uprotocol.form import FORM
 from streamer.uprotocol.last_values import LastValues
@@ -53,6 +54,7 @@ class RouterCollector:
         self._router = router
         self.tracing = tracing
         self.push: Push | None = None
+        self.pair: Callable[[], PairView] | None = None
         self.certificates: CertificateExpiry | None = None
         self._services = services
         self.lag = Histogram()
@@ -123,6 +125,8 @@ class RouterCollector:
             yield from self._journal(self._router.journal, router)
         if self.tracing is not None:
             yield from self._traces(self.tracing)
+        if self.pair is not None:
+            yield from _pair(self.pair())
         if self.push is not None:
             yield from self.push.families()
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
@@ -478,6 +482,27 @@ class _Fixed(Collector):
         return self._families
 
 
+def _pair(view: PairView) -> Iterable[Metric]:
+    """Yield what is known of the pair: the families that there are only with a section `pair`."""
+    for name, text, value in (
+        ("active", "1 if this streamer of the pair is active, 0 if it is on standby.", view.is_active),
+        ("epoch", "How often the roles of the pair have been taken, as far as it is known.", view.epoch),
+        ("link_up", "1 while there is a link to the other streamer of the pair.", view.is_linked),
+        ("protected", "1 while the standby has a copy of everything that waits.", view.is_protected),
+        ("differs", "1 if the other one has another configuration, so that it does not take over.", not view.is_alike),
+        ("waiting_bytes", "Bytes that are on their way to the other one.", view.waiting_bytes),
+        ("overheard_messages", "Messages that the standby has heard, and the active one has not settled.", view.overheard),
+    ):
+        yield GaugeMetricFamily(f"ustreamer_pair_{name}", text, float(value))
+    yield CounterMetricFamily("ustreamer_pair_takeovers", "How often this streamer has become active.", view.takeovers)
+    refused = CounterMetricFamily(
+        "ustreamer_pair_refused", "What did not come from the other one, or was old.", labels=("what",)
+    )
+    for what, number in view.refused.items():
+        refused.add_metric((what,), number)
+    yield refused
+
+
 class Exposition:
     """The content of `/metrics`."""
 
@@ -537,6 +562,10 @@ class Exposition:
     def use_certificates(self, certificates: "CertificateExpiry") -> None:
         """Expose until when these certificates are valid."""
         self._collector.certificates = certificates
+
+    def use_pair(self, pair: Callable[[], PairView]) -> None:
+        """Expose what is known of the pair."""
+        self._collector.pair = pair
 
     def use_push(self, push: "Push | None") -> None:
         """Expose the numbers of this push from now on."""

@@ -5,12 +5,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamer.config.models import Config
 from streamer.delivery.router import Router
+from streamer.pair.view import PairView
 from streamer.services.host import ServiceHost
 
 if TYPE_CHECKING:
     from streamer.traces.tracing import Tracing
 
 Judge = Callable[[Config], Awaitable[list[str]]]
+
+
+class PairedView(Protocol):
+    """A streamer's part in its pair."""
+
+    @property
+    def view(self) -> PairView:
+        """What can be said of the pair now."""
+
+    def hand_over(self) -> str:
+        """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can."""
 
 
 class RunningStreamer(Protocol):
@@ -22,6 +34,10 @@ class RunningStreamer(Protocol):
     @property
     def config(self) -> Config:
         """The configuration in use."""
+
+    @property
+    def pair(self) -> "PairedView | None":
+        """What is known of the pair, and the way to hand over. None: it works alone."""
 
     @property
     def tracing(self) -> "Tracing | None":

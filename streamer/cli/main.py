@@ -259,7 +259,7 @@ def _restart() -> NoReturn:
             stream.flush()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # ignored ones would be inherited
-    os.execv(sys.executable, sys.orig_argv)  # noqa: S606
+    os.execv(sys.executable, sys.orig_argv)
 
 
 async def _serve(config: Config, path: Path) -> bool:

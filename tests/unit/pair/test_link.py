@@ -47,7 +47,7 @@ async def test_ten_thousand_frames_arrive_in_order(port: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 20 << 20])
 async def test_a_frame_may_be_empty_or_larger_than_any_buffer(port: int, size: int) -> None:
-    frame = pb.Frame(settled=pb.Settled(ids=bytes(size))) if size else pb.Frame()
+    frame = pb.Frame(settled=pb.Settled(flows=[pb.Settled.Flow(ids=bytes(size))])) if size else pb.Frame()
     async with linked(port) as (first, second):
         assert first.link.send(frame)
         assert first.link.send(numbered(1))
@@ -59,7 +59,7 @@ async def test_a_frame_of_more_than_the_bound_is_the_callers_mistake(port: int, 
     monkeypatch.setattr(module, "MOST_FRAME_BYTES", 100)
     async with linked(port) as (first, second):
         with pytest.raises(ValueError, match="more than 100"):
-            first.link.send(pb.Frame(settled=pb.Settled(ids=bytes(100))))
+            first.link.send(pb.Frame(settled=pb.Settled(flows=[pb.Settled.Flow(ids=bytes(100))])))
         assert first.link.send(numbered(1))
         await second.gets(1)
         assert second.numbers == [1]
@@ -119,7 +119,7 @@ async def test_what_was_sent_before_the_stop_arrives(
 ) -> None:
     """More than the system takes at once."""
     monkeypatch.setattr(module, "_FAREWELL_S", 30)
-    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 20)))
+    frame = pb.Frame(settled=pb.Settled(flows=[pb.Settled.Flow(ids=bytes(1 << 20))]))
     server, client = (certificates.server, certificates.client) if is_tls else (None, None)
     async with End(listen=port, tls=server).running() as first:
         async with End(connect=port, tls=client).running() as second:
@@ -268,7 +268,7 @@ async def test_with_certificates_of_both(port: int, certificates: Certificates) 
         for number in range(1000):
             first.link.send(numbered(number))
             second.link.send(numbered(number))
-        first.link.send(pb.Frame(settled=pb.Settled(ids=bytes(5 << 20))))
+        first.link.send(pb.Frame(settled=pb.Settled(flows=[pb.Settled.Flow(ids=bytes(5 << 20))])))
         await first.gets(1000)
         await second.gets(1001)
         assert second.numbers[:1000] == first.numbers == list(range(1000))

@@ -453,7 +453,7 @@ async def test_one_that_does_not_read_is_disconnected(
     port: int, is_tls: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_WAITING_BYTES", 8 << 20)
-    frame = pb.Frame(settled=pb.Settled(ids=bytes(1 << 18)))
+    frame = pb.Frame(settled=pb.Settled(flows=[pb.Settled.Flow(ids=bytes(1 << 18))]))
     async with proved(port, certificates if is_tls else None) as (end, other):
         sent = 0
         while end.link.send(frame):  # the event loop gets no turn: nothing is written meanwhile

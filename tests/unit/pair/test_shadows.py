@@ -12,7 +12,6 @@ from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import CLOUD_APP, SPEED, VEHICLE_APP, RouterHarness, configuration
 
-
 SPEED_ATTRIBUTES = publish(1_700_000_000_000, SPEED, b"").attributes
 
 

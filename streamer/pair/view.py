@@ -1,0 +1,27 @@
+"""What one of a pair can say of the pair."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class PairView(NamedTuple):
+    """The pair as one of the two sees it. ``why`` is the reason of its role, since ``since_ms`` (Unix time).
+
+    ``problem``: why a take-over now would fail, or lose something: by the other one from an active one, or by a standby
+    itself. Empty: it would not. ``refused``: numbers of strangers, frames and heartbeats.
+    """
+
+    is_active: bool
+    why: str
+    since_ms: int
+    epoch: int
+    takeovers: int
+    is_linked: bool
+    link_problem: str
+    other_version: str
+    is_alike: bool
+    is_protected: bool
+    problem: str
+    waiting_bytes: int
+    overheard: int
+    refused: Mapping[str, int]
