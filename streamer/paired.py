@@ -7,6 +7,7 @@ back ends, and starts anew on standby: so there is one way into each role.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from streamer import __version__
@@ -27,6 +28,8 @@ logger = logging.getLogger("ustreamer.pair")
 
 _CLOSE_S = 5.0
 _PROBE_EVERY_S = 5.0
+_AGAIN_S = 10.0
+"""Two ends of a session within this time count as one that was taken over."""
 
 
 class Paired:
@@ -48,6 +51,8 @@ class Paired:
         pair, journal_config = config.pair, config.journal
         assert pair is not None
         assert journal_config is not None
+        self._clock = clock
+        self._ended_s = -math.inf
         self._router = router
         self._copy = copy
         self._journal = journal
@@ -132,6 +137,17 @@ class Paired:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def session_ended(self, is_taken_over: bool) -> None:
+        """Step back if the other one may have the session at the broker now. Some brokers do not say why they end one.
+
+        So the second time within a short time counts: two that take the session from each other do that at once.
+        """
+        now_s = self._clock.monotonic_s()
+        is_again = now_s - self._ended_s < _AGAIN_S
+        self._ended_s = now_s
+        if is_taken_over or is_again:
+            self.member.thrown_out()
 
     def hand_over(self) -> str:
         """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can."""

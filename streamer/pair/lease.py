@@ -19,6 +19,7 @@ third one to ask, so each decides by what it hears and by its own monotonic cloc
 from dataclasses import dataclass
 from typing import NamedTuple
 
+_DOUBLINGS = 30
 _KEPT_HEARTBEATS = 64  # sent ones whose answer may still come
 
 
@@ -74,7 +75,8 @@ class Lease:
     ``is_ready``: it may take over, which its caller decides; ``ignored`` counts heartbeats that were old or its own.
     """
 
-    def __init__(self, name: str, run: int, epoch: int, now_s: float, timing: Timing) -> None:
+    def __init__(self, name: str, run: int, epoch: int, now_s: float, timing: Timing, thrown_out: int = 0) -> None:
+        """``thrown_out``: how often a broker has ended its session before this start, since the other one was heard."""
         self.name = name
         self.epoch = epoch
         self.is_active = False
@@ -91,8 +93,8 @@ class Lease:
         self._ticked_s = now_s
         self._quiet_since_s = now_s  # it ran, and heard nothing, since then
         self._patience_s = timing.wait_s  # how much silence ends its standby
-        self._not_before_s = now_s
-        self._stand_back_s = timing.stand_back_s
+        self.times_thrown_out = thrown_out
+        self._not_before_s = now_s + (self._stand_back_s if thrown_out else 0.0)
 
     def heartbeat(self, now_s: float) -> Heartbeat:
         """Return the next heartbeat to send; to be called only after `tick` at the same time."""
@@ -134,7 +136,7 @@ class Lease:
             return None
         self._heard = heartbeat
         self._quiet_since_s = now_s
-        self._stand_back_s = self._timing.stand_back_s
+        self.times_thrown_out = 0
         sent_s = self._sent_s.get(heartbeat.heard_number) if heartbeat.heard_run == self._run else None
         if sent_s is not None:
             self._answered_s = sent_s
@@ -155,8 +157,8 @@ class Lease:
         """
         if self.is_active and not self.is_alone and self._is_answered(now_s):
             return None
+        self.times_thrown_out += 1
         self._not_before_s = now_s + self._stand_back_s
-        self._stand_back_s = min(2 * self._stand_back_s, self._timing.longest_stand_back_s)
         return self._step_back(self.epoch, "the broker has given the session to another") if self.is_active else None
 
     def hand_over(self, now_s: float) -> Changed:
@@ -169,6 +171,11 @@ class Lease:
         """Take the silence as complete: the link was closed, and the network has lost the other one's node."""
         if self._heard is not None and self._heard.is_active and not self.is_active:
             self._patience_s = 0.0
+
+    @property
+    def _stand_back_s(self) -> float:
+        timing = self._timing
+        return min(timing.stand_back_s * 2.0 ** min(self.times_thrown_out - 1, _DOUBLINGS), timing.longest_stand_back_s)
 
     def _is_answered(self, now_s: float) -> bool:
         return self._answered_s is not None and now_s - self._answered_s < self._timing.lease_s

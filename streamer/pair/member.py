@@ -11,7 +11,6 @@ The law of this file:
 import asyncio
 import contextlib
 import logging
-import math
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -103,7 +102,7 @@ class Member:
         self._saving = threading.Lock()  # a thread writes what is shared, the event loop an epoch
         self._save()
         run = secrets.randbits(63) + 1
-        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
+        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing, self._notes.thrown_out)
         self.settled = Settled()
         self.shadows = Shadows()
         self.other: pb.Hello | None = None
@@ -118,7 +117,7 @@ class Member:
         self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
-        self._copies_again_s = math.inf
+        self._copies_again_s = 0.0
         self._has_told = False  # that everything is on both disks
 
     @property
@@ -221,7 +220,7 @@ class Member:
             self._say_heartbeat()
             self._say(pb.Frame(report=self._report()))
             self._look(self._clock.monotonic_s())
-            await self._note_shared()
+            await self._note()
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
                     self._say(pb.Frame(settled=settled))
@@ -259,7 +258,7 @@ class Member:
                 if self._working is not None:
                     self._working.other_stored(frame.stored.number)
             case "report":
-                self._reported(frame.report)
+                self.report = frame.report
             case "offer":
                 if self._working is not None:
                     self._adoption.offered(frame.offer)
@@ -289,13 +288,13 @@ class Member:
         working = self._working
         if working is None:
             return
-        if not working.is_alone and (why := self._why_alone(working, now_s)):
-            self._copies_again_s = now_s + _COPIES_AGAIN_S
-            working.work_alone()
-            consequence = "what is accepted is on one disk only"
-            state = {"state": (_COPY, f"alone: {why}")}
-            logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
-        elif working.is_alone and now_s > self._copies_again_s:
+        if why := self._why_alone(working, now_s):
+            if not working.is_alone or working.is_copied:
+                working.work_alone()
+                consequence = "what is accepted is on one disk only"
+                state = {"state": (_COPY, f"alone: {why}")}
+                logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
+        elif not working.is_copied and now_s >= self._copies_again_s:
             self._copy_to_other()
         if self.is_protected and not self._has_told:
             logger.info(
@@ -313,8 +312,10 @@ class Member:
             return "there is no link"
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
-        waits_since_s = working.waits_since_s
-        return "the other one does not write" if waits_since_s is not None and now_s - waits_since_s > _PATIENCE_S else ""
+        if working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
+            self._copies_again_s = now_s + _COPIES_AGAIN_S
+            return "the other one does not write"
+        return ""
 
     def _why_other(self, working: MirroredJournal, now_s: float) -> str:
         """Return why the other side should work instead; empty if there is no reason."""
@@ -334,19 +335,22 @@ class Member:
         self._since_s.pop(what, None)
         return 0.0
 
-    async def _note_shared(self) -> None:
+    async def _note(self) -> None:
         """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
         now_s, working, other = self._clock.monotonic_s(), self._working, self.other
-        if working is None or other is None or now_s < self._noted_s + _NOTED_EVERY_S:
+        if now_s < self._noted_s + _NOTED_EVERY_S:
             return
-        if (working.shared, other.disk) != (self._notes.shared, self._notes.other):
-            self._noted_s = now_s
-            self._notes = self._notes._replace(shared=working.shared, other=other.disk)
+        noted = self._notes._replace(thrown_out=self.lease.times_thrown_out)
+        if working is not None and other is not None:
+            noted = noted._replace(shared=working.shared, other=other.disk)
+        if noted != self._notes:
+            self._noted_s, self._notes = now_s, noted
             await asyncio.to_thread(self._save)
 
     def _copy_to_other(self) -> None:
-        self._copies_again_s = math.inf
-        if self._working is not None and self.other is not None and not self.other.is_active and not self.report.problem:
+        """Have the other side copy the journal, if it is there, on standby, and able to."""
+        is_there = self.other is not None and not self.other.is_active and not self.report.problem
+        if self._working is not None and is_there and not self.lease.is_alone:
             self._working.other_came()
 
     # -- both
@@ -370,11 +374,6 @@ class Member:
             logger.log(logging.INFO if is_alike else logging.ERROR, text, is_alike, other.config, consequence, extra=state)
         self.lease.is_ready = is_alike
 
-    def _reported(self, report: pb.Report) -> None:
-        was_failing, self.report = bool(self.report.problem), report
-        if was_failing and not report.problem:
-            self._copy_to_other()
-
     def _report(self) -> pb.Report:
         """Return how this one is."""
         streamer = self._streamer
@@ -390,7 +389,7 @@ class Member:
     def _act(self, changed: Changed | None) -> None:
         if changed is None:
             return
-        self._notes = self._notes._replace(epoch=changed.epoch)
+        self._notes = self._notes._replace(epoch=changed.epoch, thrown_out=self.lease.times_thrown_out)
         self._save()
         self.takeovers += changed.is_active
         self.why, self.since_ms = changed.why, self._clock.wall_ms()

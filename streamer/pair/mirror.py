@@ -21,7 +21,7 @@ _PARTS_ON_THE_WAY = 2  # heartbeats queue behind them
 
 
 class Told(NamedTuple):
-    """A batch on its way to the other one: the ``number``-th on this link, which begins with everything that waits.
+    """A batch on its way to the other one: the ``number``-th of this process. A link begins with everything that waits.
 
     ``is_first`` and ``is_last`` mark the ends of that. What the other one has of this journal, and was not in there, is
     gone.
@@ -93,8 +93,13 @@ class MirroredJournal(Journal):
         self._tell_more()
         self._let_go()
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether the other one has had everything that waits, or is being told."""
+        return self.is_mirrored or self._all is not None or self._is_asked_for_all
+
     def work_alone(self) -> None:
-        """Wait for nobody: the other one is gone."""
+        """Wait for nobody: the other one is gone, or does not answer."""
         self._forget_link()
         self.is_alone = True
         self._let_go()
@@ -160,7 +165,7 @@ class MirroredJournal(Journal):
     def _forget_link(self) -> None:
         self._all, self._is_asked_for_all, self.is_mirrored = None, False, False
         self._later, self._later_bytes = deque(), 0
-        self._told = self._stored = self._needed = 0
+        self._stored = self._told  # answers to what was told before prove nothing any more
         self._sharing.clear()
 
 
@@ -203,6 +208,7 @@ class Replica:
         told = self._waiting.popleft()
         batch = told.batch
         if told.is_first:
+            self.is_whole = False
             self._named = {"rows": set(), "segments": set(), "letters": set()}
         if self._named is not None:
             for kind, numbers in self._named.items():

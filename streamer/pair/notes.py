@@ -21,7 +21,9 @@ class NotesError(FileError):
 
 
 class Notes(NamedTuple):
-    """``disk`` is a random name of the journal beside it: another disk, another name.
+    """``thrown_out``: how often a broker has ended the session for another, since the other one was heard.
+
+    ``disk`` is a random name of the journal beside it: another disk, another name.
 
     The disk ``other`` (empty: none yet) has all entries of this one up to the number ``shared``. There may be more by now.
     """
@@ -30,6 +32,7 @@ class Notes(NamedTuple):
     disk: str
     other: str = ""
     shared: int = 0
+    thrown_out: int = 0
 
 
 def read(path: Path) -> Notes:
@@ -46,7 +49,11 @@ def read(path: Path) -> Notes:
         raise NotesError(
             f"{path}: expected the notes of a pair, as JSON with epoch and disk; delete it if in doubt"
         ) from exc
-    if not (_is_count(read.epoch) and _is_count(read.shared) and isinstance(read.disk, str) and isinstance(read.other, str)):
+    if not (
+        all(map(_is_count, (read.epoch, read.shared, read.thrown_out)))
+        and isinstance(read.disk, str)
+        and isinstance(read.other, str)
+    ):
         raise NotesError(f"{path}: expected whole numbers as epoch and shared, and names of disks")
     return read
 

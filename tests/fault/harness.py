@@ -123,7 +123,7 @@ class FaultHarness:
         await asyncio.to_thread(self.source.start)
         stack.callback(self.source.close)
         lease = [] if self.setup.lease_ms is None else ["--lease-ms", str(self.setup.lease_ms)]
-        keys = [part for side in ("cloud", "plant", GATEWAY) for key in _everything_from(side) for part in ("--key", key)]
+        keys = [part for side in ("cloud", "plant", GATEWAY) for key in everything_from(side) for part in ("--key", key)]
         if self.setup.through_router:
             at = f"tcp/127.0.0.1:{ports['router']}"
             self.router = ZenohNode(self.directory, "--mode", "router", "--listen", at, *lease)
@@ -352,7 +352,7 @@ class FaultHarness:
                 (self.directory / f"{side}.{name}").write_text("".join(f"{each.hex()}\n" for each in ids))
 
 
-def _everything_from(authority: str) -> list[str]:
+def everything_from(authority: str) -> list[str]:
     """Keys that together match every message from an authority once, and do not look like those of a recorder."""
     source = f"up/{authority}/*/*/*"
     return [f"{source}/*/{{}}/{{}}/{{}}/{{}}/{{}}", f"{source}/0/*/*/*/*/*", f"{source}/*/*/*/*/*/0"]

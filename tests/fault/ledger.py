@@ -87,6 +87,8 @@ class Verdict:
 
     violations: list[Violation] = field(default_factory=list)
     figures: Counter[str] = field(default_factory=Counter)
+    took_s: list[float] = field(default_factory=list)
+    """How long something took, for faults that report that."""
 
     @property
     def is_clean(self) -> bool:
@@ -215,6 +217,15 @@ class Ledger:
     def has_arrived(self, message_id: bytes) -> bool:
         with self._lock:
             return message_id in self._arrived
+
+    def copied(self, side: str) -> dict[bytes, int]:
+        """Ids of what has arrived at a side more than once, and how often beyond the first time."""
+        with self._lock:
+            return {
+                message_id: count - 1
+                for message_id, count in self._arrived.items()
+                if count > 1 and self._sent[message_id].to == side
+            }
 
     def dead_letters(self) -> dict[bytes, list[int]]:
         """Ids and codes of what was dead-lettered."""

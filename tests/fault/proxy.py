@@ -1,4 +1,4 @@
-"""A TCP proxy that does to a link what networks do: stall, cut, reset, slow down, fragment, refuse.
+"""A TCP proxy that does to a link what networks do: stall, cut, reset, slow down, delay, fragment, refuse.
 
 It runs on the loop that starts it. ``FORWARD`` is the way from who connected to who was connected to, ``BACK`` the other
 way. A `Tap` sees every byte that is handed on, at the moment when it is, and nothing that is thrown away.
@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from typing import Protocol
@@ -85,6 +85,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._flowing = {direction: asyncio.Event() for direction in BOTH}
         self._bytes_per_s: float | None = None
+        self._delay_s = 0.0
         self._fragments = False
         self.heal_flow()
 
@@ -137,6 +138,15 @@ class Proxy:
         """Hand on no more than so much, in each direction of each connection."""
         self._bytes_per_s = bytes_per_s
 
+    def delay(self, seconds: float) -> None:
+        """Hand on everything so much later, in order, and read on meanwhile."""
+        self._delay_s = seconds
+
+    def inject(self, direction: Direction, data: bytes) -> None:
+        """Write bytes of one's own into every connection that is open. The tap does not see them."""
+        for link in self._open:
+            link.writers[direction is FORWARD].write(data)
+
     def fragment(self) -> None:
         """Hand on every byte in a write of its own, and have the kernel send it at once."""
         self._fragments = True
@@ -155,6 +165,7 @@ class Proxy:
     def heal_flow(self) -> None:
         """Hand on everything again, at full speed; what was held up goes first."""
         self._bytes_per_s = None
+        self._delay_s = 0.0
         self._fragments = False
         for event in self._flowing.values():
             event.set()
@@ -199,6 +210,14 @@ class Proxy:
         self, number: int, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
     ) -> None:
         flowing = self._flowing[direction]
+        late: deque[bytes] = deque()
+        loop = asyncio.get_running_loop()
+
+        def hand_on_oldest() -> None:
+            data = late.popleft()
+            self._saw(number, direction, data)
+            writer.write(data)
+
         try:
             while True:
                 await flowing.wait()
@@ -210,10 +229,15 @@ class Proxy:
                         return
                     continue
                 if not data:
+                    while late:
+                        await asyncio.sleep(0.01)
                     writer.write_eof()
                     return
-                if self._tap is not None:
-                    self._tap.passed(number, direction, data)
+                if self._delay_s or late:
+                    late.append(data)
+                    loop.call_later(self._delay_s, hand_on_oldest)
+                    continue
+                self._saw(number, direction, data)
                 if self._fragments:
                     await self._crumble(writer, data)
                 else:
@@ -223,6 +247,10 @@ class Proxy:
                     await self._sleep(len(data) / rate)
         except OSError:
             link.reset()  # one side is gone without a FIN: so is the other
+
+    def _saw(self, link: int, direction: Direction, data: bytes) -> None:
+        if self._tap is not None:
+            self._tap.passed(link, direction, data)
 
     @staticmethod
     async def _crumble(writer: asyncio.StreamWriter, data: bytes) -> None:

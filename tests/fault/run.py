@@ -21,6 +21,7 @@ MODULES = (
     "faults_daemon",
     "faults_hostile",
     "faults_mqtt",
+    "faults_pair",
     "faults_refusals",
     "faults_reload",
     "faults_services",
@@ -64,6 +65,7 @@ async def run_once(fault: Fault, seed: int, is_long: bool) -> tuple[Verdict | No
 async def run_fault(fault: Fault, seeds: range, is_long: bool) -> bool:
     """All seeds of one fault, and its line."""
     figures: Counter[str] = Counter()
+    took_s: list[float] = []
     failed: list[str] = []
     started_s = time.monotonic()
     done = 0
@@ -72,10 +74,13 @@ async def run_fault(fault: Fault, seeds: range, is_long: bool) -> bool:
         done += 1
         if verdict is not None:
             figures.update(verdict.figures)
+            took_s += verdict.took_s
         if wrong:
             failed.append(f"    seed {seed}, kept in {directory}\n      " + wrong.strip().replace("\n", "\n      "))
-    names = FIGURES if "sent" in figures else sorted(figures)
-    numbers = " ".join(f"{name}={figures[name]}" for name in names)
+    first = FIGURES if "sent" in figures else ()
+    numbers = " ".join(f"{name}={figures[name]}" for name in (*first, *sorted(figures.keys() - set(first))))
+    if took_s:
+        numbers += f" took={min(took_s):.1f}-{max(took_s):.1f}s"
     outcome = "clean" if not failed else f"FAILED {len(failed)}"
     took = f"{time.monotonic() - started_s:.1f} s"
     say(f"{fault.number:>2} {fault.name:<44} seeds={done:<3} {numbers} {outcome} {took}")

@@ -647,7 +647,7 @@ class Mqtt5Transport(ListeningTransport):
                 self.context.name,
                 self._client_id,
             )
-            self.context.events.session_taken_over()
+            self.context.events.session_ended(is_taken_over=True)
         if reason == DisconnectReasonCode.TOPIC_ALIAS_INVALID:
             logger.error("topic_aliases_refused endpoint=%s consequence='none are used any more'", self.context.name)
             self._session.aliases.give_up()
@@ -664,6 +664,8 @@ class Mqtt5Transport(ListeningTransport):
                 self._will.lost(connection.last_read_s)
             # A connection that was not accepted says nothing about the messages sent on the one before.
             was_connected = self._session.is_connected
+            if was_connected and connection.failure is LinkFailure.RESET:  # so do some brokers end one that is taken over
+                self.context.events.session_ended(is_taken_over=False)
             is_ended_by_broker = connection.is_ended_by_broker and was_connected
             lived_s = asyncio.get_running_loop().time() - self._connected_s
             if self._session.has_timed_out and self._session.head is not None:

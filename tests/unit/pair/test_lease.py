@@ -174,6 +174,16 @@ def test_whom_the_broker_throws_out_takes_over_nothing_for_longer_each_time() ->
     assert round(two.now_s - since_s) == 3
 
 
+def test_one_that_was_thrown_out_before_it_was_started_anew_still_stands_back() -> None:
+    for times, stands_back_s in ((1, TIMING.wait_s), (4, 24), (5000, TIMING.longest_stand_back_s)):
+        lease, now_s = Lease("a", 1, 7, 100.0, TIMING, times), 100.0
+        while not lease.is_active:
+            now_s += TIMING.heartbeat_s
+            lease.tick(now_s)
+            lease.heartbeat(now_s)
+        assert round(now_s - 100.0) == stands_back_s
+
+
 def test_a_link_that_was_closed_and_a_lost_node_need_no_silence() -> None:
     two = together()
     two.second.other_is_gone(two.now_s)

@@ -167,6 +167,18 @@ async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_ba
     assert second.works
 
 
+async def test_what_was_alone_is_copied_again_once_the_other_one_is_back(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await second.kill()
+    await until(lambda: first.member.lease.is_alone and first.works, "it works alone")
+    await first.write(2)
+    await second.start()
+    await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy, and answers")
+    await first.write(4)
+    assert second.journal.numbers("rows") == [2, 4]
+
+
 async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stations = Stations(tmp_path, config="other")
     first, second = stations.first, stations.second

@@ -224,6 +224,29 @@ def test_it_knows_up_to_where_the_other_one_has_its_entries(pair: Pair) -> None:
     assert pair.mirrored.shared == 8
 
 
+def test_an_answer_from_before_it_worked_alone_proves_nothing_afterwards(pair: Pair) -> None:
+    pair.connect()
+    pair.carry()
+    for number, name in enumerate(("one", "two"), 1):
+        pair.write(name, Batch(rows=[row(2 * number)]))
+        pair.on_disk(number)
+        late = pair.link.told[-1].number
+        if name == "one":
+            pair.carry()
+            pair.until_done("one")
+    pair.mirrored.work_alone()  # the answer to "two" is on its way for long
+    pair.until_done("two")
+    pair.mirrored.other_came()  # on the same link
+    pair.carry()
+    pair.write("three", Batch(rows=[row(6)]))
+    pair.on_disk(3)
+    pair.mirrored.other_stored(late)
+    assert (pair.done, pair.working.is_busy) == (["one", "two"], True)
+    pair.carry()
+    pair.until_done("three")
+    assert pair.same()
+
+
 def test_numbers_are_of_one_kind(pair: Pair) -> None:
     numbers = [pair.working.number() for _ in range(10)]
     assert all(number % 2 == 0 for number in numbers)

@@ -1,0 +1,334 @@
+"""What happens to a pair of streamers, one active and one on standby: 19."""
+
+import asyncio
+import signal
+import time
+
+from tests.fault.faults_daemon import MIB, fill, small_disk
+from tests.fault.harness import JOURNALED_S
+from tests.fault.ledger import Breach, Verdict
+from tests.fault.pair import NAMES, Gateway, PairHarness
+from tests.fault.pair_stranger import call, forged
+from tests.fault.proxy import BOTH, FORWARD
+from tests.fault.registry import Run, fault
+from tests.fault.setup import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW
+
+SEEDS = 20
+NUMBER = 19
+
+
+def rate(run: Run) -> float:
+    return run.lasts(200, 500)
+
+
+def window(run: Run, times: int = 1) -> dict[str, int]:
+    """What was unconfirmed when the active one changed: plain receivers may get it twice."""
+    return {"cloud": times * WINDOW, "veh": times * (RECEIVE_MAXIMUM + int(2 * rate(run) * UNCERTAIN_S))}
+
+
+async def killed(harness: PairHarness, stays: bool = False) -> Gateway:
+    """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more."""
+    first, second = harness.active, harness.standby
+    began_s = time.monotonic()
+    harness.note_named()
+    first.signal(signal.SIGKILL, stays=stays)
+    await harness.until_active(second)
+    await harness.until_flowing(since_s=began_s)
+    return first
+
+
+@fault(NUMBER, "pair: active one killed", seeds=SEEDS)
+async def active_killed(run: Run) -> Verdict:
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        rounds = int(run.lasts(1, 3))
+        for _ in range(rounds):
+            await harness.until_flowing()
+            await asyncio.sleep(run.between(0.1, 1.0))
+            await killed(harness)
+            await harness.until_pair()
+        return await harness.finish(window(run, rounds))
+
+
+@fault(NUMBER, "pair: active one stopped for a while", seeds=SEEDS)
+async def active_stopped(run: Run) -> Verdict:
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        await asyncio.sleep(run.between(0.1, 1.0))
+        first, second = harness.active, harness.standby
+        began_s = time.monotonic()
+        first.signal(signal.SIGSTOP)
+        await harness.until_takes_over(second)
+        await harness.until_flowing(since_s=began_s)
+        await asyncio.sleep(max(0.0, run.lasts(4, 30) - (time.monotonic() - began_s)))
+        first.signal(signal.SIGCONT)
+        await harness.until_active(second)
+        await harness.until_pair()
+        await harness.until_flowing()
+        return await harness.finish(window(run))
+
+
+@fault(NUMBER, "pair: link cut, broker there", seeds=SEEDS)
+async def link_cut(run: Run) -> Verdict:
+    """The broker decides: it gives the session to whoever connects last, and the other one stands back."""
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        await asyncio.sleep(run.between(0.1, 1.0))
+        if run.chance.random() < 0.5:
+            await harness.link.sever()
+        else:
+            harness.link.stall()
+        await asyncio.sleep(run.lasts(5, 20))
+        await harness.until_flowing()
+        await harness.link.heal()
+        await harness.until_pair()
+        await harness.until_flowing()
+        return await harness.finish(window(run, 2))
+
+
+@fault(NUMBER, "pair: link cut, no broker", seeds=SEEDS)
+async def split(run: Run) -> Verdict:
+    """Both work. Each of them hears something on Zenoh that the other one does not hear."""
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        first, second = harness.active, harness.standby
+        for each in run.chance.sample(["a", "b"], 2):
+            await harness.proxies[each, "broker"].sever()
+        await harness.link.sever()
+        await harness.until_takes_over(second)
+        assert first.is_active
+        for deaf in (first, second):
+            await harness.deafen(deaf)
+            await asyncio.sleep(run.lasts(1, 5))
+            await harness.undeafen(deaf)
+        if run.chance.random() < 0.5:
+            await harness.link.heal()
+            await asyncio.sleep(run.between(0, 3))
+        for each in run.chance.sample(["a", "b"], 2):
+            await harness.proxies[each, "broker"].heal()
+            await asyncio.sleep(run.between(0, 1))
+        await harness.link.heal()
+        await harness.until_pair()
+        await harness.until_flowing()
+        everything = len(harness.ledger.entries())  # both work, and who is behind them gets it twice
+        return await harness.finish({"cloud": everything, "veh": everything}, inversions=True)
+
+
+@fault(NUMBER, "pair: standby back with an empty disk, then the active one killed", seeds=SEEDS)
+async def empty_standby(run: Run) -> Verdict:
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        second = harness.standby
+        second.signal(signal.SIGKILL, stays=True)
+        await harness.until(lambda: not second.is_running, "the end of the standby")
+        second.empty_disk()
+        await harness.until_flowing()
+        await harness.pile_up(harness.active, run.lasts(1, 5))
+        second.start()
+        await harness.until_whole()
+        assert harness.ledger.missing(), "nothing waits"
+        await asyncio.sleep(run.between(0, 1))
+        first = harness.active
+        first.signal(signal.SIGKILL, stays=True)
+        await harness.until_active(second)
+        await harness.until_flowing()
+        first.start()
+        await harness.until_pair()
+        return await harness.finish(window(run, 2))
+
+
+@fault(NUMBER, "pair: both killed, the one with the older journal comes first", seeds=SEEDS)
+async def older_comes_first(run: Run) -> Verdict:
+    """It waits for the other one, and then works. What that one had accepted alone is delivered once it is back."""
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        first, second = harness.active, harness.standby
+        second.signal(signal.SIGKILL, stays=True)
+        await harness.until(lambda: not second.is_running, "the end of the standby")
+        await harness.until_flowing()
+        await harness.pile_up(first, run.lasts(1, 5))
+        harness.stop_load()
+        await harness.until_taken(first)
+        await asyncio.sleep(JOURNALED_S)
+        first.signal(signal.SIGKILL, stays=True)
+        await harness.until(lambda: not first.is_running, "the end of the other one")
+        assert harness.ledger.missing(), "nothing waits"
+        await harness.proxies[first.name, "broker"].heal()
+        second.start()
+        await harness.until_active(second)
+        harness.load(rate(run))
+        await harness.until_flowing()
+        await asyncio.sleep(run.between(0, 2))
+        first.start()
+        await harness.until_pair()
+        await harness.until_flowing()
+        return await harness.finish(window(run, 2), inversions=True)
+
+
+@fault(NUMBER, "pair: strangers on the link", seeds=SEEDS)
+async def strangers(run: Run) -> Verdict:
+    """Who has another key, or only what was said once, is refused and counted. A frame that is not next ends the link."""
+    async with PairHarness(run.directory, run.seed) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        listens = harness.gateways["a"]
+        first = harness.active
+        calls = int(run.lasts(6, 40))
+        wrong: list[str] = []
+        for number in range(calls):
+            how = ("key", "replay", "noise")[number % 3]
+            answer = await call(harness.link_port, how, harness.tap.recorded[FORWARD], run.chance)
+            if answer:
+                wrong.append(f"a stranger with {how} was told {len(answer)} bytes")
+        for number in range(int(run.lasts(2, 10))):
+            direction = BOTH[number % 2]
+            frame = harness.tap.frames[direction]
+            links = harness.link.links
+            harness.link.inject(direction, frame if run.chance.random() < 0.5 else forged(frame, run.chance))
+            await harness.until_linked_anew(links)
+        await harness.until_flowing()
+        refused = listens.count("pair_stranger_refused")
+        if refused != calls:
+            wrong.append(f"{refused} strangers were counted, of {calls}")
+        if harness.active is not first:
+            wrong.append("the roles have changed")
+        verdict = await harness.finish()
+        verdict.add(Breach.DEAD, wrong)
+        return verdict
+
+
+@fault(NUMBER, "pair: link that flaps", seeds=SEEDS)
+async def flapping(run: Run) -> Verdict:
+    """The other one takes over where the silence was long enough for that."""
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        flaps = int(run.lasts(5, 40))
+        for _ in range(flaps):
+            match run.chance.choice(["reset", "sever", "stall"]):
+                case "reset":
+                    harness.link.reset()
+                case "sever":
+                    await harness.link.sever()
+                case "stall":
+                    harness.link.stall(run.chance.choice([BOTH, BOTH[:1], BOTH[1:]]))
+            await asyncio.sleep(run.between(0, 0.8))
+            await harness.link.heal()
+            await asyncio.sleep(run.between(0, 0.8))
+        await harness.until_pair()
+        await harness.until_flowing()
+        verdict = await harness.finish(window(run, flaps))
+        if verdict.figures["take_overs"] > flaps:
+            verdict.add(Breach.DEAD, [f"{verdict.figures['take_overs']} changes of roles with {flaps} interruptions"])
+        return verdict
+
+
+@fault(NUMBER, "pair: slow link", seeds=SEEDS)
+async def slow_link(run: Run) -> Verdict:
+    """200 ms each way, 1 MB/s."""
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.link.slow(MIB)
+        harness.link.delay(0.2)
+        harness.load(rate(run))
+        await harness.until_flowing()
+        await asyncio.sleep(run.lasts(2, 20))
+        if run.chance.random() < 0.5:
+            await killed(harness)
+        await harness.until_pair()
+        await harness.until_flowing()
+        return await harness.finish(window(run))
+
+
+@fault(NUMBER, "pair: SIGTERM of the active one", seeds=SEEDS)
+async def active_terminated(run: Run) -> Verdict:
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        for _ in range(int(run.lasts(1, 3))):
+            await harness.until_flowing()
+            await asyncio.sleep(run.between(0.1, 1.0))
+            first, second = harness.active, harness.standby
+            began_s = time.monotonic()
+            first.signal(signal.SIGTERM)
+            await harness.until_active(second)
+            await harness.until_flowing(since_s=began_s)
+            await harness.until_pair()
+        return await harness.finish()
+
+
+@fault(NUMBER, "pair: handed over by command", seeds=SEEDS)
+async def handed_over(run: Run) -> Verdict:
+    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+        harness.load(rate(run))
+        for _ in range(int(run.lasts(1, 3))):
+            await harness.until_flowing()
+            await asyncio.sleep(run.between(0.1, 1.0))
+            first, second = harness.active, harness.standby
+            began_s = time.monotonic()
+            await first.command("handover")
+            await harness.until_active(second)
+            await harness.until_flowing(since_s=began_s)
+            await harness.until_pair()
+        return await harness.finish()
+
+
+@fault(NUMBER, "pair: active one without the cloud", seeds=SEEDS)
+async def without_the_cloud(run: Run) -> Verdict:
+    async with PairHarness(run.directory, run.seed, has_far=True, pair={"prefer_s": 2}) as harness:
+        harness.load(rate(run))
+        await harness.until_flowing()
+        first, second = harness.active, harness.standby
+        began_s = time.monotonic()
+        await harness.proxies[first.name, "broker"].sever()
+        await harness.until_active(second)
+        await harness.until_flowing(since_s=began_s)
+        await asyncio.sleep(run.between(0, 1))
+        await harness.proxies[first.name, "broker"].heal()
+        await harness.until_pair()
+        await harness.until_flowing()
+        return await harness.finish(window(run))
+
+
+@fault(NUMBER, "pair: disk of the active one full", seeds=SEEDS)
+async def active_full(run: Run) -> Verdict:
+    with small_disk(run.directory, 48 * MIB) as disk:
+        disks = {name: run.directory / f"disk-{name}" for name in NAMES} | {"a": disk / "a"}
+        async with PairHarness(run.directory, run.seed, has_far=True, disks=disks) as harness:
+            harness.load(rate(run))
+            await harness.until_flowing()
+            first, second = harness.gateways["a"], harness.gateways["b"]
+            await harness.until_active(first)
+            began_s = time.monotonic()
+            filler = await asyncio.to_thread(fill, disk)
+            await harness.until_active(second)
+            await harness.until_flowing(since_s=began_s)
+            await asyncio.sleep(run.lasts(1, 10))
+            filler.unlink()
+            await harness.until_pair()
+            await harness.until_flowing()
+            return await harness.finish(window(run))
+
+
+@fault(NUMBER, "pair: disk of the standby full", seeds=SEEDS)
+async def standby_full(run: Run) -> Verdict:
+    with small_disk(run.directory, 48 * MIB) as disk:
+        disks = {name: run.directory / f"disk-{name}" for name in NAMES} | {"b": disk / "b"}
+        async with PairHarness(run.directory, run.seed, has_far=True, disks=disks) as harness:
+            harness.load(rate(run))
+            await harness.until_flowing()
+            first = harness.gateways["a"]
+            await harness.until_active(first)
+            filler = await asyncio.to_thread(fill, disk)
+            await asyncio.sleep(run.lasts(1, 10))
+            await harness.until_flowing()
+            assert harness.active is first
+            filler.unlink()
+            await harness.until_pair()
+            await harness.until_flowing()
+            await killed(harness)
+            await harness.until_pair()
+            return await harness.finish(window(run))

@@ -1,0 +1,517 @@
+"""A pair of streamers under load: one active, one on standby, each with a supervisor that starts it again when it ends.
+
+    uEntities at veh (Zenoh) ⇄ gateway a or b ⇄ broker ⇄ uEntity at cloud
+                                                  ⇄ far streamer ⇄ another broker → uEntity at plant
+
+Between the two is a proxy, and so on every link of each of them. Load runs cloud→veh and veh→cloud, and veh→plant if there
+is a far streamer: ``cloud`` and ``veh`` are plain receivers, which get what comes twice; ``plant`` is behind one that drops
+it.
+
+What was put on Zenoh has to arrive, as long as one of the two was there to hear it.
+"""
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.brokers import Mosquitto
+from tests.fault.harness import ALIVE_S, QUIET_S, SETTLE_S, everything_from
+from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
+from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
+from tests.fault.mqtt_node import MqttNode
+from tests.fault.pair_tap import PairTap
+from tests.fault.proxy import Proxy
+from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS
+from tests.fault.zenoh_load import ZenohNode, ZenohSource
+from tests.independent.message import Plain
+from tests.ports import HOST, free_port
+from tests.process import ROOT, StreamerProcess
+from tests.waiting import until
+
+FAR = "far"
+NAMES = ("a", "b")
+PROGRAM = (sys.executable, "-m", "streamer")
+AGAIN_S = 0.2
+"""How long a supervisor waits before it starts a daemon again."""
+WITHIN_S = 40.0
+
+
+class Gateway:
+    """One of the two. Its log says which role it has."""
+
+    def __init__(self, name: str, directory: Path, disk: Path, config: dict[str, Any]) -> None:
+        directory.mkdir(exist_ok=True)
+        disk.mkdir(exist_ok=True)
+        self.name = name
+        self.disk = disk
+        self.process = StreamerProcess(directory, config, program=PROGRAM)
+        self.is_active = False
+        self.has_begun = False
+        """It has started, and its handlers of signals are there."""
+        self.epoch = 0
+        self.take_overs = 0
+        self.ends: list[int] = []
+        """Exit statuses."""
+        self._read = 0
+        self._is_wanted = asyncio.Event()
+
+    @property
+    def is_running(self) -> bool:
+        process = self.process.process
+        return process is not None and process.poll() is None
+
+    @property
+    def unexpected_ends(self) -> list[str]:
+        """Ends that nobody outside has caused, and that were no orderly ones."""
+        return [f"{self.name} has ended with status {each}" for each in self.ends if each not in (0, -signal.SIGKILL)]
+
+    async def supervise(self) -> None:
+        """Start it, and again whenever it has ended, while it is wanted."""
+        while True:
+            await self._is_wanted.wait()
+            self.process.start()
+            await until(lambda: not self.is_running, f"the end of {self.name}", within_s=1e6)
+            assert self.process.process is not None
+            assert self.process.process.returncode is not None
+            self.ends.append(self.process.process.returncode)
+            self.is_active = self.has_begun = False
+            await asyncio.sleep(AGAIN_S)
+
+    def start(self) -> None:
+        """Have it run from now on."""
+        self._is_wanted.set()
+
+    def signal(self, number: signal.Signals, stays: bool = False) -> None:
+        """``stays``: if it ends, its supervisor does not start it again before `start`."""
+        if stays:
+            self._is_wanted.clear()
+        if self.is_running:
+            self.process.signal(number)
+
+    def end(self) -> None:
+        """SIGKILL, for good."""
+        self._is_wanted.clear()
+        if (process := self.process.process) is not None:
+            process.kill()
+            process.wait()
+
+    def empty_disk(self) -> None:
+        """Replace its disk by an empty one; it must not run."""
+        assert not self.is_running
+        shutil.rmtree(self.disk)
+        self.disk.mkdir()
+
+    def read_log(self) -> None:
+        """Learn its role."""
+        if not self.process.log_path.exists():
+            return
+        with self.process.log_path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._read += end
+        for line in data[:end].splitlines():
+            if b'"starting"' not in line and b'"pair_role"' not in line:
+                continue
+            said = json.loads(line)
+            if said["event"] == "starting":
+                self.is_active, self.has_begun = False, True
+            elif said["event"] == "pair_role":
+                self.is_active = said["is_active"]
+                self.epoch = said["epoch"]
+                self.take_overs += self.is_active
+
+    async def command(self, *words: str) -> None:
+        """Run a command of the program for this one; raises AssertionError unless it succeeds."""
+        argv = [*PROGRAM, *words, "--config", str(self.process.path)]
+        done = await asyncio.to_thread(subprocess.run, argv, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+
+    def count(self, event: str) -> int:
+        """How often its log has an event."""
+        return self.process.log.count(f'"event": "{event}"')
+
+
+class PairHarness:
+    """An asynchronous context manager. When it is entered, one is active and the other has a copy of everything."""
+
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        *,
+        has_far: bool = False,
+        changes: dict[str, Any] | None = None,
+        disks: dict[str, Path] | None = None,
+        pair: dict[str, Any] | None = None,
+    ) -> None:
+        """``changes`` replace keys of the configuration, ``pair`` those of its section; ``disks``: of the journals."""
+        self.directory = directory
+        self.ledger = Ledger()
+        self.book = Book(self.ledger, seed)
+        self.tap = PairTap()
+        self.gateways: dict[str, Gateway] = {}
+        self.proxies: dict[tuple[str, str], Proxy] = {}
+        """Of each gateway those to the ``broker``, the ``source`` and the ``receiver``."""
+        self.link: Proxy
+        self.link_port = 0
+        """Where the one of the two listens, past the proxy."""
+        self.broker: Mosquitto
+        self.key_file = directory / "key"
+        self._has_far = has_far
+        self._changes = changes or {}
+        self._pair = {"wait_s": 2} | (pair or {})
+        self._disks = disks or {name: directory / name / "disk" for name in NAMES}
+        self._generators: dict[str, Iterator[Plain]] = {}
+        self._nodes: dict[str, MqttNode] = {}
+        self._source: ZenohSource
+        self._receiver: ZenohNode
+        self._probes = 0
+        self._took_s: list[float] = []
+        self._named: set[bytes] = set()
+        self._stack = AsyncExitStack()
+
+    # -- building and tearing down ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "PairHarness":
+        async with AsyncExitStack() as stack:
+            self.key_file.write_text("k" * 40)
+            self.key_file.chmod(0o600)
+            self.broker = stack.enter_context(Mosquitto())
+            self._add_node(stack, "cloud", self.broker, "off-vehicle", ["+/cloud"])
+            ports = [free_port(), free_port()]
+            self._source = ZenohSource("veh", f"tcp/{HOST}:{ports[0]}", self.book)
+            await asyncio.to_thread(self._source.start)
+            stack.callback(self._source.close)
+            keys = [part for key in everything_from("cloud") for part in ("--key", key)]
+            self._receiver = ZenohNode(self.directory, "--listen", f"tcp/{HOST}:{ports[1]}", "--lease-ms", "2000", *keys)
+            stack.callback(self._receiver.kill)
+            await asyncio.to_thread(self._receiver.start)
+            self.link_port = free_port()
+            self.link = await stack.enter_async_context(Proxy(self.link_port, self.tap))
+            if self._has_far:
+                await self._open_far(stack)
+            for name in NAMES:
+                for what, port in zip(("broker", "source", "receiver"), (self.broker.port, *ports), strict=True):
+                    self.proxies[name, what] = await stack.enter_async_context(Proxy(port))
+                gateway = Gateway(name, self.directory / name, self._disks[name], self._configuration(name))
+                self.gateways[name] = gateway
+                task = asyncio.create_task(gateway.supervise(), name=f"supervisor-{name}")
+                stack.callback(gateway.end)
+                stack.callback(task.cancel)
+                gateway.start()
+            await self.until_pair()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        (self.directory / "ledger.json").write_text(json.dumps(self.ledger.dump(), indent=1))
+        (self.directory / "named").write_text("".join(f"{each.hex()}\n" for each in self.tap.named))
+        await self._stack.aclose()
+
+    def _add_node(self, stack: AsyncExitStack, side: str, broker: Mosquitto, structure: str, topics: list[str]) -> None:
+        node = self._nodes[side] = MqttNode(side, broker.port, structure, topics, self.book)
+        node.start()
+        stack.callback(node.close)
+
+    async def _open_far(self, stack: AsyncExitStack) -> None:
+        broker = stack.enter_context(Mosquitto())
+        self._add_node(stack, "plant", broker, "in-vehicle", ["veh/#"])
+        config = {
+            "authority": FAR,
+            "endpoints": {
+                "near": _mqtt(self.broker.port, "off-vehicle", ["veh"]),
+                "plant": _mqtt(broker.port, "in-vehicle", ["plant"]),
+            },
+            "routes": [{"from": "near", "to": "plant"}],
+        }
+        far = StreamerProcess(self.directory, config)
+        await stack.enter_async_context(far)
+
+    def _configuration(self, name: str) -> dict[str, Any]:
+        sources = [f"tcp/{HOST}:{self.proxies[name, what].port}" for what in ("source", "receiver")]
+        where = {"listen": f"{HOST}:{self.link_port}"} if name == "a" else {"connect": f"{HOST}:{self.link.port}"}
+        return {
+            "authority": GATEWAY,
+            "endpoints": {
+                "cloud": _mqtt(self.proxies[name, "broker"].port, "off-vehicle", ["cloud", "plant"]),
+                "veh": {
+                    "transport": "zenoh",
+                    "authorities": ["veh"],
+                    "options": {"mode": "peer", "connect": sources} | ZENOH_OPTIONS,
+                },
+            },
+            "routes": [
+                {
+                    "from": "veh",
+                    "to": "cloud",
+                    "publish": [f"//veh/FFFFFFFF/FF/{TOPICS['cloud']:X}"],
+                    "publish_to": ["cloud"],
+                },
+                {"from": "cloud", "to": "veh", "publish": [f"//cloud/FFFFFFFF/FF/{TOPICS['veh']:X}"]},
+            ],
+            "journal": {"path": str(self._disks[name] / "journal.db")},
+            "shutdown": {"drain_s": 3},
+            "pair": {**where, "key_file": str(self.key_file), **self._pair},
+        } | self._changes
+
+    @property
+    def ways(self) -> list[tuple[str, str]]:
+        return [("cloud", "veh"), ("veh", "cloud"), *([("veh", "plant")] if self._has_far else [])]
+
+    # -- load ---------------------------------------------------------------------------------------------------------
+
+    def load(self, rate: float) -> None:
+        """Start sending so many messages a second, each way."""
+        for origin in ("cloud", "veh"):
+            if origin not in self._generators:
+                kinds = [f for here, there in self.ways if here == origin for f in self._flows(here, there)]
+                self._generators[origin] = self.book.generator(kinds, 1024)
+            self._pump(origin).start(self._generators[origin], rate)
+
+    def stop_load(self) -> None:
+        for origin in ("cloud", "veh"):
+            self._pump(origin).stop()
+
+    def _pump(self, side: str) -> Any:
+        return self._source.pump if side == "veh" else self._nodes[side].pump
+
+    @staticmethod
+    def _flows(here: str, there: str) -> list[Flow]:
+        found = flows(here, there, TOPICS[there])
+        return [each for each in found if there != "plant" or each.sink is not None]  # an off-vehicle Publish has one place
+
+    def _probe(self, here: str, there: str) -> bytes:
+        self._probes += 1
+        flow = Flow(NOTIFICATION, (here, 0x400 + self._probes, 1, 0x8100), (there, 0x7F, 1, 0), there, 2)
+        message = self.book.message(flow, 0, b"probe")
+        self._pump(here).probe(message)
+        return message.id
+
+    # -- the two ------------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Gateway:
+        """The one that says it is active; raises AssertionError unless there is exactly one."""
+        found = self._active()
+        assert len(found) == 1, f"{len(found)} are active"
+        return found[0]
+
+    @property
+    def standby(self) -> Gateway:
+        """The other one."""
+        return self.other(self.active)
+
+    def other(self, one: Gateway) -> Gateway:
+        return next(each for each in self.gateways.values() if each is not one)
+
+    def _active(self) -> list[Gateway]:
+        for each in self.gateways.values():
+            each.read_log()
+        return [each for each in self.gateways.values() if each.is_active and each.is_running]
+
+    async def until_active(self, gateway: Gateway) -> None:
+        """Wait until it is active, and the other one is not."""
+        await self.until(lambda: self._active() == [gateway], f"{gateway.name} active alone")
+
+    async def until_takes_over(self, gateway: Gateway) -> None:
+        """Wait until it is active, whatever the other one does."""
+        await self.until(lambda: gateway in self._active(), f"{gateway.name} active")
+
+    async def until_pair(self) -> None:
+        """Wait until one of the two is active and has its links, and the other one has a copy of everything and hears."""
+
+        def found() -> Gateway | None:
+            active = self._active()
+            is_pair = len(active) == 1 and self.other(active[0]).has_begun and self.link.open_links > 0 and self.tap.is_whole
+            return active[0] if is_pair else None
+
+        def is_linked(active: Gateway) -> bool:
+            return self._is_up(active, "veh", "cloud") and self._is_up(self.other(active), "veh")
+
+        deadline_s = time.monotonic() + WITHIN_S
+        while time.monotonic() < deadline_s:
+            await self.until(lambda: found() is not None, "an active one, and a standby with a whole copy")
+            if (active := found()) is not None and await asyncio.to_thread(is_linked, active) and found() is active:
+                await self.until(lambda: self._source.is_matched, "a subscription")
+                await self.until(lambda: all(node.is_ready for node in self._nodes.values()), "the MQTT clients")
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("the two do not have their links")
+
+    async def until_linked_anew(self, links: int) -> None:
+        """Wait until there have been more than so many connections of the two, and the last one has copied everything."""
+        await self.until(lambda: self.link.links > links and self.tap.is_whole, "a new link and a whole copy")
+
+    async def until_whole(self) -> None:
+        """Wait until the standby has a copy of everything that waits."""
+        await self.until(lambda: self.link.open_links > 0 and self.tap.is_whole, "a whole copy")
+
+    async def pile_up(self, gateway: Gateway, seconds: float) -> None:
+        """Cut its link to the broker, and have messages wait for that."""
+        await self.proxies[gateway.name, "broker"].sever()
+        await gateway.process.until_down("cloud")
+        await asyncio.sleep(seconds)
+
+    async def until_taken(self, gateway: Gateway) -> None:
+        """Wait until what has come from veh and has not arrived waits in this one; the load has been stopped."""
+        await until(lambda: not any(node.unconfirmed for node in self._nodes.values()), "the broker's PUBACKs")
+        self.accept_all()
+
+        def is_taken() -> bool:
+            self.read()
+            waiting = sum(1 for entry in self.ledger.missing() if entry.origin == "veh")
+            return gateway.process.total("ustreamer_queue_messages", egress="cloud") >= waiting
+
+        deadline_s = time.monotonic() + WITHIN_S
+        while not await asyncio.to_thread(is_taken):
+            assert time.monotonic() < deadline_s, f"{gateway.name} has not taken everything"
+            await asyncio.sleep(0.05)
+
+    async def deafen(self, gateway: Gateway) -> None:
+        """Have one of them hear nothing on Zenoh; the other one does."""
+        await self.until_hears(self.other(gateway))
+        await self.proxies[gateway.name, "source"].sever()
+
+    async def undeafen(self, gateway: Gateway) -> None:
+        """End that."""
+        await self.proxies[gateway.name, "source"].heal()
+        await self.until_hears(gateway)
+
+    async def until_hears(self, gateway: Gateway) -> None:
+        """Wait until it has got something over Zenoh, under load."""
+
+        def heard() -> float:
+            return gateway.process.total("ustreamer_received_packets_total", endpoint="veh")
+
+        before = await asyncio.to_thread(heard)
+        deadline_s = time.monotonic() + WITHIN_S
+        while await asyncio.to_thread(heard) <= before:
+            assert time.monotonic() < deadline_s, f"{gateway.name} hears nothing"
+            self.read()
+            await asyncio.sleep(0.05)
+
+    @staticmethod
+    def _is_up(gateway: Gateway, *endpoints: str) -> bool:
+        return all(gateway.process.total("ustreamer_endpoint_up", endpoint=each) == 1 for each in endpoints)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Take what the Zenoh receiver has written."""
+        self._receiver.poll(lambda message: self.book.take("veh", message))
+
+    async def until(self, condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
+        """Wait for something that the ledger or the two tell."""
+
+        def true_now() -> bool:
+            self.read()
+            return condition()
+
+        await until(true_now, within_s=within_s, what=what)
+
+    async def until_flowing(self, ways: list[tuple[str, str]] | None = None, since_s: float | None = None) -> None:
+        """Wait until something that is sent from now on has arrived on these ways, on every one if none are named.
+
+        ``since_s``: report how long that was after a time of the monotonic clock.
+        """
+        so_far = len(self.ledger.entries())
+        wanted = set(ways or self.ways)
+        await self.until(lambda: self.ledger.crossed(so_far) >= wanted, f"traffic on {wanted}", SETTLE_S)
+        if since_s is not None:
+            self._took_s.append(time.monotonic() - since_s)
+
+    def note_named(self) -> None:
+        """What has been named to the other one so far, and has come once, must not come twice over MQTT."""
+        self._named |= self.tap.named - self.ledger.copied("cloud").keys()
+
+    def accept_all(self) -> None:
+        """Everything that was put on Zenoh so far has to arrive."""
+        for message_id in list(self._source.puts):
+            self.ledger.acknowledged(message_id)
+
+    async def settle(self) -> None:
+        """Wait until everything has arrived; or until nothing has changed for a while and the two hold nothing any more."""
+        deadline_s = time.monotonic() + SETTLE_S
+        quiet_since_s, progress = time.monotonic(), (-1, -1)
+        while time.monotonic() < deadline_s:
+            self.read()
+            self.accept_all()
+            now = len(self.ledger.missing()), sum(len(node.unconfirmed) for node in self._nodes.values())
+            if now == (0, 0):
+                return
+            if now != progress or await asyncio.to_thread(self._queued) > 0:
+                progress, quiet_since_s = now, time.monotonic()
+            if time.monotonic() - quiet_since_s > QUIET_S:
+                return
+            await asyncio.sleep(0.05)
+
+    def _queued(self) -> int:
+        names = ("ustreamer_queue_messages", "ustreamer_backlog_messages")
+        return int(sum(each.process.total(name) for each in self.gateways.values() for name in names))
+
+    async def finish(self, twice: dict[str, int] | None = None, *, inversions: bool = False) -> Verdict:
+        """Stop the load, wait for the rest and for both to be a pair again, and compare.
+
+        ``twice``: how many messages may arrive more than once, by side; none at those that are not named. ``inversions``:
+        whether what one has accepted alone may arrive late.
+        """
+        self.stop_load()
+        await self.settle()
+        wrong = []
+        try:
+            await self.until_pair()
+        except AssertionError as exc:
+            wrong.append(f"no pair in the end: {exc}")
+        wrong += await self._probe_all()
+        self.read()
+        verdict = self.ledger.verdict(Allowance(duplicates=1 << 60, inversions=inversions))
+        for side in dict.fromkeys(there for _, there in self.ways):
+            copied = self.ledger.copied(side)
+            verdict.figures[f"twice_{side}"] = sum(copied.values())
+            if sum(copied.values()) > (twice or {}).get(side, 0):
+                verdict.add(Breach.DUPLICATES, [str(self.ledger.entry(each)) for each in copied])
+            if side != "veh" and (again := copied.keys() & self._named):
+                verdict.add(Breach.DUPLICATES, [f"was named to the other one: {self.ledger.entry(each)}" for each in again])
+        verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
+        verdict.took_s = self._took_s
+        for each in self.gateways.values():
+            wrong += each.unexpected_ends
+            if "Traceback" in each.process.log:
+                wrong.append(f"{each.name} has logged a traceback")
+        verdict.add(Breach.DEAD, wrong)
+        errors = [node.error for node in self._nodes.values()] + [self._source.error]
+        assert not any(errors), errors
+        return verdict
+
+    async def _probe_all(self) -> list[str]:
+        """Ways on which a new message does not cross in time."""
+        before = {way: self._probe(*way) for way in self.ways}
+        deadline_s = time.monotonic() + ALIVE_S
+        while time.monotonic() < deadline_s:
+            self.read()
+            if all(self.ledger.has_arrived(message_id) for message_id in before.values()):
+                return []
+            await asyncio.sleep(0.02)
+        return [f"{here}→{there}" for (here, there), each in before.items() if not self.ledger.has_arrived(each)]
+
+
+def _mqtt(port: int, structure: str, authorities: list[str]) -> dict[str, Any]:
+    options = {
+        "broker": f"mqtt://{HOST}:{port}",
+        "topics": structure,
+        "keep_alive_s": 2,
+        "ack_timeout_s": 4,
+        "connect_timeout_s": 4,
+        "receive_maximum": RECEIVE_MAXIMUM,
+        "reconnect": {"initial_ms": 100, "max_ms": 500},
+    }
+    return {"transport": "mqtt5", "authorities": authorities, "options": options}
