@@ -79,6 +79,7 @@ async def test_run_a_pair(tmp_path: Path) -> None:
                 await until_pair(second, first)
                 await crosses(vehicle, cloud, range(50, 100))
 
+                await second.until_total(0, "ustreamer_journal_bytes")  # or a few would come twice
                 second.signal(signal.SIGKILL)
                 await second.ended()
                 shutil.rmtree(second.place("/var/lib/streamer"))  # the machine is gone
