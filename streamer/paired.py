@@ -27,6 +27,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 logger = logging.getLogger("ustreamer.pair")
 
 _CLOSE_S = 5.0
+_STORED_S = 2.0
+"""How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
 _AGAIN_S = 10.0
 """Two ends of a session within this time count as one that was taken over."""
@@ -130,6 +132,7 @@ class Paired:
         """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
         self._is_leaving = True
         if self.member.lease.is_active:
+            await self.member.until_stored(_STORED_S)
             if why := self.member.why_not_hand_over():
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:

@@ -118,6 +118,7 @@ class Member:
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
         self._copies_again_s = 0.0
+        self._has_stored = asyncio.Event()
         self._has_told = False  # that everything is on both disks
 
     @property
@@ -203,7 +204,15 @@ class Member:
             return "the other one has another configuration"
         if self.report.problem:
             return f"the other one cannot write its journal: {self.report.problem}"
-        return "" if self.report.is_whole else "the other one has no complete copy of the journal yet"
+        return "" if self.is_protected else "the other one has no complete copy of the journal yet"
+
+    async def until_stored(self, within_s: float) -> None:
+        """Wait until the other side has written what it was told: it would send again what has been delivered since."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._working is not None and self._working.is_mirrored and not self._working.is_stored:
+                    self._has_stored.clear()
+                    await self._has_stored.wait()
 
     def hand_over(self) -> None:
         """Step back, and have the other side take over. Nothing may be sent after that."""
@@ -257,6 +266,7 @@ class Member:
             case "stored":
                 if self._working is not None:
                     self._working.other_stored(frame.stored.number)
+                    self._has_stored.set()
             case "report":
                 self.report = frame.report
             case "offer":

@@ -98,6 +98,11 @@ class MirroredJournal(Journal):
         """Whether the other one has had everything that waits, or is being told."""
         return self.is_mirrored or self._all is not None or self._is_asked_for_all
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the other one has on disk what it was told."""
+        return self._stored >= self._told
+
     def work_alone(self) -> None:
         """Wait for nobody: the other one is gone, or does not answer."""
         self._forget_link()
