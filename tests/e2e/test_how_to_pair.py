@@ -92,7 +92,7 @@ async def test_run_a_pair(tmp_path: Path) -> None:
 
                 for gateway in (first, second):
                     gateway.write(gateway.config | {"remember": {"ids": 100_000}})
-                assert (await second.shell("streamer reload"))[0] == 0
+                await second.service("restart")
                 await until(lambda: second.total("ustreamer_pair_differs") == 1, "another configuration", within_s=30)
                 assert (await first.shell("streamer reload"))[0] == 0
                 await until(lambda: second.total("ustreamer_pair_differs") == 0, "the same configuration", within_s=30)
