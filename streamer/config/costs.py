@@ -23,7 +23,6 @@ _UNCONFIRMED_BYTES = 64 * MIB  # of an endpoint, without a journal
 _MISROUTED_BYTES = 16 * MIB
 _FLOWS_BYTES = 30 * MIB
 _NOTIFICATION_BYTES = 128 * MIB
-_PAIR_BYTES = 128 * MIB
 _ID_BYTES = 100
 _ARROW_BYTES = 90_000_000 + 19 * MIB
 _EXAMPLE_BYTES: Final = 1024
@@ -118,8 +117,6 @@ def _memory(config: Config, peaks: Peaks | None) -> Iterator[Bound]:
         yield Bound("usubscription", "memory for notifications of observers", "bytes", _NOTIFICATION_BYTES)
     if config.utwin is not None:
         yield Bound("utwin.max_bytes", "memory for the last messages of topics", "bytes", config.utwin.max_bytes)
-    if config.pair is not None:
-        yield Bound("pair", "memory for what is on its way to the other of the pair", "bytes", _PAIR_BYTES)
     yield Bound("remember.ids", "memory for ids of messages", "bytes", config.remember.ids * _ID_BYTES)
     if config.trace is not None:
         yield Bound("trace", "memory for traces", "bytes", _ARROW_BYTES)

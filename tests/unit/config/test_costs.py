@@ -110,7 +110,6 @@ CHANGES: list[tuple[dict[str, Any], str, str]] = [
     ({"journal": {"path": "/j.db", "memory": "1MiB"}}, "journal.memory", "64 MiB → 1 MiB"),
     ({"remember": {"ids": 10}}, "remember.ids", "200000 messages → 10 messages"),
     ({"utwin": {"max_topics": 5}}, "utwin.max_topics", "none → 5 topics"),
-    ({"pair": {"listen": "[::]:7420", "key_file": "/k"}, "journal": {"path": "/j.db"}}, "pair", "none → 128 MiB"),
     ({"dead_letter": {"queue": {"bytes": "1MiB"}}}, "endpoints.cloud", "memory for what endpoint cloud has received"),
     ({"dead_letter": {"store": {"messages": 5}}}, "dead_letter.store.messages", "10000 messages → 5 messages"),
     ({"control": {"max_rules": 5}}, "control.max_rules", "100 rules → 5 rules"),

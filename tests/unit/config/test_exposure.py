@@ -144,26 +144,6 @@ def test_the_headers_of_a_collector_are_a_secret(tmp_path: Path) -> None:
     assert told.startswith("otel.headers_file: ")
 
 
-@pytest.mark.parametrize(
-    ("place", "is_open"),
-    [
-        ({"listen": "0.0.0.0:7420"}, True),
-        ({"connect": "[fd00::7]:7420"}, True),
-        ({"connect": "first:7420"}, True),
-        ({"listen": "127.0.0.1:7420"}, False),
-        ({"connect": "[::1]:7420"}, False),
-        (
-            {"connect": "first:7420", "tls": {"ca_file": "/nothing", "cert_file": "/nothing", "key_file": "/nothing"}},
-            False,
-        ),
-    ],
-)
-def test_a_link_of_a_pair_that_can_be_read_on_the_way_is_told(tmp_path: Path, place: dict[str, Any], is_open: bool) -> None:
-    pair = {"key_file": secret(tmp_path, 0o600), **place}
-    told = list(exposures(config(pair=pair, journal={"path": str(tmp_path / "journal.db")})))
-    assert ["set pair.tls" in each for each in told] == [True] * is_open
-
-
 def test_what_is_open_is_among_the_hints_of_check() -> None:
     found = config({"scouting": True}, "zenoh")
     assert set(exposures(found)) < set(warnings(found))
