@@ -16,6 +16,7 @@ from streamer.config.models import Config
 from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
+from streamer.logs.audit import audit
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
@@ -216,6 +217,8 @@ class Paired:
         return True
 
     def role_changed(self, changed: Changed) -> None:
+        role = "active" if changed.is_active else "standby"
+        audit("role_changed", who="pair", where="process", role=role, epoch=changed.epoch, reason=changed.why)
         if changed.is_active:
             self._at_work.set()
         else:
