@@ -31,6 +31,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 logger = logging.getLogger("ustreamer.pair")
 
 _CLOSE_S = 5.0
+_STORED_S = 2.0
+"""How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
 _AGAIN_S = 10.0
 """Two ends of a session within this time count as one that was taken over."""
@@ -97,7 +99,7 @@ class Paired:
         self.member.use(self._link)
         self.member.arrange(journal)
         router.pump.may_send = self.member.may_send
-        router.on_standby = self.member.why_not_ready
+        router.on_standby = self.member.why_not_whole
 
     def lock(self) -> None:
         """Lock the files against other streamers on this machine. Raises `FileError`."""
@@ -155,6 +157,7 @@ class Paired:
         """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
         self._is_leaving = True
         if self.member.lease.is_active:
+            await self.member.until_stored(_STORED_S)
             if why := self.member.why_not_hand_over():
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:
