@@ -544,7 +544,8 @@ class Daemon:
             await asyncio.to_thread(old.stop)
 
     async def _drain(self) -> int:
-        systemd.notify("STOPPING=1", "STATUS=draining")
+        # One that starts anew in this process is not stopping for systemd, which would end it.
+        systemd.notify(*(() if self._must_restart else ("STOPPING=1",)), "STATUS=draining")
         drain = Drain(self.router)
         hands_over = self.pair is not None and not self.pair.member.why_not_hand_over()
         drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if hands_over else self.config.shutdown.drain_s
