@@ -261,9 +261,9 @@ class Member:
         """Step back, and have the other side take over. Nothing may be sent after that."""
         self._act(self.lease.hand_over(self._clock.monotonic_s()))
 
-    def thrown_out(self) -> None:
-        """Note that a broker has ended the session, because another has connected with its client id."""
-        self._act(self.lease.thrown_out(self._clock.monotonic_s()))
+    def session_ended(self, is_taken_over: bool, lived_s: float) -> None:
+        """Note that a broker has ended the session, and perhaps has said that another has connected with its client id."""
+        self._act(self.lease.session_ended(is_taken_over, lived_s, self._clock.monotonic_s()))
 
     async def beat(self) -> None:
         """Tick, and say so, until cancelled."""
