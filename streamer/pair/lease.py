@@ -118,6 +118,11 @@ class Lease:
             return False
         return self.is_alone or self._is_answered(now_s)
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether the other one was heard since this process has started."""
+        return self._heard is not None
+
     def has_just_sent(self, run: int, number: int, now_s: float) -> bool:
         """Whether a heartbeat was sent by this process within `Timing.take_over_s`."""
         sent_s = self._sent_s.get(number) if run == self._run else None

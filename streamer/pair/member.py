@@ -469,6 +469,11 @@ class Member:
         role = "active" if changed.is_active else "standby"
         state = {"state": ("pair", role)}
         logger.warning("pair_role role=%s epoch=%d reason=%s", role, changed.epoch, changed.why, extra=state)
+        if changed.is_active and self._notes.other and not self.lease.has_heard:
+            text = "pair_may_miss consequence=%s"
+            logger.warning(
+                text, "what the other one has accepted since they last heard each other waits on its disk until it is back"
+            )
         if not changed.is_active:
             self.state.step_back()
         self._greet()
