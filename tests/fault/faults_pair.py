@@ -196,7 +196,7 @@ async def strangers(run: Run) -> Verdict:
         harness.load(rate(run))
         await harness.until_flowing()
         listens = harness.gateways["a"]
-        first = harness.active
+        before = [each for gateway in harness.gateways.values() for each in gateway.reasons]
         calls = int(run.lasts(6, 40))
         wrong: list[str] = []
         for number in range(calls):
@@ -218,9 +218,12 @@ async def strangers(run: Run) -> Verdict:
         refused = sum([await asyncio.to_thread(each.refused, "frame") for each in harness.gateways.values()])
         if refused != forgeries:
             wrong.append(f"{refused:g} frames were counted, of {forgeries}")
-        if harness.active is not first:
-            wrong.append("the roles have changed")
-        verdict = await harness.finish()
+        verdict = await harness.finish(window(run, forgeries))
+        # On a slow machine, the silence after a forged frame may be long enough for a take-over.
+        reasons = [each for gateway in harness.gateways.values() for each in gateway.reasons]
+        wrong += [each for each in reasons if each not in before and not each.startswith("nothing was heard")]
+        if len(reasons) == len(before) and verdict.figures["duplicates"]:
+            wrong.append(f"{verdict.figures['duplicates']} came twice")
         verdict.add(Breach.DEAD, wrong)
         return verdict
 
@@ -246,7 +249,7 @@ async def flapping(run: Run) -> Verdict:
         await harness.until_pair()
         await harness.until_flowing()
         verdict = await harness.finish(window(run, flaps))
-        if verdict.figures["take_overs"] > flaps:
+        if verdict.figures["take_overs"] > 2 * flaps:
             verdict.add(Breach.DEAD, [f"{verdict.figures['take_overs']} changes of roles with {flaps} interruptions"])
         return verdict
 
