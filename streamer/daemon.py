@@ -15,7 +15,7 @@ from streamer import __version__, systemd
 from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort, PortFiles
 from streamer.admin.pushing import Pushing
-from streamer.admin.readiness import summary
+from streamer.admin.readiness import summary, unready
 from streamer.admin.running import Judge
 from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
@@ -155,14 +155,16 @@ class Daemon:
         return self._must_restart
 
     def stop(self) -> None:
-        """Ask the daemon to drain and end. Another call has no effect."""
+        """Ask the daemon to drain and end for good. Another call has no effect."""
+        self._must_restart = False
         self.router.is_draining = True
         self._stopping.set()
 
     def _end(self, restarts: bool, drains: bool) -> None:
-        """Ask the daemon to end, as one of a pair."""
-        self._must_restart, self._is_abrupt = restarts, not drains
-        self.stop()
+        """Ask the daemon to end, as one of a pair. One that ends already goes on with that."""
+        if not self._stopping.is_set():
+            self.stop()
+            self._must_restart, self._is_abrupt = restarts, not drains
 
     async def run(self) -> int:
         """Run until asked to stop; return the number of messages that could not be delivered before the end.
@@ -236,18 +238,26 @@ class Daemon:
 
     async def _stand_by(self, pair: Paired, reload_wanted: asyncio.Event) -> bool:
         """Be on standby. Return whether this one is to work now; False: the daemon has to stop."""
-        systemd.notify("READY=1", "STATUS=on standby")
+        systemd.notify("READY=1", f"STATUS={summary(self.router)}")
         tasks = [asyncio.create_task(self._reload_when(reload_wanted)), asyncio.create_task(self._tick_on_standby())]
-        await pair.stand_by(self._stopping)
+        await pair.stand_by(self._stopping, self._provide_token)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         return not self._stopping.is_set()
 
-    async def _tick_on_standby(self) -> None:
+    def _provide_token(self) -> None:
+        """Have the token made, if it is missing, in the folder of the journal, which has been opened."""
         loop = asyncio.get_running_loop()
+        self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
+
+    async def _tick_on_standby(self) -> None:
+        loop, told = asyncio.get_running_loop(), unready(self.router)
         while True:
             self._tick_process(loop.time())
+            if (reasons := unready(self.router)) != told:
+                told = reasons
+                systemd.notify(f"STATUS={summary(self.router)}")
             await asyncio.sleep(TICK_S)
 
     async def _start_router(self) -> None:
@@ -261,14 +271,13 @@ class Daemon:
 
         Ends early if the daemon is asked to stop.
         """
-        loop = asyncio.get_running_loop()
 
         def on_opened() -> None:
             self.router.start_recovery()
             self._journal_opened.set()
             if self.pair is not None:
                 self.pair.work(self.service_host.state)
-            self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
+            self._provide_token()
             state = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)
 
@@ -447,9 +456,6 @@ class Daemon:
             return problems
         if judge is not None and (problems := await judge(config)):
             return problems
-        if self.router.on_standby is not None:
-            self._end(restarts=True, drains=False)
-            return []
         systemd.notify("RELOADING=1")
         try:
             return await self._use(config)
@@ -457,7 +463,10 @@ class Daemon:
             systemd.notify("READY=1")
 
     async def _use(self, config: Config) -> list[str]:
-        """Use another configuration, which needs no restart; return its problems, with which nothing changes."""
+        """Use another configuration, which needs no restart; return its problems, with which nothing changes.
+
+        On standby, it starts anew with that one.
+        """
         before = self.config
         transports, problems = self._built(config, rebuilt_endpoints(before, config))
         try:
@@ -468,6 +477,11 @@ class Daemon:
         if problems:
             files.close()
             return problems
+        if self.router.on_standby is not None:
+            files.close()
+            self.config = config
+            self._end(restarts=True, drains=False)
+            return []
         self._kinds.update({name: transport.kind for name, transport in transports.items()})
         try:
             await Reload(self.router, config, transports, partial(self._allow, config, files)).run()

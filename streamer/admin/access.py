@@ -62,6 +62,25 @@ def for_this_machine(page: _Page) -> _Page:
     return page
 
 
+def works_on_standby(page: _Page) -> _Page:
+    """Mark a page that is no GET and that a streamer on standby answers, too (`active_only`)."""
+    page.works_on_standby = True  # type: ignore[attr-defined]  # functions have attributes
+    return page
+
+
+def active_only(is_on_standby: Callable[[], bool]) -> Middleware:
+    """Return a middleware that refuses changes while the streamer is on standby: the active one has the state."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_change = request.method not in _READING and request.match_info.http_exception is None
+        if is_change and is_on_standby() and not getattr(request.match_info.handler, "works_on_standby", False):
+            raise refused("on standby: ask the active one", web.HTTPConflict)
+        return await handler(request)
+
+    return check
+
+
 def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]], files: Files) -> Middleware:
     """Return a middleware that refuses requests to an unknown Host, and changes without permission.
 

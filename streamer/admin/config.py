@@ -3,7 +3,7 @@ would change."""
 
 from aiohttp import web
 
-from streamer.admin.access import caller_of
+from streamer.admin.access import caller_of, works_on_standby
 from streamer.admin.answers import API, PROLONG, bad, body_of
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
@@ -32,6 +32,7 @@ class ConfigPages:
         config = self._running.config
         return web.json_response({"fingerprint": fingerprint(config), "cohort": cohort(config), "config": shown(config)})
 
+    @works_on_standby  # it starts anew with the file
     async def _reload(self, request: web.Request) -> web.Response:
         body = await body_of(request, (_CAREFULLY,))
         is_careful = body.get(_CAREFULLY, False)
@@ -52,6 +53,7 @@ class ConfigPages:
             return web.json_response(answer, status=409 if denied else 422)
         return web.json_response({"fingerprint": fingerprint(self._running.config)})
 
+    @works_on_standby  # it changes nothing
     async def _preview(self, request: web.Request) -> web.Response:
         from streamer.admin.changes import preview  # noqa: PLC0415  # only who asks for it pays for it
 

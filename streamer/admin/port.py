@@ -20,6 +20,7 @@ from streamer.admin.letters import LetterPages
 from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
 from streamer.admin.openapi import OpenApiPages
+from streamer.admin.pair import PairPages
 from streamer.admin.pause import PausePages
 from streamer.admin.running import RunningStreamer
 from streamer.admin.server import AdminServer
@@ -123,6 +124,7 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
         LastValuePages(running),
         PausePages(running.service_host.pause_service),
         ConfigPages(running),
+        PairPages(running),
         OpenApiPages(),
     )
     return [route for kind in kinds for route in kind.routes()]

@@ -40,7 +40,10 @@ def alone(router: Router) -> list[str]:
 
 def summary(router: Router) -> str:
     """Return the state of the streamer in one line."""
-    return "; ".join(unready(router) + alone(router)) or "all endpoints connected"
+    found = unready(router) + alone(router)
+    if router.on_standby is not None and not router.on_standby():
+        found.insert(0, "on standby, and could take over")
+    return "; ".join(found) or "all endpoints connected"
 
 
 def why_not_up(link: LinkStatus) -> str:

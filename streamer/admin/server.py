@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from streamer.admin.access import AUTHENTICATED, access, is_authenticated
+from streamer.admin.access import AUTHENTICATED, access, active_only, is_authenticated
 from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.certificate import PortCertificate
 from streamer.admin.listener import AdminListener
@@ -87,7 +87,8 @@ class AdminServer:
     async def start(self) -> None:
         """Start listening. Raises OSError, for example if the port is taken."""
         checks = access(lambda: (self._options, self._control), self._files)
-        app = web.Application(middlewares=[_close_connection, errors_in_json, checks], client_max_size=BODY_BYTES)
+        active = active_only(lambda: self._router.on_standby is not None)
+        app = web.Application(middlewares=[_close_connection, errors_in_json, checks, active], client_max_size=BODY_BYTES)
         app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong
         app[AUTHENTICATED] = lambda request: is_authenticated(request, self._options, self._control, self._files)

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from streamer import __version__
 from streamer.admin.answers import API, in_turns
+from streamer.admin.pair import as_json
 from streamer.admin.readiness import alone, link_of, unready
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
@@ -66,6 +67,7 @@ class StatusPages:
                 "console": metrics is not None and metrics.has_console,
                 "journal": await self._journal(),
                 "traces": self._traces(),
+                "pair": None if running.pair is None else as_json(running.pair.view),
             }
         )
 

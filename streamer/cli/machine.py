@@ -10,6 +10,7 @@ from pathlib import Path
 from streamer.config.certificates import own_certificates
 from streamer.config.claims import paths
 from streamer.config.models import Config
+from streamer.config.pair import PairConfig
 from streamer.config.secrets import dotted, is_secret_file
 from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.config.token import read_token
@@ -34,6 +35,10 @@ def files(config: Config) -> Iterator[Probe]:
     if config.metrics is not None and config.metrics.tls is not None:
         yield blocking("metrics.tls", partial(_tls, config.metrics.tls))
     yield from (expiry_probe(key, file) for key, file in own_certificates(config))
+    if config.pair is not None:
+        yield blocking("pair.key_file", partial(_key, config.pair))
+        if config.pair.tls is not None:
+            yield blocking("pair.tls", partial(_link_tls, config.pair))
     token_file = config.control.http_token_file
     if token_file is not None:
         yield blocking("control.http_token_file", partial(_token, token_file))
@@ -62,6 +67,22 @@ def _tls(options: TlsConfig) -> Answer:
         server_context(options)
     except TlsError as exc:
         return problem(str(exc).removeprefix("metrics.tls."))
+    return ok("the certificate belongs to the key")
+
+
+def _key(options: PairConfig) -> Answer:
+    try:
+        options.key()
+    except TlsError as exc:
+        return problem(str(exc).removeprefix("pair.key_file: "))
+    return ok("the file holds a key that is long enough")
+
+
+def _link_tls(options: PairConfig) -> Answer:
+    try:
+        options.context()
+    except TlsError as exc:
+        return problem(str(exc).removeprefix("pair.tls."))
     return ok("the certificate belongs to the key")
 
 

@@ -1,5 +1,5 @@
 """The command line: ``streamer init | run | check | test | diff | config | reload | explain | pause | resume |
-dead-letters | traces | tap | last | top | send | listen | ping | support-bundle | schema | demo | completion``.
+handover | dead-letters | traces | tap | last | top | send | listen | ping | support-bundle | schema | demo | completion``.
 
 Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
 usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
@@ -175,6 +175,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
         dead_letters,
         diff,
         explain,
+        handover,
         init,
         last,
         listen,
@@ -203,6 +204,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     dead_letters.add_to(commands)
     traces.add_to(commands)
     pause.add_to(commands)
+    handover.add_to(commands)
     tap.add_to(commands)
     last.add_to(commands)
     top.add_to(commands)

@@ -16,6 +16,7 @@ from streamer.cli.running import NotAskedError, ask, configured
 from streamer.cli.text import lines_out
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
+from streamer.config.pair import PairConfig
 from streamer.config.stores import JournalConfig
 from streamer.files import in_thread
 from streamer.transports.installed import load_transport
@@ -24,10 +25,12 @@ from streamer.transports.probe import (
     Probe,
     Verdict,
     blocking,
+    can_connect,
     can_listen,
     cannot_tell,
     ok,
     problem,
+    warning,
 )
 
 ASK_S = 2.0
@@ -41,12 +44,14 @@ _LONGEST = max(len(verdict.value) for verdict in Verdict)
 class Running(NamedTuple):
     """The streamer that answers at ``metrics.listen``.
 
-    ``texts``: every text in the options of its endpoints; ``files``: its journal and its state file, by path.
+    ``texts``: every text in the options of its endpoints; ``files``: its journal and its state file, by path; ``pair``:
+    where it waits for the other one of a pair, empty if it does not.
     """
 
     authority: str
     texts: frozenset[str]
     files: frozenset[str]
+    pair: str = ""
 
 
 def probe(path: Path, config: Config) -> int:
@@ -89,7 +94,8 @@ def _of_running(answer: Any) -> Running:
     if found["journal"] is not None:
         journal = JournalConfig(path=found["journal"]["path"])
         files |= {str(journal.path), str(journal.default_state)}
-    return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])), frozenset(map(str, files)))
+    pair = (found.get("pair") or {}).get("listen") or ""  # an earlier version has no such section
+    return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])), frozenset(map(str, files)), str(pair))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -103,6 +109,9 @@ def _texts(value: Any) -> Iterator[str]:
 def _probes(config: Config, running: Running | None) -> Iterator[Probe]:
     if config.metrics is not None:
         yield blocking("metrics.listen", partial(_metrics, config.metrics, config.authority, running))
+    if config.pair is not None:
+        key = "pair.listen" if config.pair.listens else "pair.connect"
+        yield blocking(key, partial(_pair, config.pair, config.authority, running))
     yield from machine.files(config)
     yield from machine.stores(config, _files_in_use(config, running))
 
@@ -120,6 +129,16 @@ def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) ->
     if running.authority != authority:
         return problem(f"{metrics.listen} is taken by the streamer of {running.authority}")
     return ok(f"{metrics.listen}: the running streamer listens there")
+
+
+def _pair(pair: PairConfig, authority: str, running: Running | None) -> Answer:
+    if not pair.listens:
+        answer = can_connect(*pair.address)
+        is_there = answer.verdict is Verdict.OK
+        return answer if is_there else warning(f"{answer.text}: the other one of the pair does not answer")
+    if running is not None and running.authority == authority and running.pair == pair.listen:
+        return ok(f"{pair.listen}: the running streamer waits there for the other one")
+    return can_listen(*pair.address)
 
 
 async def _of_endpoint(config: Config, name: str, running: Running | None) -> list[Probe]:

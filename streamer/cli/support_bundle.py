@@ -49,6 +49,7 @@ WITHIN_S = 10.0
 
 _LINES = 5000
 _LOG = "log.txt"
+_PAIR = "pair.json"
 _PAGES = {
     "status.json": f"{API}",
     "endpoints.json": f"{API}/endpoints",
@@ -56,6 +57,7 @@ _PAGES = {
     "queues.json": f"{API}/queues",
     "flows.json": f"{API}/flows?state=waiting&limit=1000",
     "paused.json": f"{API}/paused",
+    _PAIR: f"{API}/pair",
     "config-running.json": f"{API}/config",
     "metrics.txt": "/metrics",
 }
@@ -247,6 +249,8 @@ def _secret_files(value: Any, name: str = "") -> Iterator[str]:
 def _of_daemon(daemon: DaemonAddress, contents: _Contents) -> None:
     """Add the pages of a daemon; if it does not answer, that is said once."""
     for name, page in _PAGES.items():
+        if name == _PAIR and '"pair": null' in contents.texts["status.json"]:
+            continue  # it works alone
         contents.add(name, lambda page=page: _page(daemon, page))  # type: ignore[misc]  # mypy does not see its type
         if name == "status.json" and name in contents.missing:
             contents.missing["daemon"] = contents.missing.pop(name)

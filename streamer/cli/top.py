@@ -25,6 +25,7 @@ from streamer.cli.running import API, UNFIT, DaemonAddress, NotAskedError, add_o
 from streamer.cli.text import add_json, complain, document_out, parsed
 from streamer.cli.top_metrics import (
     EndpointSample,
+    PairSample,
     Sample,
     WaitingFlow,
     cpu_share,
@@ -112,6 +113,7 @@ class Gateway:
             if not sample.is_streamer:
                 raise ValueError
             self._read_states(sample)
+            self._read_pair(sample)
             self._read_flows(sample)
         except NotAskedError as exc:
             self.problem = str(exc)
@@ -135,6 +137,12 @@ class Gateway:
                     endpoint.connected_to = tuple(map(str, each["connected_to"]))
                     if endpoint.state != "up":
                         endpoint.why = _why(each)
+
+    def _read_pair(self, sample: Sample) -> None:
+        """Read why the other one of a pair, or this one, could not take over, which the metrics do not have."""
+        if sample.pair is not None:
+            with contextlib.suppress(NotAskedError, *UNFIT):
+                sample.pair.problem = str(parsed(self._fetch(f"{API}/pair"))["problem"])
 
     def _read_flows(self, sample: Sample) -> None:
         try:
@@ -160,6 +168,9 @@ class Gateway:
         if self.problem:
             notes.append(f"as of {now_s - latest.at_s:.0f} s ago")
         picture.notes = ["  ".join(notes)]
+        if (pair := latest.pair) is not None:
+            picture.notes += [] if pair.problem else [pair.shown()]
+            picture.problems += [f"{pair.shown()}: {pair.problem}"] if pair.problem else []
         if latest.journal_fails:
             picture.problems.append("nothing gets into the journal; /readyz says why")
         why = [f"{name} {each.why}" for name, each in latest.endpoints.items() if each.why]
@@ -183,12 +194,17 @@ class Gateway:
             "memory_bytes": latest.memory_bytes,
             "dead_letters": latest.dead_letters,
             "journal_fails": latest.journal_fails,
+            "pair": None if latest.pair is None else _pair(latest.pair),
             "endpoints": list(map(asdict, endpoint_figures(self.samples))),
             "routes": list(map(asdict, route_figures(self.samples))),
             "flows": None if self.flows is None else list(map(asdict, self.flows)),
             "flows_total": self.flows_in_all,
         }
         return dict(_finite(document))
+
+
+def _pair(pair: PairSample) -> dict[str, Any]:
+    return {"role": pair.role, "epoch": pair.epoch, "protected": bool(pair.protected), "problem": pair.problem}
 
 
 def _why(endpoint: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ _OF_ENDPOINTS = {
     "ustreamer_endpoint_problems": "problems",
     "ustreamer_endpoint_state_since_timestamp_seconds": "since_s",
 }
+_OF_PAIR = {f"ustreamer_pair_{name}": name for name in ("active", "epoch", "link_up", "protected", "differs")}
 
 _BYTES = ("ustreamer_route_wire_bytes_total", "ustreamer_endpoint_wire_bytes_total")
 """Read by direction, ``sent`` and ``received``."""
@@ -81,6 +82,30 @@ class EndpointSample:
 
 
 @dataclass(slots=True)
+class PairSample:
+    """What one of a pair says of it. ``problem``: why a take-over would fail or lose something, from the API; else empty."""
+
+    active: float = 0
+    epoch: float = 0
+    link_up: float = 0
+    protected: float = 0
+    differs: float = 0
+    problem: str = ""
+
+    @property
+    def role(self) -> str:
+        """Return the role in a word."""
+        return "active" if self.active else "standby"
+
+    def shown(self) -> str:
+        """Return it in one line."""
+        link = "" if self.link_up else ", no link to the other one"
+        alike = ", the configurations differ" if self.differs else ""
+        state = "protected" if self.protected else "not protected"
+        return f"pair: {self.role}, epoch {self.epoch:.0f}, {state}{link}{alike}"
+
+
+@dataclass(slots=True)
 class Sample:
     """The values from `/metrics` that are shown, read at ``at_s`` on the monotonic clock."""
 
@@ -95,6 +120,8 @@ class Sample:
     memory_bytes: float = 0.0
     dead_letters: float = 0.0
     journal_fails: bool = False
+    pair: PairSample | None = None
+    """None: it works alone."""
 
     @property
     def is_streamer(self) -> bool:
@@ -121,6 +148,9 @@ def read(text: str, at_s: float) -> Sample:
                 sample.dead_letters += value
             elif name == "ustreamer_journal_up":
                 sample.journal_fails = not value
+            elif name in _OF_PAIR:
+                sample.pair = sample.pair or PairSample()
+                setattr(sample.pair, _OF_PAIR[name], value)
             elif name == "process_start_time_seconds":
                 sample.started_s = value if isfinite(value) else None
             elif name == "process_cpu_seconds_total":

@@ -24,6 +24,9 @@ _MISROUTED_BYTES = 16 * MIB
 _FLOWS_BYTES = 30 * MIB
 _NOTIFICATION_BYTES = 128 * MIB
 _ID_BYTES = 100
+_WAITING_BYTES = 128 * MIB  # half of it in the link, half of it before
+_OVERHEARD_BYTES = 64 * MIB
+_SETTLED_IDS = 200_000
 _ARROW_BYTES = 90_000_000 + 19 * MIB
 _EXAMPLE_BYTES: Final = 1024
 _NOTHING = Peak()
@@ -117,6 +120,10 @@ def _memory(config: Config, peaks: Peaks | None) -> Iterator[Bound]:
         yield Bound("usubscription", "memory for notifications of observers", "bytes", _NOTIFICATION_BYTES)
     if config.utwin is not None:
         yield Bound("utwin.max_bytes", "memory for the last messages of topics", "bytes", config.utwin.max_bytes)
+    if config.pair is not None:
+        yield Bound("pair", "memory for what the other one of the pair has not taken yet", "bytes", _WAITING_BYTES)
+        size = _OVERHEARD_BYTES + _SETTLED_IDS * _ID_BYTES
+        yield Bound("pair", "memory for what is overheard on standby", "bytes", size)
     yield Bound("remember.ids", "memory for ids of messages", "bytes", config.remember.ids * _ID_BYTES)
     if config.trace is not None:
         yield Bound("trace", "memory for traces", "bytes", _ARROW_BYTES)

@@ -36,6 +36,11 @@ def exposures(config: Config) -> Iterator[str]:
                 "what is pushed" if config.otel.headers_file is None else "what is pushed, and the headers of headers_file,"
             )
             yield f"otel.endpoint: {config.otel.endpoint}: {sent} can be read on the way; use https"
+    pair = config.pair
+    if pair is not None and pair.tls is None and not is_loopback(pair.address[0]):
+        key = "listen" if pair.listens else "connect"
+        where = pair.listen or pair.connect
+        yield f"pair.{key}: {where}: messages, with the tokens in them, can be read on the way; set pair.tls"
     yield from _open_services(config)
     for location, path in paths(config):
         if is_secret_file(str(location[-1])):

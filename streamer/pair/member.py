@@ -133,6 +133,7 @@ class Member:
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
         self._copies_again_s = 0.0
+        self._has_stored = asyncio.Event()
         self._has_told = False  # that everything is on both disks
 
     @property
@@ -201,10 +202,17 @@ class Member:
 
     def why_not_ready(self) -> str:
         """Return why this one, on standby, could not take over without a loss; empty if it could."""
+        if self.other is not None and not self.lease.is_ready:
+            return "the other one has another configuration"
+        return self.why_not_whole()
+
+    def why_not_whole(self) -> str:
+        """Return why this one, on standby, has no copy of what waits; empty if it has, with whatever configuration.
+
+        Who updates one after the other waits for this: the other one is the next to get the new configuration.
+        """
         if self.other is None:
             return "there is no link to the other one"
-        if not self.lease.is_ready:
-            return "the other one has another configuration"
         if self.is_whole:
             return self._problem()
         problem = self._problem() or ("" if self._state_replica is None else self._state_replica.problem)
@@ -240,6 +248,14 @@ class Member:
 
     def _tag_aside(self, packed: bytes) -> bytes:
         return hmac.digest(self._key, _ASIDE + packed, "sha256")[:TAG_BYTES]
+
+    async def until_stored(self, within_s: float) -> None:
+        """Wait until the other side has written what it was told: it would send again what has been delivered since."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._working is not None and self._working.is_mirrored and not self._working.is_stored:
+                    self._has_stored.clear()
+                    await self._has_stored.wait()
 
     def hand_over(self) -> None:
         """Step back, and have the other side take over. Nothing may be sent after that."""
@@ -303,6 +319,7 @@ class Member:
             case "stored":
                 if self._working is not None:
                     self._working.other_stored(frame.stored.number)
+                    self._has_stored.set()
             case "report":
                 self.report = frame.report
             case "offer":

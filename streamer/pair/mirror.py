@@ -120,6 +120,11 @@ class MirroredJournal(Journal):
         """Whether the other one has everything that waits on its disk, apart from what is on its way."""
         return self.is_mirrored and self._stored >= self._whole
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the other one has on disk what it was told."""
+        return self._stored >= self._told
+
     def work_alone(self) -> None:
         """Wait for nobody: the other one is gone, or does not answer."""
         self._forget_link()

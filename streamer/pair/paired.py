@@ -18,6 +18,7 @@ from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.sqlite import FileError
+from streamer.logs.audit import audit
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
@@ -30,6 +31,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 logger = logging.getLogger("ustreamer.pair")
 
 _CLOSE_S = 5.0
+_STORED_S = 2.0
+"""How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
 _AGAIN_S = 10.0
 """Two ends of a session within this time count as one that was taken over."""
@@ -96,7 +99,7 @@ class Paired:
         self.member.use(self._link)
         self.member.arrange(journal)
         router.pump.may_send = self.member.may_send
-        router.on_standby = self.member.why_not_ready
+        router.on_standby = self.member.why_not_whole
 
     def lock(self) -> None:
         """Lock the files against other streamers on this machine. Raises `FileError`."""
@@ -107,13 +110,18 @@ class Paired:
             if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
                 raise
 
-    async def stand_by(self, stopping: asyncio.Event) -> None:
-        """Be on standby until it is this one's turn, or the daemon has to stop."""
+    async def stand_by(self, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
+        """Be on standby until it is this one's turn, or the daemon has to stop. ``on_opened``: the journal is open."""
         works = (self._link.run(), self.member.beat(), self._look_around())
         self._tasks = [asyncio.create_task(work, name="pair") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._failed)
-        self._copy.start(lambda: self.member.stand_by(self._copy, self._state_copy))
+
+        def opened() -> None:
+            self.member.stand_by(self._copy, self._state_copy)
+            on_opened()
+
+        self._copy.start(opened)
         for transport in self._router.transports.values():
             transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
@@ -149,6 +157,7 @@ class Paired:
         """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
         self._is_leaving = True
         if self.member.lease.is_active:
+            await self.member.until_stored(_STORED_S)
             if why := self.member.why_not_hand_over():
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:
@@ -236,6 +245,8 @@ class Paired:
         return True
 
     def role_changed(self, changed: Changed) -> None:
+        role = "active" if changed.is_active else "standby"
+        audit("role_changed", who="pair", where="process", role=role, epoch=changed.epoch, reason=changed.why)
         if changed.is_active:
             self._at_work.set()
         else:

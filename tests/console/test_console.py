@@ -42,6 +42,66 @@ def test_an_endpoint_that_is_alone_is_named_where_the_streamer_is_ready(console:
     expect(console.page.locator(".health")).not_to_contain_text("Every endpoint is connected")
 
 
+def test_one_of_a_pair_says_its_role_and_whether_it_is_protected(console: Console) -> None:
+    page, more = console.page, dict[str, Any]()
+    pair: dict[str, Any] = {
+        "role": "active",
+        "since": "2026-01-01T00:00:00.000Z",
+        "why": "both are on standby",
+        "epoch": 1,
+        "takeovers": 1,
+        "link": {"up": True, "problem": ""},
+        "other_version": "9.8.7",
+        "alike": True,
+        "protected": True,
+        "problem": "",
+        "waiting_bytes": 2048,
+        "overheard": 0,
+        "refused": {"stranger": 0, "frame": 0, "heartbeat": 0},
+    }
+    page.route("**/api/v1", lambda route: route.fulfill(json=route.fetch().json() | {"pair": pair} | more))
+    page.goto(f"{console.base}/")
+    card, health = page.locator(".card").filter(has=page.get_by_role("heading", name="Pair")), page.locator(".health")
+    expect(page.locator("#role")).to_have_text("active")
+    expect(health).to_contain_text("Every endpoint is connected")
+    for text in (
+        "active, epoch 1",
+        "2026-01-01 00:00:00 UTC: both are on standby",
+        "yes",
+        "version 9.8.7",
+        "alike",
+        "2.0 KiB",
+    ):
+        expect(card).to_contain_text(text)
+    assert console.violations() == []
+    gone = {"up": False, "problem": "nothing answers"}
+    pair |= {"protected": False, "problem": "there is no link", "link": gone, "other_version": None, "alike": False}
+    page.reload()
+    expect(page.locator("#role")).to_have_text("active, not protected")
+    expect(health).to_contain_text("the other one of the pair could not take over: there is no link")
+    for text in ("no", "nothing answers", "not connected", "differ: neither takes over"):
+        expect(card).to_contain_text(text)
+    page.set_viewport_size(PHONE)
+    assert console.violations() == []
+    assert console.overflow() == 0
+    pair |= {"role": "standby"}
+    more |= {"ready": False, "reasons": ["on standby: there is no link"]}
+    page.reload()
+    expect(health).to_have_text(re.compile("Not ready.*on standby: there is no link$"))
+    pair |= {"protected": True, "problem": ""}
+    more |= {"ready": True, "reasons": [], "notes": []}
+    page.reload()
+    expect(page.locator("#role")).to_have_text("standby")
+    expect(health).to_contain_text("Ready to take over")
+
+
+def test_one_that_works_alone_has_no_role(console: Console) -> None:
+    console.page.goto(f"{console.base}/")
+    expect(console.page.locator("#health")).to_have_text("Ready")
+    expect(console.page.locator("#role")).to_be_hidden()
+    expect(console.page.get_by_role("heading", name="Pair")).to_have_count(0)
+
+
 def test_a_card_has_the_last_error_of_its_endpoint(console: Console) -> None:
     error = {"reason": "unknown_host", "text": "no such name", "address": "b:1883", "when": "2026-01-01T00:00:00.000Z"}
 

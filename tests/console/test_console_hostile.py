@@ -140,6 +140,17 @@ FULL: dict[str, Any] = {
     "/config": {"fingerprint": "", "config": {"authority": [""]}},
 }
 """What the daemon would have to say where it has nothing."""
+PAIR: dict[str, Any] = {
+    **dict.fromkeys(("role", "since", "why", "problem", "other_version"), ""),
+    "epoch": 3,
+    "takeovers": 1,
+    "alike": False,
+    "protected": False,
+    "waiting_bytes": 1,
+    "overheard": 0,
+    "link": {"up": False, "problem": ""},
+    "refused": {},
+}
 EVENTS = {
     "state": {"what": "endpoint", "name": "", "state": "", "problems": [""]},
     "dead_letter": {"id": "", "route": "", "reason": "", "text": "", "type": "", "source": "", "sink": "", "size": 1},
@@ -168,7 +179,7 @@ def test_hostile_texts_in_every_field_of_every_section_are_text(console: Console
             route.continue_()
         else:
             given = FULL[path] if path in FULL else route.fetch().json()
-            given |= {"ready": False, "reasons": [""]} if path == "" else {}
+            given |= {"ready": False, "reasons": [""], "pair": PAIR} if path == "" else {}
             route.fulfill(body=json.dumps(hostile(given)), content_type="application/json")
 
     page.route("**/api/v1**", answer)
@@ -192,6 +203,8 @@ def test_hostile_texts_in_every_field_of_every_section_are_text(console: Console
         if section == "overview":
             expect(page.locator(".log")).to_contain_text("pwned=1")
             expect(page.locator("#health")).to_contain_text("Not ready")
+            expect(page.locator("#role")).to_contain_text("not protected")
+            expect(page.locator(".card").filter(has=page.get_by_role("heading", name="Pair"))).to_contain_text("pwned=1")
             page.locator("#sections").evaluate("node => node.scrollIntoView()")
     page.get_by_role("button", name="Stop").click()
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from streamer.cli.running import user
+from tests import preloaded
 from tests.brokers import any_broker
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -71,6 +73,10 @@ class Gateways:
             return [status for status, _ in answers] == [200, 200] and sorted(totals) == [0, 1]
 
         await until(are_ready, "both are ready", within_s=60)
+
+    async def until_protected(self) -> None:
+        """The active one says that the other one could take over."""
+        await until(lambda: json.loads(self.active.get("/api/v1/pair")[1])["problem"] == "", "it is protected")
 
     async def until_up(self) -> None:
         """The active one is connected to the broker."""
@@ -198,3 +204,30 @@ async def test_after_a_kill_the_other_one_has_every_subscription_and_delivers(ga
     await until(lambda: killed.total("ustreamer_pair_active") == 1, "the first one is active again")
     await killed.until_up()
     assert await client.topics_of(client.entity) == {}
+
+
+@pytest.mark.long
+async def test_the_command_hands_over_under_traffic_and_back_again(gateways: Gateways) -> None:
+    await gateways.start()
+    traffic = Traffic(gateways)
+    first = gateways.active
+    second = gateways.other_than(first)
+    pid = first.process.pid  # type: ignore[union-attr]
+    sending = asyncio.create_task(traffic.run())
+    await until(lambda: len(gateways.car.arrived) > MESSAGES / 5, "some of them")
+    refused = await preloaded.command("handover", "--config", second.path)
+    assert (refused.returncode, refused.stderr) == (1, "not handed over: this one is on standby\n")
+    for active, standby in ((first, second), (second, first)):
+        await gateways.until_protected()
+        done = await preloaded.command("handover", "--config", active.path, "--wait")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("handed over: the other one is active")
+        assert [each.total("ustreamer_pair_active") for each in (active, standby)] == [0, 1]
+        assert active.get("/readyz")[0] == 200
+    await sending
+    assert await traffic.until_arrived() == (0, 0)
+    assert first.process.poll() is None  # type: ignore[union-attr]
+    assert first.process.pid == pid  # type: ignore[union-attr]
+    logs = [[json.loads(line) for line in each.log.splitlines()] for each in (first, second)]
+    acts = [[line for line in lines if line.get("event") == "handover"] for lines in logs]
+    assert [[act["who"] for act in each] for each in acts] == [[user()], [user()]]

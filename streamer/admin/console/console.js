@@ -11,7 +11,7 @@ import { follow, link, model, POLL_S } from "./live.js"
 import { open as openPage, page, refresh, tick } from "./page.js"
 import { configuration, endpoints, explain, overview, pause, routes } from "./sections.js"
 import { tap } from "./tap.js"
-import { count, plural, said } from "./text.js"
+import { count, plural, said, words } from "./text.js"
 
 const SECTIONS = {
   overview: ["Overview", "Is it well, and how much goes through it?", overview],
@@ -53,6 +53,10 @@ function draw() {
   byId("health").className = `pill ${isLost || about && !about.ready ? "bad" : about ? "good" : "plain"}`
   byId("health").textContent = isLost ? "No answer" : !about ? "…" : about.ready ? "Ready"
     : `Not ready: ${plural(about.reasons.length, "reason")}`
+  const pair = about?.pair
+  byId("role").hidden = !pair || isLost
+  byId("role").className = `pill ${pair?.problem ? "warn" : "plain"}`
+  byId("role").textContent = pair ? `${words(pair.role)}${pair.protected ? "" : ", not protected"}` : ""
   byId("link").className = `link ${link.state}`
   byId("link").textContent = LINKS[link.state]
   byId("link").title = link.state === "polling" ? "There are too many streams already: the page asks now and then." : ""

@@ -31,7 +31,9 @@ export function overview(root) {
   page.on.about = () => {
     if (!model.about) return
     redraw(health, healthOf(model.about))
-    redraw(rest, card("Streamer", streamerOf(model.about)), card("Journal", journalOf(model.about.journal)))
+    const { pair, journal } = model.about
+    redraw(rest, card("Streamer", streamerOf(model.about)), card("Journal", journalOf(journal)),
+      pair ? card("Pair", pairOf(pair)) : null)
   }
   page.on.happened = () => redraw(log, happenings())
   page.on.about()
@@ -55,11 +57,27 @@ export function overview(root) {
   }
 }
 
-const healthOf = ({ ready, reasons, notes = [] }) => el("div", {
-  class: `health ${ready ? notes.length ? "warn" : "good" : "bad"}`,
-}, el("strong", {}, ready ? "Ready" : "Not ready"),
-reasons.length + notes.length ? el("ul", {}, [...reasons, ...notes].map(each => el("li", {}, name(each))))
-  : "Every endpoint is connected, and there are no problems.")
+function healthOf({ ready, reasons, notes = [], pair }) {
+  const isStandby = pair && pair.role !== "active"
+  const alone = pair?.problem && !isStandby ? [`the other one of the pair could not take over: ${pair.problem}`] : []
+  const all = [...reasons, ...notes, ...alone]
+  return el("div", { class: `health ${ready ? all.length ? "warn" : "good" : "bad"}` },
+    el("strong", {}, ready ? isStandby ? "Ready to take over" : "Ready" : "Not ready"),
+    all.length ? el("ul", {}, all.map(each => el("li", {}, name(each))))
+      : isStandby ? "It has a copy of everything that waits at the active one."
+        : "Every endpoint is connected, and there are no problems.")
+}
+
+const pairOf = pair => properties([
+  ["Role", `${words(pair.role)}, epoch ${count(pair.epoch)}`],
+  ["Since", el("span", {}, `${moment(pair.since)} UTC: `, name(pair.why))],
+  ["Protected", el("span", {}, pair.protected ? pill("good", "yes") : pill("warn", "no"), " ",
+    pair.problem ? name(pair.problem) : "")],
+  ["Link", el("span", {}, state(pair.link.up ? "up" : "down"), " ", pair.link.problem ? name(pair.link.problem) : "")],
+  ["Other one", pair.other_version ? name(`version ${pair.other_version}`) : "not connected"],
+  ["Configurations", pair.alike ? "alike" : pill("bad", "differ: neither takes over for the other")],
+  ["On the way to it", bytes(pair.waiting_bytes)],
+])
 
 const streamerOf = about => properties([
   ["Authority", name(about.authority)],

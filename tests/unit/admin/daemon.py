@@ -63,8 +63,13 @@ class DaemonHarness:
             **changes,
         }
         self.write()
-        self.daemon = Daemon(load(self.file), self.file, clock)
+        self._clock = clock
+        self.build()
         self.url = f"http://127.0.0.1:{self.port}"
+
+    def build(self) -> None:
+        """Build a daemon that has not started."""
+        self.daemon = Daemon(load(self.file), self.file, self._clock)
 
     def write(self) -> None:
         self.file.write_text(yaml.safe_dump(self.raw))

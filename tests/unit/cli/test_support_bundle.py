@@ -18,6 +18,7 @@ from streamer.uprotocol.status import UCode
 from tests.flow.harness import SPEED
 from tests.ports import free_port
 from tests.unit.admin.daemon import running
+from tests.unit.admin.paired import KEY, pair
 from tests.unit.cli.commands import GOOD, answering, response, status_of
 from tests.unit.cli.letters import LETTERS, NOW_MS, letter_of
 from tests.unit.journal.harness import JournalHarness
@@ -135,12 +136,26 @@ async def test_of_a_daemon_that_runs_it_has_state_metrics_and_configuration(tmp_
         token = served.token_file.read_text().strip()
     files = unpacked(output)
     assert json.loads(files["contents.json"])["missing"] == {}
-    assert {*support_bundle._PAGES, "config.yaml", "journal.json", "log.txt", "versions.json"} <= set(files)
+    assert "pair.json" not in files  # it works alone
+    pages = support_bundle._PAGES.keys() - {"pair.json"}
+    assert {*pages, "config.yaml", "journal.json", "log.txt", "versions.json"} <= set(files)
     assert json.loads(files["status.json"])["name"] == "ustreamer"
     assert {each["name"] for each in json.loads(files["endpoints.json"])["endpoints"]} >= {"vehicle", "cloud"}
     assert "ustreamer_build_info" in files["metrics.txt"]
     assert_no_canary(files)
     assert token not in "".join(files.values())
+
+
+async def test_of_one_of_a_pair_it_has_how_that_one_sees_the_pair(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        for harness, role in ((two.active, "active"), (two.standby, "standby")):
+            output = tmp_path / f"{role}.tar.gz"
+            words = ("--config", str(harness.file), "--output", str(output))
+            assert await asyncio.to_thread(status_of, "support-bundle", *words) == 0
+            files = unpacked(output)
+            assert json.loads(files["pair.json"])["role"] == role
+            assert f"key_file: {tmp_path}/key" in files["config.yaml"]
+            assert KEY not in "".join(files.values())
 
 
 def test_only_its_owner_may_read_it_and_nothing_is_replaced(good: str, tmp_path: Path) -> None:

@@ -240,6 +240,53 @@ def test_a_journal_that_fails_is_a_problem(pages: Pages) -> None:
     assert gateway.picture(0).problems == ["nothing gets into the journal; /readyz says why"]
 
 
+PAIR = "".join(
+    f"# TYPE ustreamer_pair_{name} gauge\nustreamer_pair_{name} {{{name}}}\n"
+    for name in ("active", "epoch", "link_up", "protected", "differs")
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem", "line"),
+    [
+        ((1, 3, 1, 1, 0), "", "pair: active, epoch 3, protected"),
+        ((0, 3, 1, 1, 0), None, "pair: standby, epoch 3, protected"),  # the API does not answer
+        ((1, 4, 0, 0, 0), None, "pair: active, epoch 4, not protected, no link to the other one"),
+        (
+            (0, 4, 1, 0, 1),
+            "another\x1b configuration",
+            "! pair: standby, epoch 4, not protected, the configurations differ: another\ufffd configuration",
+        ),
+    ],
+)
+def test_one_of_a_pair_says_its_role_and_what_is_wrong(
+    pages: Pages, values: tuple[int, ...], problem: str | None, line: str
+) -> None:
+    pages.metrics(1)
+    names = ("active", "epoch", "link_up", "protected", "differs")
+    pages.there["/metrics"] += PAIR.format(**dict(zip(names, values, strict=True)))
+    if problem is not None:
+        pages.there["/api/v1/pair"] = json.dumps({"problem": problem})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    console = Console(file=io.StringIO(), width=200)
+    console.print(draw(gateway.picture(0), 200, None))
+    assert line in [each.rstrip() for each in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    role, epoch = ("active" if values[0] else "standby"), float(values[1])
+    expected = {"role": role, "epoch": epoch, "protected": bool(values[3]), "problem": problem or ""}
+    assert gateway.document()["pair"] == expected
+
+
+def test_one_that_works_alone_says_nothing_of_a_pair(pages: Pages) -> None:
+    pages.metrics(1)
+    pages.there["/api/v1/pair"] = json.dumps({"problem": "x"})
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.document()["pair"] is None
+    assert len(gateway.picture(0).notes) == 1
+    assert gateway.picture(0).problems == []
+
+
 def test_a_port_that_closes_the_connection_may_speak_tls(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -9,6 +9,8 @@ from streamer.config.costs import DISK, MEMORY, bounds, cost_lines, costs
 from streamer.config.models import Config
 from streamer.config.peaks import HOUR_S, MINUTE_S, Peaks, Place
 from streamer.config.types import MIB
+from streamer.pair import mirror, shadows
+from streamer.pair.link import MOST_WAITING_BYTES
 
 UP = Place("vehicle-cloud", "vehicle", "cloud")
 
@@ -74,6 +76,21 @@ def test_without_a_journal_unconfirmed_messages_are_in_memory_and_stalled_ones_h
     assert vehicle.before == vehicle.after - 64 * MIB
     assert "memory for what endpoint cloud has received" not in changes
     assert changes[DISK].after == 0
+
+
+def test_a_pair_costs_what_its_modules_allow_and_nothing_else_does() -> None:
+    pair = {"listen": "127.0.0.1:7448", "key_file": "/key"}
+    changes = found(config(), config(pair=pair))
+    waiting = MOST_WAITING_BYTES + mirror._MAX_LATER_BYTES
+    overheard = shadows._MAX_BYTES + 100 * shadows._MAX_SETTLED
+    memory = changes.pop(MEMORY)
+    assert memory.before is not None
+    assert memory.after == memory.before + waiting + overheard
+    assert {(cost.key, what, cost.before, cost.after) for what, cost in changes.items()} == {
+        ("pair", "memory for what the other one of the pair has not taken yet", None, waiting),
+        ("pair", "memory for what is overheard on standby", None, overheard),
+    }
+    assert found(config(pair=pair), config(pair={**pair, "wait_s": 20})) == {}
 
 
 def test_of_a_first_file_everything_is_new() -> None:

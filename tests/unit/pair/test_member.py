@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamer.delivery.inbound.refusals import FULL
+from streamer.journal.entries import Batch
+from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import publish
@@ -122,6 +124,40 @@ async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, 
     assert "pair_configuration is_alike=False" in caplog.text
     for each in (first, second):
         await each.kill()
+
+
+async def test_nothing_is_handed_over_while_the_other_one_lacks_something(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    assert first.member.why_not_hand_over() == ""
+    assert isinstance(first.journal, MirroredJournal)
+    first.journal.work_alone()
+    await first.write(2)
+    assert second.journal.numbers("rows") == []
+    assert second.member.is_whole  # as far as it knows
+    assert "no complete copy" in first.member.why_not_hand_over()
+
+
+async def test_before_a_handover_the_other_one_has_written_what_it_was_told(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await first.write(2, 4)
+    first.journal.write(Batch(rows_done=[2, 4]), lambda: None)
+    await first.member.until_stored(60)
+    assert second.journal.numbers("rows") == []
+
+
+async def test_with_another_configuration_it_has_a_copy_and_can_be_the_first_to_be_updated(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    assert (second.member.why_not_ready(), second.member.why_not_whole()) == ("", "")
+    second.member.configured("other")
+    await until(lambda: not first.member.lease.is_ready, "the other one knows of it")
+    await until(lambda: second.member.why_not_whole() == "", "the copy, which begins anew with what they say of themselves")
+    assert second.member.why_not_ready() == "the other one has another configuration"
+    await first.kill()
+    await until(lambda: second.member.other is None, "no link")
+    assert second.member.why_not_ready() == second.member.why_not_whole() == "there is no link to the other one"
 
 
 def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None:

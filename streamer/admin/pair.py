@@ -1,0 +1,81 @@
+"""The pages for a pair: `pair` shows how this one of the two sees it, `pair/handover` hands over to the other one."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from streamer.admin.access import caller_of, refused, works_on_standby
+from streamer.admin.answers import API, body_of
+from streamer.admin.request_queue import is_gone
+from streamer.admin.running import PairedView, RunningStreamer
+from streamer.journal.moments import as_moment
+from streamer.logs.audit import DENIED, audit
+from streamer.pair.view import PairView
+
+_PATIENCE_S = 3.0  # on a busy machine, heartbeats are late
+_AGAIN_S = 0.1
+_ALONE = "this streamer works alone: its configuration has no section pair"
+
+
+class PairPages:
+    """The pair of a `RunningStreamer`."""
+
+    def __init__(self, running: RunningStreamer) -> None:
+        self._running = running
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the HTTP routes of these pages."""
+        return [web.get(f"{API}/pair", self._show), web.post(f"{API}/pair/handover", self._hand_over)]
+
+    async def _show(self, request: web.Request) -> web.Response:
+        return web.json_response(as_json(self._pair().view))
+
+    @works_on_standby  # it has an answer of its own
+    async def _hand_over(self, request: web.Request) -> web.Response:
+        await body_of(request, ())
+        pair, caller = self._pair(), caller_of(request)
+        before = pair.view
+        if why := await self._handed_over(pair, request):
+            audit(DENIED, **caller._asdict(), reason=why, path=request.path)
+            raise refused(f"not handed over: {why}", web.HTTPConflict)
+        audit("handover", **caller._asdict(), epoch=before.epoch)
+        return web.json_response(as_json(before), status=202)
+
+    async def _handed_over(self, pair: PairedView, request: web.Request) -> str:
+        """Hand over; return why the other one cannot take over. What may have been a late heartbeat is not taken at once."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _PATIENCE_S
+        while True:
+            if self._running.router.is_draining:
+                return "it is ending already"
+            why = pair.hand_over()
+            if not why or not pair.view.is_active or loop.time() > until_s:
+                return why
+            await asyncio.sleep(_AGAIN_S)
+            if is_gone(request):
+                return "the client is gone"
+
+    def _pair(self) -> PairedView:
+        if self._running.pair is None:
+            raise refused(_ALONE, web.HTTPNotFound)
+        return self._running.pair
+
+
+def as_json(view: PairView) -> dict[str, Any]:
+    """Return what is known of the pair, in JSON's types."""
+    return {
+        "role": "active" if view.is_active else "standby",
+        "why": view.why,
+        "since": as_moment(view.since_ms),
+        "epoch": view.epoch,
+        "takeovers": view.takeovers,
+        "link": {"up": view.is_linked, "problem": view.link_problem},
+        "other_version": view.other_version or None,
+        "alike": view.is_alike,
+        "protected": view.is_protected,
+        "problem": view.problem,
+        "waiting_bytes": view.waiting_bytes,
+        "overheard": view.overheard,
+        "refused": dict(view.refused),
+    }
