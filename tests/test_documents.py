@@ -144,8 +144,13 @@ def exported(tmp_path: Path) -> set[str]:
     raw |= {"journal": {"path": str(tmp_path / "journal.db")}, "trace": {"path": str(tmp_path / "traces")}}
     raw["utwin"] = {}
     raw["permissions"] = {"tap": {"verifier": "jwt", "options": {"jwks_file": "/k", "issuer": "i", "audience": "a"}}}
+    (tmp_path / "pair.key").write_text("k" * 32)
+    raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
     daemon = Daemon(Config.model_validate(raw))
     exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
+    assert daemon.pair is not None
+    view = daemon.pair.view
+    exposition.use_pair(lambda: view)
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     exposition.use_certificates(daemon._admin._expiry)
     text = exposition.text().decode()

@@ -67,6 +67,12 @@ if [ ! -e passwords ]; then
     give "$broker" passwords
 fi
 
+# What both streamers of compose.pair.yaml share.
+if [ ! -e pair.key ]; then
+    openssl rand -hex 32 >pair.key
+    give "$streamer" pair.key
+fi
+
 for name; do
     sign "$name" "$client" "DNS:$name"
 done

@@ -64,6 +64,7 @@ cp -R README.md docs config "$doc/"
 rm -rf "$doc/docs/adr"
 mkdir -p "$doc/deploy"
 cp -R deploy/container "$doc/deploy/"
+install -D -m 0644 deploy/systemd/pair.conf "$doc/deploy/systemd/pair.conf"
 cp CHANGELOG.md "$source/CHANGELOG.md"
 
 cat >"$source/debian/changelog" <<EOF

@@ -123,9 +123,9 @@ class Gateway(StreamerProcess):
         """The next block of the page, which is of this kind."""
         return self.here(self._next(kind))
 
-    def configure(self) -> dict[str, Any]:
-        """Put the sections of the page's next block into the file, and return them."""
-        shown: dict[str, Any] = yaml.safe_load(self.text("yaml"))
+    def configure(self, page: "Gateway | None" = None) -> dict[str, Any]:
+        """Put the sections of the page's next block into the file, and return them. ``page``: whoever follows the page."""
+        shown: dict[str, Any] = yaml.safe_load(self.here((page or self)._next("yaml")))
         self.write(self.config | shown)
         return shown
 
@@ -138,15 +138,19 @@ class Gateway(StreamerProcess):
         status, said = await self.shell(f"systemctl {verb} streamer")
         assert status == 0, said
 
-    async def do(self, *values: tuple[str, str], lines: int | None = None, status: int = 0) -> str:
+    async def do(
+        self, *values: tuple[str, str], lines: int | None = None, status: int = 0, page: "Gateway | None" = None
+    ) -> str:
         """Run the commands of the page's next block, or the first ``lines`` of it, and return what they print.
 
+        ``page``: the gateway that follows the page, if it is another one.
         ``values`` replace placeholders, such as an id. ``# → text`` after a command says what it prints; ``…`` is anything.
         Every command has to end with ``status``.
         """
-        block = self._next("commands").splitlines()
+        follows = page or self
+        block = follows._next("commands").splitlines()
         if lines is not None and block[lines:]:
-            self._left.insert(0, Block("commands", "\n".join(block[lines:])))
+            follows._left.insert(0, Block("commands", "\n".join(block[lines:])))
         said = []
         for line in map(self.here, block[:lines]):
             for placeholder, value in values:

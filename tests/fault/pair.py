@@ -140,10 +140,14 @@ class Gateway:
         """How often it has refused strangers, frames or heartbeats, by its own count."""
         return self.process.total("ustreamer_pair_refused_total", what=what)
 
+    def entries(self, table: str) -> int:
+        """How many entries its journal has in a table."""
+        with closing(sqlite3.connect(f"file:{self.disk / 'journal.db'}?mode=ro", uri=True)) as file:
+            return int(file.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
     def left(self) -> list[str]:
         """What waits in its journal, and what it has heard on standby and keeps."""
-        with closing(sqlite3.connect(f"file:{self.disk / 'journal.db'}?mode=ro", uri=True)) as file:
-            counts = {table: file.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("rows", "segments")}
+        counts = {table: self.entries(table) for table in ("rows", "segments")}
         counts["messages overheard"] = int(self.process.total("ustreamer_pair_overheard_messages"))
         return [f"{count} {what} at {self.name}" for what, count in counts.items() if count]
 
@@ -376,19 +380,21 @@ class PairHarness:
         await gateway.process.until_down("cloud")
         await asyncio.sleep(seconds)
 
-    async def until_taken(self, gateway: Gateway) -> None:
-        """Wait until what has come from veh and has not arrived waits in this one; the load has been stopped."""
+    async def until_journaled(self, gateway: Gateway) -> None:
+        """Wait until the journal of this one has what has come from veh and has not arrived; the load has been stopped.
+
+        While the other one may still answer, it is not written.
+        """
         await until(lambda: not any(node.unconfirmed for node in self._nodes.values()), "the broker's PUBACKs")
         self.accept_all()
 
-        def is_taken() -> bool:
+        def is_journaled() -> bool:
             self.read()
-            waiting = sum(1 for entry in self.ledger.missing() if entry.origin == "veh")
-            return gateway.process.total("ustreamer_queue_messages", egress="cloud") >= waiting
+            return gateway.entries("rows") >= sum(1 for entry in self.ledger.missing() if entry.origin == "veh")
 
         deadline_s = time.monotonic() + WITHIN_S
-        while not await asyncio.to_thread(is_taken):
-            assert time.monotonic() < deadline_s, f"{gateway.name} has not taken everything"
+        while not await asyncio.to_thread(is_journaled):
+            assert time.monotonic() < deadline_s, f"{gateway.name} has not written everything"
             await asyncio.sleep(0.05)
 
     async def deafen(self, gateway: Gateway) -> None:
@@ -488,6 +494,7 @@ class PairHarness:
             wrong.append(f"no pair in the end: {exc}")
         wrong += await self._probe_all()
         left = [] if wrong or self.ledger.missing() else await self._left()
+        unbalanced = [] if wrong else await asyncio.to_thread(self._unbalanced)
         self.read()
         verdict = self.ledger.verdict(Allowance(duplicates=1 << 60, inversions=inversions))
         for side in dict.fromkeys(there for _, there in self.ways):
@@ -498,6 +505,7 @@ class PairHarness:
             if side != "veh" and (again := copied.keys() & self._named):
                 verdict.add(Breach.DUPLICATES, [f"was named to the other one: {self.ledger.entry(each)}" for each in again])
         verdict.add(Breach.LEFT, left)
+        verdict.add(Breach.BOOKS, unbalanced)
         verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
         verdict.took_s = self._took_s
         for each in self.gateways.values():
@@ -516,6 +524,14 @@ class PairHarness:
             if time.monotonic() > deadline_s:
                 return left
             await asyncio.sleep(0.2)
+        return []
+
+    def _unbalanced(self) -> list[str]:
+        """What does not balance in the metrics of the active one."""
+        try:
+            self.active.process.check_books()
+        except AssertionError as exc:
+            return [str(exc) or "no answer on the admin port"]
         return []
 
     async def _probe_all(self) -> list[str]:

@@ -62,6 +62,8 @@ def memory_bytes(config: Config) -> int:
         total += 128 * MIB
     if config.utwin is not None:
         total += config.utwin.max_bytes
+    if config.pair is not None:
+        total += 128 * MIB
     for endpoint in config.endpoints.values():
         options = endpoint.options
         if endpoint.transport == "mqtt5":

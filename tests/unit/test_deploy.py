@@ -119,6 +119,23 @@ def test_what_starts_the_daemon_has_the_default_file() -> None:
     assert "USTREAMER_CONFIG" not in image
 
 
+def test_the_drop_in_of_a_pair_gives_the_key_to_where_its_configuration_looks_for_it(tmp_path: Path) -> None:
+    path = ROOT / "deploy/systemd/pair.conf"
+    service = unit(path)["Service"]
+    assert service.keys() <= {"LoadCredential", "Environment"}, "the unit itself fits a pair"
+    name, _, _ = service["LoadCredential"].partition(":")
+    assert service["Environment"] == "STREAMER_SECRETS=%d"
+    (example,) = re.findall(r"^#   pair:\n(?:#     .*\n)+", path.read_text(), re.MULTILINE)
+    file = tmp_path / "streamer.yaml"
+    file.write_text(
+        (ROOT / "config/minimal.yaml").read_text() + "journal: {path: /j.db}\n" + re.sub("(?m)^#   ", "", example)
+    )
+    for environ, folder in (({"STREAMER_SECRETS": "/x"}, "/x"), ({}, "/run/credentials/streamer.service")):
+        pair = load(file, environ).pair
+        assert pair is not None
+        assert pair.key_file == Path(folder, name)
+
+
 def test_the_image_is_built_in_two_stages_and_nothing_is_fetched_by_url() -> None:
     stages = dockerfile()
     assert len(stages) == 2
@@ -210,7 +227,7 @@ def test_the_configuration_of_the_compose_file_is_good_and_nothing_in_it_is_open
     assert set(config.endpoints) == {"vehicle", "cloud"}
     assert config.metrics is not None
     assert config.metrics.port == MetricsConfig().port
-    assert config.metrics.hosts == ["streamer"]
+    assert config.metrics.hosts == ["streamer", "streamer-b"]
     assert config.endpoints["cloud"].options.brokers[0].host in compose()["services"]
     assert config.permissions is not None
 
@@ -264,6 +281,68 @@ def test_the_memory_limit_of_the_container_holds_all_bounds() -> None:
     assert total <= int(limit[1]) * MIB * 0.8
     (said,) = re.findall(r"^ *# +(\d+) +and a reserve", (CONTAINER / "compose.yaml").read_text(), re.MULTILINE)
     assert int(said) == round(total / MIB)
+
+
+class _Compose(yaml.SafeLoader):
+    """Compose's own tag says that a list replaces that of the file before."""
+
+
+def _replaced(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> Any:
+    return loader.construct_sequence(node)
+
+
+_Compose.add_constructor("!override", _replaced)
+
+
+def paired() -> dict[str, Any]:
+    """What compose.pair.yaml adds to compose.yaml."""
+    loaded: dict[str, Any] = yaml.load((CONTAINER / "compose.pair.yaml").read_text(), _Compose)  # it is safe
+    return loaded
+
+
+def test_the_containers_of_a_pair_have_one_configuration_but_for_their_place_in_it(tmp_path: Path) -> None:
+    services = paired()["services"]
+    assert services["streamer-b"]["extends"] == {"file": "compose.yaml", "service": "streamer"}
+    (command,) = services["streamer"]["command"]
+    joined = re.fullmatch(r"cat (\S+) (\S+) >(\S+) && exec streamer run", command)
+    assert joined is not None
+    mounted = {each["target"]: each["source"] for each in compose()["services"]["streamer"]["configs"]}
+    mounted |= {each["target"]: each["source"] for each in services["streamer"]["configs"]}
+    files = {name: each["file"] for name, each in (compose()["configs"] | paired()["configs"]).items()}
+    path = tmp_path / "streamer.yaml"
+    path.write_text("".join((CONTAINER / files[mounted[part]]).read_text() for part in joined.groups()[:2]))
+    configs = []
+    for service in services.values():
+        assert service["command"] == [command]
+        assert service["environment"].pop("USTREAMER_CONFIG") == joined[3]
+        configs.append(load(path, service["environment"]))
+        assert warnings(configs[-1]) == []
+    first, second = (config.pair for config in configs)
+    assert first is not None
+    assert second is not None
+    assert (first.connect, second.listen) == (None, None)
+    assert first.address[1] == second.address[1]
+    assert second.address[0] in services
+    assert configs[0].model_copy(update={"pair": None}) == configs[1].model_copy(update={"pair": None})
+    limits = {service["mem_limit"] for service in services.values()}
+    assert memory_bytes(configs[0]) <= int(limits.pop().removesuffix("m")) * MIB * 0.8
+    assert not limits
+    assert configs[0].metrics is not None
+    assert configs[0].metrics.hosts == list(services)
+
+
+def test_the_containers_of_a_pair_share_a_key_and_nothing_else() -> None:
+    services = paired()["services"]
+    (secret,) = {name for service in services.values() for name in service["secrets"]}
+    assert paired()["secrets"][secret]["file"] == f"./secrets/{secret}"
+    assert f'give "$streamer" {secret}' in (CONTAINER / "make-secrets.sh").read_text()
+    path = f"/run/secrets/{secret}"
+    assert path in (CONTAINER / "pair.yaml").read_text()
+    (first,), (second,) = compose()["services"]["streamer"]["volumes"], services["streamer-b"]["volumes"]
+    assert first.partition(":")[2] == second.partition(":")[2]
+    assert first != second
+    published = [*compose()["services"]["streamer"]["ports"], *services["streamer-b"]["ports"]]
+    assert len({each.rpartition(":")[0] for each in published}) == len(published)
 
 
 @pytest.mark.parametrize("role", sorted((ROOT / "config/roles").glob("*.yaml")), ids=lambda path: path.stem)

@@ -101,8 +101,13 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
         found.setdefault(name, set()).update(dict(labels))
     raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
     raw |= {"journal": {"path": str(tmp_path / "journal.db")}, "trace": {"path": str(tmp_path / "traces")}}
+    (tmp_path / "pair.key").write_text("k" * 32)
+    raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
     daemon = Daemon(Config.model_validate(raw))
     exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
+    assert daemon.pair is not None
+    view = daemon.pair.view
+    exposition.use_pair(lambda: view)
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     expiry = daemon._admin._expiry
     expiry.until_s["cloud", CertificateFile(CertificateRole.CLIENT, Path("/client.pem"))] = 1.0

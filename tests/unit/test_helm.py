@@ -38,7 +38,8 @@ SOME = {
     "imagePullSecrets": [{"name": "registry"}],
     "persistence": {"storageClassName": "fast"},
 }
-"""Every part of the chart switched on."""
+"""Every part of the chart switched on, but for the pair."""
+PAIR = {"pair": {"enabled": True, "secret": "gateway-pair"}}
 
 pytestmark = pytest.mark.helm
 
@@ -73,7 +74,7 @@ def pod(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_lint_has_nothing_to_say(config: str, tmp_path: Path) -> None:
-    for values in ({"config": config}, {"config": config, **SOME}):
+    for values in ({"config": config}, {"config": config, **SOME}, {"config": config, **SOME, **PAIR}):
         done = helm("lint", tmp_path, values)
         assert done.returncode == 0, done.stdout
 
@@ -90,11 +91,15 @@ def test_the_chart_has_the_version_of_the_project() -> None:
     assert chart["version"] == chart["appVersion"] == coming_version()
 
 
-@pytest.mark.parametrize("more", [{}, SOME], ids=["defaults", "everything"])
-def test_what_is_rendered_fits_the_schemas_of_kubernetes(more: dict[str, Any], config: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "objects"), [({}, 4), (SOME, 8), (SOME | PAIR, 9)], ids=["defaults", "everything", "as a pair"]
+)
+def test_what_is_rendered_fits_the_schemas_of_kubernetes(
+    more: dict[str, Any], objects: int, config: str, tmp_path: Path
+) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate brings schemas")
     found = rendered(tmp_path, {"config": config, **more})
-    assert len(found) == (4 if not more else 8)
+    assert len(found) == objects
     for each in found.values():
         if not each["apiVersion"].startswith("monitoring.coreos.com/"):
             kubernetes_validate.validate(each, KUBERNETES.rpartition(".")[0], strict=True)
@@ -191,6 +196,16 @@ def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
         ({"replicas": 2}, ("", ""), "authority: ${HOSTNAME}"),
         ({"replicas": 2}, ("authority: cloud-gateway", "authority: ${HOSTNAME}"), "expected share"),
         ({"replica": 2}, ("", ""), "replica"),
+        ({"replicas": 2, **PAIR}, ("", ""), "replicas: expected 1 with pair.enabled"),
+        ({"pair": {"enabled": True}}, ("", ""), "pair.secret: expected the name of a Secret"),
+        (
+            PAIR,
+            ("\njournal:", "\npair: {listen: '0.0.0.0:7420', key_file: /k}\njournal:"),
+            "config: pair: expected no such section",
+        ),
+        (PAIR, ("authority: cloud-gateway", "authority: ${HOSTNAME}"), "the pods of a pair have the same authority"),
+        ({"pair": {**PAIR["pair"], "options": {"listen": "x"}}}, ("", ""), "pair.options: expected no listen"),
+        ({**PAIR, "service": {"ports": [{"name": "pair", "port": 7447}]}}, ("", ""), "ports"),
         ({"secrets": [{"secret": "a", "path": "relative"}]}, ("", ""), "secrets"),
         ({"files": {"streamer.yaml": "x"}}, ("", ""), "files: expected other names than streamer.yaml"),
         ({"files": {"a/b": "x"}}, ("", ""), "a/b"),
@@ -211,3 +226,62 @@ def test_several_streamers_divide_a_broker(config: str, tmp_path: Path) -> None:
     found = rendered(tmp_path, {"config": text, "replicas": 3})
     assert found["StatefulSet/gateway-ustreamer"]["spec"]["replicas"] == 3
     assert load_text(text, Path("streamer.yaml"), {"HOSTNAME": "gateway-ustreamer-0"}).divided
+
+
+def test_a_pair_is_two_pods_whose_configurations_differ_in_their_place_only(config: str, tmp_path: Path) -> None:
+    found = rendered(tmp_path, {"config": config, "pair": {**PAIR["pair"], "port": 7421, "options": {"wait_s": 20}}})
+    assert found["StatefulSet/gateway-ustreamer"]["spec"]["replicas"] == 2
+    (container,) = pod(found)["containers"]
+    environment = {each["name"]: each for each in container["env"]}
+    assert environment["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert {"name": "pair", "containerPort": 7421} in container["ports"]
+    data = found["ConfigMap/gateway-ustreamer"]["data"]
+    assert len(data) == 2
+    configs = []
+    for number in range(2):
+        path = environment["USTREAMER_CONFIG"]["value"].replace("$(POD_NAME)", f"gateway-ustreamer-{number}")
+        configs.append(load_text(data[Path(path).name], Path("streamer.yaml"), {}))
+    first, second = (each.pair for each in configs)
+    assert first is not None
+    assert second is not None
+    assert (first.listen, first.connect) == ("0.0.0.0:7421", None)
+    assert (second.listen, second.connect) == (None, "gateway-ustreamer-0.gateway-ustreamer:7421")
+    assert first.wait_s == second.wait_s == 20
+    assert configs[0].model_copy(update={"pair": None}) == configs[1].model_copy(update={"pair": None})
+    assert {"name": "pair", "mountPath": str(first.key_file.parent), "readOnly": True} in container["volumeMounts"]
+
+
+@pytest.mark.parametrize("rest", ["\n...\n", "\n}"], ids=["an end", "braces"])
+def test_a_file_to_which_no_section_can_be_added_is_refused(rest: str, tmp_path: Path) -> None:
+    text = f"authority: a\nmetrics: {{listen: 0.0.0.0:9464}}\njournal: {{path: /var/lib/streamer/j.db}}{rest}"
+    if rest.endswith("}"):
+        text = "{" + text.replace("\n", ", ", 2)
+    done = helm("template", tmp_path, {"config": text, **PAIR})
+    assert done.returncode != 0
+    assert "config: expected YAML to which a section can be added" in done.stderr
+    assert helm("template", tmp_path, {"config": text}).returncode == 0
+
+
+def test_the_pods_of_a_pair_are_on_two_nodes_and_one_of_them_stays(config: str, tmp_path: Path) -> None:
+    found = rendered(tmp_path, {"config": config, **PAIR})
+    (term,) = pod(found)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    labels = found["StatefulSet/gateway-ustreamer"]["spec"]["template"]["metadata"]["labels"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert found["PodDisruptionBudget/gateway-ustreamer"]["spec"]["maxUnavailable"] == 1
+    assert "affinity" not in pod(rendered(tmp_path, {"config": config}))
+    given: dict[str, Any] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    assert pod(rendered(tmp_path, {"config": config, **PAIR, "affinity": given}))["affinity"] == given
+
+
+def test_others_reach_each_pod_of_a_pair_and_the_pods_reach_each_other(config: str, tmp_path: Path) -> None:
+    found = rendered(tmp_path, {"config": config, **SOME, **PAIR})
+    names = {
+        found[f"Service/gateway-ustreamer-links-{number}"]["spec"]["selector"]["statefulset.kubernetes.io/pod-name"]
+        for number in range(2)
+    }
+    assert names == {"gateway-ustreamer-0", "gateway-ustreamer-1"}
+    policy = found["NetworkPolicy/gateway-ustreamer"]["spec"]
+    peers = [{"podSelector": policy["podSelector"]}]
+    assert {"ports": [{"port": 7420}], "from": peers} in policy["ingress"]
+    assert {"ports": [{"port": 7420}], "to": peers} in policy["egress"]

@@ -1,7 +1,9 @@
 """Two sides of a pair as the daemon has them, with real journals and a real link between them."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from streamer.clock import SystemClock
@@ -12,6 +14,8 @@ from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, Identity, Member
 from streamer.pair.mirror import MirroredJournal
+from streamer.services.host import TABLES
+from streamer.services.state import StateFile
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from tests.ports import HOST, free_port
@@ -52,7 +56,9 @@ class Station:
         )
         self.member.use(link)
         self.journal = await self._opened(Journal)
-        self.member.stand_by(self.journal)
+        self.state = StateFile(self.path.with_name("state.db"), TABLES)
+        await asyncio.to_thread(self.state.open)
+        self.member.stand_by(self.journal, self.state)
         self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
 
     def role_changed(self, changed: Changed) -> None:
@@ -84,9 +90,12 @@ class Station:
         await self.at_work.wait()
         self.member.end_standby()
         await asyncio.to_thread(self.journal.stop, 10)
+        await asyncio.to_thread(self.state.close)
+        self.state = StateFile(self.path.with_name("state.db"), TABLES, self.member.state)
+        await asyncio.to_thread(self.state.open)
         self.journal = await self._opened(MirroredJournal)
         assert isinstance(self.journal, MirroredJournal)
-        self.member.work(self.journal)
+        self.member.work(self.journal, self.state)
 
     async def _opened(self, kind: type[Journal]) -> Journal:
         journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
@@ -101,6 +110,23 @@ class Station:
     @property
     def works(self) -> bool:
         return isinstance(self.journal, MirroredJournal) and self.member.may_send()
+
+    @property
+    def protects(self) -> bool:
+        """Whether what it writes is on both disks."""
+        journal = self.journal
+        is_stored = isinstance(journal, MirroredJournal) and journal.is_mirrored and journal._stored == journal._told
+        return is_stored and self.member.state.is_whole
+
+    async def pause(self, name: str) -> None:
+        """Write a rule into the state file, as a service does before it answers."""
+        async with asyncio.timeout(60):
+            await self.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, '')", (name,))])
+
+    @property
+    def paused(self) -> list[str]:
+        with closing(sqlite3.connect(self.state.path or "")) as connection:
+            return [name for (name,) in connection.execute("SELECT source FROM dispatch_stops ORDER BY number")]
 
     async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
         await self.write_batch(Batch(rows=[row(number) for number in numbers], rows_done=list(done)))
@@ -128,6 +154,7 @@ class Station:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self.journal.stop, 10)
+        await asyncio.to_thread(self.state.close)
 
 
 def of_message(number: int, message: UMessage) -> Row:

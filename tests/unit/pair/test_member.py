@@ -1,11 +1,14 @@
 """Who of two sides works, and what is on both disks."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from streamer.delivery.inbound.refusals import FULL
+from streamer.journal.entries import Batch
+from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import publish
@@ -45,16 +48,69 @@ async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_ba
     assert second.works
 
 
-async def test_what_was_alone_is_copied_again_once_the_other_one_is_back(stations: Stations) -> None:
+async def test_what_a_service_was_answered_is_there_after_a_kill_and_after_another_one(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.pause("one")
+    assert second.paused == ["one"]
+    await first.kill()
+    await until(lambda: second.works, "the other one works")
+    await second.pause("two")
+    await first.start()
+    await until(lambda: first.member.is_whole, "a whole copy")
+    await second.pause("three")
+    assert first.paused == second.paused == ["one", "two", "three"]
+    await second.kill()
+    await until(lambda: first.works, "the first one works again")
+    assert first.paused == ["one", "two", "three"]
+
+
+async def test_after_it_was_alone_what_it_writes_is_on_both_disks_again(stations: Stations) -> None:
+    """It hears of the other one before its lease does: what answers has to be told everything once the lease knows, too."""
     first, second = stations.first, stations.second
     await until(lambda: first.works and second.member.is_whole, "a whole copy")
     await second.kill()
-    await until(lambda: first.member.lease.is_alone and first.works, "it works alone")
+    await until(lambda: first.member.lease.is_alone, "it is alone")
     await first.write(2)
     await second.start()
-    await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy, and answers")
-    await first.write(4)
-    assert second.journal.numbers("rows") == [2, 4]
+    await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy")
+    await until(lambda: first.protects, "what it writes is on both disks")
+    for number in (4, 6, 8):
+        said = first.member.lease._number
+        await until(lambda said=said: first.member.lease._number > said + 1, "two more heartbeats")  # type: ignore[misc]
+        await first.write(number)
+        await first.pause(str(number))
+        assert second.journal.numbers("rows")[-1] == number
+        assert second.paused[-1] == str(number)
+
+
+async def test_one_that_did_not_answer_for_a_while_gets_what_it_has_missed(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    answer, second.member._say_heartbeat = second.member._say_heartbeat, lambda: None  # type: ignore[method-assign]
+    await until(lambda: first.member.lease.is_alone, "it is alone, with a link")
+    await first.write(2)
+    await first.pause("missed")
+    second.member._say_heartbeat = answer  # type: ignore[method-assign]
+    await until(lambda: first.protects, "what it writes is on both disks")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["missed"]
+
+
+async def test_one_whose_journal_opens_late_gets_everything(stations: Stations) -> None:
+    """The link is there before: what it was told until then has gone nowhere."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    second.member.end_standby()
+    await until(lambda: first.works, "it works")
+    first.member._copy_to_other()
+    await asyncio.sleep(0)
+    second.member.stand_by(second.journal, second.state)
+    await until(lambda: second.member.is_whole, "a whole copy")
+    await first.write(2)
+    await first.pause("one")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["one"]
 
 
 async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -68,6 +124,40 @@ async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, 
     assert "pair_configuration is_alike=False" in caplog.text
     for each in (first, second):
         await each.kill()
+
+
+async def test_nothing_is_handed_over_while_the_other_one_lacks_something(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    assert first.member.why_not_hand_over() == ""
+    assert isinstance(first.journal, MirroredJournal)
+    first.journal.work_alone()
+    await first.write(2)
+    assert second.journal.numbers("rows") == []
+    assert second.member.is_whole  # as far as it knows
+    assert "no complete copy" in first.member.why_not_hand_over()
+
+
+async def test_before_a_handover_the_other_one_has_written_what_it_was_told(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await first.write(2, 4)
+    first.journal.write(Batch(rows_done=[2, 4]), lambda: None)
+    await first.member.until_stored(60)
+    assert second.journal.numbers("rows") == []
+
+
+async def test_with_another_configuration_it_has_a_copy_and_can_be_the_first_to_be_updated(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    assert (second.member.why_not_ready(), second.member.why_not_whole()) == ("", "")
+    second.member.configured("other")
+    await until(lambda: not first.member.lease.is_ready, "the other one knows of it")
+    await until(lambda: second.member.why_not_whole() == "", "the copy, which begins anew with what they say of themselves")
+    assert second.member.why_not_ready() == "the other one has another configuration"
+    await first.kill()
+    await until(lambda: second.member.other is None, "no link")
+    assert second.member.why_not_ready() == second.member.why_not_whole() == "there is no link to the other one"
 
 
 def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None:

@@ -49,7 +49,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail (printf "config: %s: expected a path below /var/lib/streamer, the volume; found %q" (join "." .) $path) }}
 {{- end }}
 {{- end }}
-{{- if gt (int .Values.replicas) 1 }}
+{{- if .Values.pair.enabled }}
+{{- if gt (int .Values.replicas) 1 }}{{ fail "replicas: expected 1 with pair.enabled: a pair has two pods anyway" }}{{ end }}
+{{- if not .Values.pair.secret }}{{ fail "pair.secret: expected the name of a Secret with the entry key" }}{{ end }}
+{{- if hasKey $config "pair" }}{{ fail "config: pair: expected no such section with pair.enabled: the chart writes it" }}{{ end }}
+{{- if contains "${HOSTNAME" .Values.config }}{{ fail "config: ${HOSTNAME}: the pods of a pair have the same authority and client ids" }}{{ end }}
+{{- range tuple "listen" "connect" "key_file" }}
+{{- if hasKey $.Values.pair.options . }}{{ fail (printf "pair.options: expected no %s: the chart writes it" .) }}{{ end }}
+{{- end }}
+{{- else if gt (int .Values.replicas) 1 }}
 {{- if not (contains "${HOSTNAME" (toString $config.authority)) }}
 {{- fail "replicas: more than one need authorities of their own: authority: ${HOSTNAME} in config" }}
 {{- end }}
@@ -59,6 +67,22 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 {{- toJson $config }}
+{{- end }}
+
+{{/* The configuration file of one pod of a pair, by its number. */}}
+{{- define "ustreamer.member" -}}
+{{- $root := index . 0 }}
+{{- $config := include "ustreamer.config" $root | fromJson }}
+{{- $host := include "ustreamer.key" (list $config "metrics" "listen") | splitList ":" | initial | join ":" }}
+{{- $name := include "ustreamer.name" $root }}
+{{- $place := dict "connect" (printf "%s-0.%s:%d" $name $name (int $root.Values.pair.port)) }}
+{{- if eq (index . 1) 0 }}{{ $place = dict "listen" (printf "%s:%d" $host (int $root.Values.pair.port)) }}{{ end }}
+{{- $pair := merge $place (dict "key_file" "/run/secrets/pair/key") $root.Values.pair.options }}
+{{- $text := printf "%s\npair: %s\n" $root.Values.config (toJson $pair) }}
+{{- if $root.Values.config }}
+{{- if not (hasKey (fromYaml $text) "pair") }}{{ fail "config: expected YAML to which a section can be added: no braces around it, no document end" }}{{ end }}
+{{- end }}
+{{- $text }}
 {{- end }}
 
 {{- define "ustreamer.port" -}}

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from streamer import __version__
 from streamer.clock import Clock
@@ -16,11 +17,13 @@ from streamer.config.models import Config
 from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
+from streamer.journal.sqlite import FileError
 from streamer.logs.audit import audit
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
+from streamer.pair.state import MirroredFile
 from streamer.pair.view import PairView
 from streamer.transports.base import LinkState, Received, UTransport
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
@@ -28,9 +31,18 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 logger = logging.getLogger("ustreamer.pair")
 
 _CLOSE_S = 5.0
+_STORED_S = 2.0
+"""How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
 _AGAIN_S = 10.0
 """Two ends of a session within this time count as one that was taken over."""
+
+
+class Copy(NamedTuple):
+    """The files of a standby, not open yet, which the active one writes."""
+
+    journal: Journal
+    state: MirroredFile
 
 
 class Paired:
@@ -44,18 +56,18 @@ class Paired:
         config: Config,
         clock: Clock,
         router: Router,
-        copy: Journal,
+        copy: Copy,
         journal: MirroredJournal,
         end: Callable[[bool, bool], None],
     ) -> None:
-        """``copy``: the journal while on standby; ``journal``: the same file, once this one is active."""
+        """``copy``: the files while on standby; ``journal``: the same file, once this one is active."""
         pair, journal_config = config.pair, config.journal
         assert pair is not None
         assert journal_config is not None
         self._clock = clock
         self._ended_s = -math.inf
         self._router = router
-        self._copy = copy
+        self._copy, self._state_copy = copy
         self._journal = journal
         self._end = end
         self._at_work = asyncio.Event()
@@ -87,11 +99,16 @@ class Paired:
         self.member.use(self._link)
         self.member.arrange(journal)
         router.pump.may_send = self.member.may_send
-        router.on_standby = self.member.why_not_ready
+        router.on_standby = self.member.why_not_whole
 
     def lock(self) -> None:
-        """Lock the journal against other streamers on this machine. Raises `JournalError`."""
+        """Lock the files against other streamers on this machine. Raises `FileError`."""
         self._copy.lock()
+        try:
+            self._state_copy.open()
+        except FileError as exc:
+            if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
+                raise
 
     async def stand_by(self, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
         """Be on standby until it is this one's turn, or the daemon has to stop. ``on_opened``: the journal is open."""
@@ -101,7 +118,7 @@ class Paired:
             task.add_done_callback(self._failed)
 
         def opened() -> None:
-            self.member.stand_by(self._copy)
+            self.member.stand_by(self._copy, self._state_copy)
             on_opened()
 
         self._copy.start(opened)
@@ -115,14 +132,15 @@ class Paired:
         self.member.end_standby()
         if not await asyncio.to_thread(self._copy.stop, _CLOSE_S):
             logger.error("journal_not_closed file=%s reason=%s", self._copy.path, self._copy.problem or "the disk is slow")
+        await asyncio.to_thread(self._state_copy.close)
         if not stopping.is_set():
             self._journal.lock()
             self._router.observers.append(self.member.settled)
             self._router.on_standby = None
 
-    def work(self) -> None:
-        """Have the other one copy the journal, which has been opened."""
-        self.member.work(self._journal)
+    def work(self, state: MirroredFile) -> None:
+        """Have the other one copy the journal, which has been opened, and the state file."""
+        self.member.work(self._journal, state)
 
     def use(self, config: Config) -> None:
         """Apply a reloaded configuration."""
@@ -139,13 +157,15 @@ class Paired:
         """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
         self._is_leaving = True
         if self.member.lease.is_active:
+            await self.member.until_stored(_STORED_S)
             if why := self.member.why_not_hand_over():
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:
                 self.member.hand_over()
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def session_ended(self, is_taken_over: bool) -> None:
         """Step back if the other one may have the session at the broker now. Some brokers do not say why they end one.
@@ -201,7 +221,7 @@ class Paired:
     def _networks(self) -> list[tuple[str, UTransport]]:
         return [(name, each) for name, each in self._router.transports.items() if name != LOCAL_ENDPOINT]
 
-    # -- as the `Streamer` of the member
+    # -- as the `OwnStreamer` of the member
 
     def reached(self) -> Sequence[str]:
         is_active = self.member.lease.is_active
