@@ -94,19 +94,20 @@ class Daemon:
         self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
         self.pair = self._paired(config)
         self.pushing = Pushing(config.otel, config.authority, self.router)
+        pair_view = None if self.pair is None else partial(getattr, self.pair, "view")
         self.service_host = ServiceHost(
             config,
             local_transport,
             self.router,
             self._clock,
-            StatusView(self),
+            StatusView(self, pair_view),
             self.router.last_values,
             None if self.pair is None else self.pair.member.state,
         )
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
-        if self.pair is not None:
-            self._exposition.use_pair(partial(getattr, self.pair, "view"))
+        if pair_view is not None:
+            self._exposition.use_pair(pair_view)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
