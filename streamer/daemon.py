@@ -545,7 +545,8 @@ class Daemon:
             await asyncio.to_thread(old.stop)
 
     async def _drain(self) -> int:
-        systemd.notify("STOPPING=1", "STATUS=draining")
+        # One that starts anew in this process is not stopping for systemd, which would end it.
+        systemd.notify(*(() if self._must_restart else ("STOPPING=1",)), "STATUS=draining")
         drain = Drain(self.router)
         hands_over = self.pair is not None and not self.pair.member.why_not_hand_over()
         drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if hands_over else self.config.shutdown.drain_s
@@ -584,9 +585,9 @@ class _EndpointEvents(CountingEvents):
         self._daemon.service_host.status.health_changed()
         systemd.notify(f"STATUS={summary(router)}")
 
-    def session_ended(self, is_taken_over: bool) -> None:
+    def session_ended(self, is_taken_over: bool, lived_s: float) -> None:
         if self._daemon.pair is not None:
-            self._daemon.pair.session_ended(is_taken_over)
+            self._daemon.pair.member.session_ended(is_taken_over, lived_s)
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)
