@@ -346,8 +346,11 @@ class PairHarness:
         """Wait until it is active, whatever the other one does."""
         await self.until(lambda: gateway in self._active(), f"{gateway.name} active")
 
-    async def until_pair(self) -> None:
-        """Wait until one of the two is active and has its links, and the other one has a copy of everything and hears."""
+    async def until_pair(self) -> tuple[Gateway, Gateway]:
+        """Wait until one of the two is active and has its links, and the other one has a copy of everything and hears.
+
+        Return the active one and the standby.
+        """
 
         def found() -> Gateway | None:
             active = self._active()
@@ -363,7 +366,7 @@ class PairHarness:
             if (active := found()) is not None and await asyncio.to_thread(is_linked, active) and found() is active:
                 await self.until(lambda: self._source.is_matched, "a subscription")
                 await self.until(lambda: all(node.is_ready for node in self._nodes.values()), "the MQTT clients")
-                return
+                return active, self.other(active)
             await asyncio.sleep(0.05)
         raise AssertionError("the two do not have their links")
 
