@@ -29,7 +29,7 @@ from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.pair_tap import IdTap, PairTap
-from tests.fault.proxy import Proxy
+from tests.fault.proxy import Direction, Proxy
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
 from tests.independent.message import Plain
@@ -372,7 +372,11 @@ class PairHarness:
 
     async def until_linked_anew(self, links: int) -> None:
         """Wait until there have been more than so many connections of the two, and the last one has copied everything."""
-        await self.until(lambda: self.link.links > links and self.tap.is_whole, "a new link and a whole copy")
+
+        def is_linked() -> bool:
+            return self.link.links > links and self.tap.is_whole and len(self.tap.beats) == len(Direction)
+
+        await self.until(is_linked, "a new link, a whole copy, and heartbeats")
 
     async def until_whole(self) -> None:
         """Wait until the standby has a copy of everything that waits."""
