@@ -29,7 +29,7 @@ from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.pair_tap import IdTap, PairTap
-from tests.fault.proxy import Proxy
+from tests.fault.proxy import Direction, Proxy
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
 from tests.independent.message import Plain
@@ -346,8 +346,11 @@ class PairHarness:
         """Wait until it is active, whatever the other one does."""
         await self.until(lambda: gateway in self._active(), f"{gateway.name} active")
 
-    async def until_pair(self) -> None:
-        """Wait until one of the two is active and has its links, and the other one has a copy of everything and hears."""
+    async def until_pair(self) -> tuple[Gateway, Gateway]:
+        """Wait until one of the two is active and has its links, and the other one has a copy of everything and hears.
+
+        Return the active one and the standby.
+        """
 
         def found() -> Gateway | None:
             active = self._active()
@@ -363,13 +366,17 @@ class PairHarness:
             if (active := found()) is not None and await asyncio.to_thread(is_linked, active) and found() is active:
                 await self.until(lambda: self._source.is_matched, "a subscription")
                 await self.until(lambda: all(node.is_ready for node in self._nodes.values()), "the MQTT clients")
-                return
+                return active, self.other(active)
             await asyncio.sleep(0.05)
         raise AssertionError("the two do not have their links")
 
     async def until_linked_anew(self, links: int) -> None:
         """Wait until there have been more than so many connections of the two, and the last one has copied everything."""
-        await self.until(lambda: self.link.links > links and self.tap.is_whole, "a new link and a whole copy")
+
+        def is_linked() -> bool:
+            return self.link.links > links and self.tap.is_whole and len(self.tap.beats) == len(Direction)
+
+        await self.until(is_linked, "a new link, a whole copy, and heartbeats")
 
     async def until_whole(self) -> None:
         """Wait until the standby has a copy of everything that waits."""

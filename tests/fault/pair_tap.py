@@ -30,6 +30,8 @@ class PairTap:
         """The frame that each has sent last, sealed."""
         self.is_whole = False
         """The standby has said that it has stored everything that waited when the connection began."""
+        self.beats: set[Direction] = set()
+        """From which of them a heartbeat has come on this connection."""
         self._link = 0
         self._buffers: dict[Direction, bytes] = {}
         self._is_greeted: dict[Direction, bool] = {}
@@ -46,6 +48,7 @@ class PairTap:
         self._is_greeted = dict.fromkeys(Direction, False)
         self._last_of_all = {}
         self.recorded = dict.fromkeys(Direction, b"")
+        self.beats = set()
         self.is_whole = False
 
     def passed(self, link: int, direction: Direction, data: bytes) -> None:
@@ -84,6 +87,8 @@ class PairTap:
             for number in frame.batch.rows_done:
                 self._rows.pop(number, None)
         match frame.WhichOneof("content"):
+            case "heartbeat":
+                self.beats.add(direction)
             case "settled":
                 for flow in frame.settled.flows:
                     if flow.counts_as_seen:
