@@ -36,8 +36,8 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
 from streamer.pair.mirror import MirroredJournal
-from streamer.paired import Paired
-from streamer.services.host import ServiceHost, entities
+from streamer.pair.paired import Copy, Paired
+from streamer.services.host import ServiceHost, entities, state_file
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
@@ -95,7 +95,13 @@ class Daemon:
         self.pair = self._paired(config)
         self.pushing = Pushing(config.otel, config.authority, self.router)
         self.service_host = ServiceHost(
-            config, local_transport, self.router, self._clock, StatusView(self), self.router.last_values
+            config,
+            local_transport,
+            self.router,
+            self._clock,
+            StatusView(self),
+            self.router.last_values,
+            None if self.pair is None else self.pair.member.state,
         )
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
@@ -141,7 +147,7 @@ class Daemon:
         copy, journal = _journal(config, Journal), self.journal
         if not isinstance(journal, MirroredJournal) or copy is None:
             return None
-        return Paired(config, self._clock, self.router, copy, journal, self._end)
+        return Paired(config, self._clock, self.router, Copy(copy, state_file(config)), journal, self._end)
 
     @property
     def must_restart(self) -> bool:
@@ -214,6 +220,8 @@ class Daemon:
             return left
         finally:
             await stop_all(self.transports)
+            if self.pair is not None and self._is_abrupt:
+                await self.pair.stop()  # the other one need not wait until a failing journal is closed
             if self.journal is not None:
                 await self._close_journal(self.journal)
             if self.pair is not None:
@@ -232,11 +240,16 @@ class Daemon:
         """Be on standby. Return whether this one is to work now; False: the daemon has to stop."""
         systemd.notify("READY=1", f"STATUS={summary(self.router)}")
         tasks = [asyncio.create_task(self._reload_when(reload_wanted)), asyncio.create_task(self._tick_on_standby())]
-        await pair.stand_by(self._stopping)
+        await pair.stand_by(self._stopping, self._provide_token)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         return not self._stopping.is_set()
+
+    def _provide_token(self) -> None:
+        """Have the token made, if it is missing, in the folder of the journal, which has been opened."""
+        loop = asyncio.get_running_loop()
+        self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
 
     async def _tick_on_standby(self) -> None:
         loop, told = asyncio.get_running_loop(), unready(self.router)
@@ -258,14 +271,13 @@ class Daemon:
 
         Ends early if the daemon is asked to stop.
         """
-        loop = asyncio.get_running_loop()
 
         def on_opened() -> None:
             self.router.start_recovery()
             self._journal_opened.set()
             if self.pair is not None:
-                self.pair.work()
-            self._providing = loop.create_task(self._admin.provide_token(self.config), name="token")
+                self.pair.work(self.service_host.state)
+            self._provide_token()
             state = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)
 
@@ -326,7 +338,7 @@ class Daemon:
 
     async def _close_journal(self, journal: Journal) -> None:
         """Write the messages that have no outcome, and close the file."""
-        if journal.state is not JournalState.OPENING:
+        if journal.state is not JournalState.OPENING and not self._is_abrupt:
             await self._until_written()
         if not await asyncio.to_thread(journal.stop, _CLOSE_JOURNAL_S):
             logger.error("journal_not_closed file=%s reason=%s", journal.path, journal.problem or "the disk is slow")

@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
     arrows: int
 
 
-PACKAGES = {"streamer": Bounds(10, 83), "streamer.delivery": Bounds(9, 34)}
+PACKAGES = {"streamer": Bounds(10, 87), "streamer.delivery": Bounds(9, 34)}
 
 
 class Structure(NamedTuple):

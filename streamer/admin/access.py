@@ -69,7 +69,7 @@ def works_on_standby(page: _Page) -> _Page:
 
 
 def active_only(is_on_standby: Callable[[], bool]) -> Middleware:
-    """Return a middleware that refuses changes while the streamer is on standby: the active one of the pair has the state."""
+    """Return a middleware that refuses changes while the streamer is on standby: the active one has the state."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,16 +1,20 @@
-"""The pages for a pair of streamers: `pair` shows how this one of the two sees it, `pair/handover` hands over to the other."""
+"""The pages for a pair: `pair` shows how this one of the two sees it, `pair/handover` hands over to the other one."""
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
 
 from streamer.admin.access import caller_of, refused, works_on_standby
 from streamer.admin.answers import API, body_of
+from streamer.admin.request_queue import is_gone
 from streamer.admin.running import PairedView, RunningStreamer
 from streamer.journal.moments import as_moment
 from streamer.logs.audit import DENIED, audit
 from streamer.pair.view import PairView
 
+_PATIENCE_S = 3.0  # on a busy machine, heartbeats are late
+_AGAIN_S = 0.1
 _ALONE = "this streamer works alone: its configuration has no section pair"
 
 
@@ -32,12 +36,25 @@ class PairPages:
         await body_of(request, ())
         pair, caller = self._pair(), caller_of(request)
         before = pair.view
-        why = "it is ending already" if self._running.router.is_draining else pair.hand_over()
-        if why:
+        if why := await self._handed_over(pair, request):
             audit(DENIED, **caller._asdict(), reason=why, path=request.path)
             raise refused(f"not handed over: {why}", web.HTTPConflict)
         audit("handover", **caller._asdict(), epoch=before.epoch)
         return web.json_response(as_json(before), status=202)
+
+    async def _handed_over(self, pair: PairedView, request: web.Request) -> str:
+        """Hand over; return why the other one cannot take over. What may have been a late heartbeat is not taken at once."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _PATIENCE_S
+        while True:
+            if self._running.router.is_draining:
+                return "it is ending already"
+            why = pair.hand_over()
+            if not why or not pair.view.is_active or loop.time() > until_s:
+                return why
+            await asyncio.sleep(_AGAIN_S)
+            if is_gone(request):
+                return "the client is gone"
 
     def _pair(self) -> PairedView:
         if self._running.pair is None:

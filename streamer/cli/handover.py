@@ -60,7 +60,7 @@ def _handover(arguments: argparse.Namespace) -> int:
 
 def _waited(daemon: DaemonAddress, before: _Pair, within_ms: int) -> tuple[_Pair | None, str]:
     """Wait until the streamer that was active before could take over again. Return what it says then; or the problem."""
-    until_s, problem = time.monotonic() + within_ms / 1000, "it still drains"
+    until_s, problem, is_ready = time.monotonic() + within_ms / 1000, "it still drains", False
     while time.monotonic() < until_s:
         time.sleep(_ASKS_EVERY_S)
         try:
@@ -68,9 +68,10 @@ def _waited(daemon: DaemonAddress, before: _Pair, within_ms: int) -> tuple[_Pair
         except DaemonRefusedError:
             raise
         except NotAskedError as exc:  # it starts anew
-            problem = str(exc)
+            problem, is_ready = str(exc), False
             continue
-        if not pair.is_active and not pair.problem:
+        was_ready, is_ready = is_ready, not pair.is_active and not pair.problem
+        if is_ready and was_ready:  # the other one needs a moment to know
             return pair, ""
         if pair.is_active and (pair.since, pair.epoch) != (before.since, before.epoch):
             return None, f"it is active again since {pair.since}: {pair.why}"

@@ -44,8 +44,8 @@ _LONGEST = max(len(verdict.value) for verdict in Verdict)
 class Running(NamedTuple):
     """The streamer that answers at ``metrics.listen``.
 
-    ``texts``: every text in the options of its endpoints; ``files``: its journal and its state file, by path; ``pair``: where
-    it waits for the other one of a pair, empty if it does not.
+    ``texts``: every text in the options of its endpoints; ``files``: its journal and its state file, by path; ``pair``:
+    where it waits for the other one of a pair, empty if it does not.
     """
 
     authority: str

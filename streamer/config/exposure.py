@@ -39,8 +39,8 @@ def exposures(config: Config) -> Iterator[str]:
     pair = config.pair
     if pair is not None and pair.tls is None and not is_loopback(pair.address[0]):
         key = "listen" if pair.listens else "connect"
-        address = pair.listen or pair.connect
-        yield f"pair.{key}: {address}: messages, with the tokens in them, can be read on the way; set pair.tls, or use loopback"
+        where = pair.listen or pair.connect
+        yield f"pair.{key}: {where}: messages, with the tokens in them, can be read on the way; set pair.tls"
     yield from _open_services(config)
     for location, path in paths(config):
         if is_secret_file(str(location[-1])):

@@ -288,6 +288,7 @@ class Router:
         for name, ingress in self.ingresses.items():
             ingress.overhear = None
             if name in heard:
+                self.transports[name].context.events.packets_received(len(heard[name]))  # these count once more
                 ingress.on_receive_batch(heard[name])
 
     async def _register(self) -> None:

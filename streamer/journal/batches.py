@@ -96,6 +96,7 @@ _SETUP = (
     END""",
 )
 _APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_MARK = "UPDATE letters SET redrive = ?, redrive_ttl = ? WHERE number = ?"
 _TOTALS = "SELECT bytes + letter_bytes, evicted FROM totals"
 _TEXTS = tuple(map(Letter._fields.index, ("text", "source", "sink")))
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
@@ -141,13 +142,14 @@ def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: Letter
     """Write a batch in one transaction; ``top`` is the highest number in the file. Raises sqlite3.Error."""
     batch.letters = [fitting for letter in batch.letters if (fitting := _that_fits(letter, bounds)) is not None]
     parts = [_parameters(part, top, bounds) for part in _parts(batch)]
-    if len(parts) == 1 and not batch.rows:
+    if len(parts) == 1 and not batch.rows and not batch.letters_marked:
         connection.execute(_APPLY, parts[0])
         return
     with transaction(connection):
         for part in parts:
             connection.execute(_APPLY, part)
         _insert(connection, batch.rows, _ROWS_PER_STATEMENT if batch.bytes <= _MAX_BLOB_BYTES else 1)
+        connection.executemany(_MARK, [(mark.redrive_ms, mark.ttl_ms, mark.number) for mark in batch.letters_marked])
 
 
 def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:

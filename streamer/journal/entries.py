@@ -68,12 +68,21 @@ class Letter(NamedTuple):
         return self.outcome == "rejected" or (self.outcome == "expired" and not self.route)
 
 
+class Mark(NamedTuple):
+    """The mark of a letter that is to be redriven: when that was requested, and its new TTL (`streamer.journal.letters`)."""
+
+    number: int
+    redrive_ms: int
+    ttl_ms: int | None
+
+
 @dataclass(slots=True)
 class Batch:
     """Everything that one transaction writes. The lists that end in ``_done`` have the numbers of entries to delete.
 
     Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id,
     source, sink and route. ``letters_unmarked`` has the numbers of letters that stay after a redrive: their mark is removed.
+    ``letters_marked`` come last, and only on standby (`streamer.pair.mirror`).
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -83,6 +92,7 @@ class Batch:
     segments_done: list[int] = field(default_factory=list)
     letters_done: list[int] = field(default_factory=list)
     letters_unmarked: list[int] = field(default_factory=list)
+    letters_marked: list[Mark] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -91,7 +101,8 @@ class Batch:
     @property
     def is_urgent(self) -> bool:
         """Whether the batch has more than deletions of rows and segments, which can wait."""
-        return bool(self.rows or self.segments or self.letters or self.letters_done or self.letters_unmarked)
+        changed = self.letters_done or self.letters_unmarked or self.letters_marked
+        return bool(self.rows or self.segments or self.letters or changed)
 
     @property
     def bytes(self) -> int:

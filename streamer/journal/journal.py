@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import Batch, JournalError, Letter, Row, Segment
+from streamer.journal.entries import Batch, JournalError, Letter, Mark, Row, Segment
 from streamer.journal.letters import LetterChange
 from streamer.journal.reading import Reader
 from streamer.journal.sqlite import MAX_WAL_BYTES
@@ -123,6 +123,11 @@ class Journal:
         """Apply other bounds of dead letters from the next batch on."""
         self._store.bounds = letters
 
+    @property
+    def bounds(self) -> LetterBounds:
+        """Return the bounds of dead letters."""
+        return self._store.bounds
+
     def number(self) -> int:
         """Return the next number, above those of all entries in the file, even while the file cannot be read."""
         numbers = self._numbers
@@ -153,6 +158,10 @@ class Journal:
     def all_letters(self) -> Iterator[Letter]:
         """Yield every dead letter, in order."""
         return self._reader.letters()
+
+    def letter_marks(self) -> list[Mark]:
+        """Return the marks of all letters that are to be redriven."""
+        return self._reader.marks()
 
     def numbers(self, table: str) -> list[int]:
         """Return the numbers of all entries in ``table`` (rows, segments, letters), in order."""
@@ -277,11 +286,12 @@ class Journal:
     def _change(self, change: LetterChange, done: "Future[int]") -> bool:
         if done.set_running_or_notify_cancel():
             try:
-                done.set_result(self._store.change_letters(change))
+                changed = self._store.change_letters(change)
             except Exception as exc:  # noqa: BLE001  # whatever it is, the caller waits for it
                 done.set_exception(exc)
             else:
-                self._call(self._recounted, self._store.totals.bytes)
+                self._call(self._changed, change, self._store.totals.bytes)
+                done.set_result(changed)
                 if change.redrive_ms is not None and self._to_redrive is not None:
                     self._to_redrive += change.numbers
                     self._attempt(self._post_marked)
@@ -360,7 +370,7 @@ class Journal:
         self._committed_bytes, self._writing_bytes = committed_bytes, 0
         done()
 
-    def _recounted(self, committed_bytes: int) -> None:
+    def _changed(self, change: LetterChange, committed_bytes: int) -> None:
         self._committed_bytes = committed_bytes
 
     def _redrive(self, letters: list[Letter], ttls: list[int | None]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from streamer.journal.entries import CorruptEntryError, JournalError, Letter, MissingEntryError, Row, Segment
+from streamer.journal.entries import CorruptEntryError, JournalError, Letter, Mark, MissingEntryError, Row, Segment
 from streamer.journal.schema import journal_faults
 from streamer.journal.sqlite import CorruptFileError, connect
 
@@ -25,6 +25,7 @@ _ROWS = """SELECT crc, number, route, source, target, entered_ms, attempts, outg
 _SEGMENTS = "SELECT crc, number, target, body FROM segments WHERE number > ? AND number <= ? ORDER BY number"
 _LETTERS = """SELECT crc, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms, type, source,
     sink, body FROM letters WHERE number > ? AND number <= ? ORDER BY number"""
+_MARKS = "SELECT number, redrive, redrive_ttl FROM letters WHERE redrive IS NOT NULL ORDER BY number"
 _HIGHEST = (1 << 63) - 1
 
 
@@ -52,6 +53,11 @@ class Reader:
         """Yield every dead letter, in order."""
         for values in self._entries(_LETTERS, _HIGHEST):
             yield Letter(*values)
+
+    def marks(self) -> list[Mark]:
+        """Return the marks of all letters that are to be redriven, in the order of their numbers."""
+        with self._faults():
+            return list(map(Mark._make, self._open().execute(_MARKS)))
 
     def numbers(self, table: str) -> list[int]:
         """Return the numbers of all entries in a table, in order."""

@@ -112,6 +112,11 @@ class Lease:
             return False
         return self.is_alone or self._is_answered(now_s)
 
+    def has_just_sent(self, run: int, number: int, now_s: float) -> bool:
+        """Whether a heartbeat was sent by this process within `Timing.take_over_s`."""
+        sent_s = self._sent_s.get(number) if run == self._run else None
+        return sent_s is not None and now_s - sent_s < self._timing.take_over_s
+
     def tick(self, now_s: float) -> Changed | None:
         """Notice silence; to be called every `Timing.heartbeat_s`."""
         timing = self._timing
@@ -132,7 +137,8 @@ class Lease:
         """Take a heartbeat of the other, whose authenticity the caller has checked. Old and doubled ones change nothing."""
         heard = self._heard
         if heartbeat.name == self.name or (heard is not None and not _is_newer(heartbeat, heard)):
-            self.ignored += 1
+            is_double = heard is not None and (heartbeat.run, heartbeat.number) == (heard.run, heard.number)
+            self.ignored += not is_double  # it comes over several ways
             return None
         self._heard = heartbeat
         self._quiet_since_s = now_s

@@ -5,11 +5,13 @@ The law of this file:
 - The epoch is on disk before anybody hears of it; if the disk fails, it is in memory, and that is logged.
 - On standby, the journal is written by the other side only (`Replica`); active, by the router (`MirroredJournal`).
 - A source waits for the other one only while that one answers and writes: `MirroredJournal.work_alone` is called when the
-  lease, the link or the other one's report says that it does not.
+  lease, the link or the other one's report says that it does not. What answers again is told everything again.
+- The state file of the services goes with the journal: `streamer.pair.state`.
 """
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import secrets
 import threading
@@ -25,7 +27,9 @@ from streamer.pair.handing import Adoption, Offers
 from streamer.pair.lease import Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told
+from streamer.pair.sealing import TAG_BYTES
 from streamer.pair.shadows import Settled, Shadows
+from streamer.pair.state import MirroredFile, MirroredState, StateReplica
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -41,6 +45,7 @@ _NOTED_EVERY_S = 1.0
 _SETTLED_PER_HEARTBEAT = 4
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
 _COPIES_AGAIN_S = 60.0  # after the other one has not written
+_ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _COPY = "copy of the pair"
 
 
@@ -52,7 +57,7 @@ class Identity(NamedTuple):
     version: str
 
 
-class Streamer(Protocol):
+class OwnStreamer(Protocol):
     """The streamer of this side."""
 
     def reached(self) -> Sequence[str]:
@@ -67,15 +72,19 @@ class Streamer(Protocol):
     def role_changed(self, changed: Changed) -> None:
         """Begin to work, or end at once."""
 
+    def say_aside(self, payload: bytes) -> None:
+        """Say something to the other one over the networks that both are connected to."""
+
     def wants_to_hand_over(self, why: str) -> None:
         """End, and hand over: the other one can do what this one cannot."""
 
 
 class Member:
-    """One side. `Streamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
+    """One side. `OwnStreamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
 
-    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``other``: what the other
-    one has said of itself on this link; None: there is no link. ``report``: the last one of the other's.
+    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``state`` mirrors the
+    services' state file. ``other``: what the other one has said of itself on this link; None: there is no link. ``report``:
+    the last one of the other's. ``refused_aside`` counts what was said beside the link by strangers.
     """
 
     def __init__(
@@ -84,8 +93,9 @@ class Member:
         path: Path,
         clock: Clock,
         timing: Timing,
-        streamer: Streamer,
+        streamer: OwnStreamer,
         *,
+        key: bytes,
         is_safe_at_both: bool = True,
         prefer_s: float | None = None,
     ) -> None:
@@ -95,6 +105,9 @@ class Member:
         self._clock = clock
         self._timing = timing
         self._streamer = streamer
+        self._key = key
+        self._seen_aside = 0, 0
+        self.refused_aside = 0
         self._is_safe_at_both = is_safe_at_both
         self._prefer_s = prefer_s
         self._noted_s = clock.monotonic_s()
@@ -105,6 +118,7 @@ class Member:
         self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing, self._notes.thrown_out)
         self.settled = Settled()
         self.shadows = Shadows()
+        self.state = MirroredState(lambda written: self._say(pb.Frame(state=wire.state_to_proto(written))))
         self.other: pb.Hello | None = None
         self.report = pb.Report()
         self.takeovers = 0
@@ -113,6 +127,7 @@ class Member:
         self._link: Link | None = None
         self._journal: Journal | None = None  # that of the standby
         self._replica: Replica | None = None
+        self._state_replica: StateReplica | None = None
         self._offers: Offers | None = None
         self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
@@ -130,24 +145,29 @@ class Member:
         """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link
 
-    def stand_by(self, journal: Journal) -> None:
-        """Have the other side write an open journal, until `end_standby`."""
+    def stand_by(self, journal: Journal, state: MirroredFile) -> None:
+        """Have the other side write an open journal, and the state file, until `end_standby`."""
         self._journal = journal
+        self._state_replica = StateReplica(state, self._answer_state)
         self._replica = Replica(journal, self._is_mine, self._stored)
         self._offers = Offers(journal, self._is_mine, self._say, self._replica.delete)
         self._greet()  # what has come before was not written
 
     def end_standby(self) -> None:
-        """Take nothing more from the other side: the journal is about to be closed."""
-        self._journal = self._replica = self._offers = None
+        """Take nothing more from the other side: journal and state file are about to be closed."""
+        self._journal = self._replica = self._offers = self._state_replica = None
+
+    def _answer_state(self, number: int, problem: str) -> None:
+        self._say(pb.Frame(state_stored=pb.StateStored(number=number, problem=problem)))
 
     def arrange(self, journal: MirroredJournal) -> None:
         """Prepare a journal that is not open yet for `work`."""
         journal.arrange(self._identity.name == FIRST, self._tell, self._is_safe_at_both)
 
-    def work(self, journal: MirroredJournal) -> None:
-        """Have the other side copy an open journal from now on."""
+    def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
+        """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
         self._working = journal
+        self.state.work(state)
         if self.lease.is_alone:
             journal.work_alone()
         self._copy_to_other()
@@ -164,14 +184,15 @@ class Member:
 
     @property
     def is_whole(self) -> bool:
-        """Whether, on standby, it has a copy of everything that waits at the other side."""
-        return self._replica is not None and self._replica.is_whole
+        """Whether, on standby, it has a copy of everything that waits at the other side, and of its state file."""
+        replica, state = self._replica, self._state_replica
+        return replica is not None and replica.is_whole and state is not None and state.is_whole
 
     @property
     def is_protected(self) -> bool:
         """Whether one of the two could fail now, and nothing would be lost."""
         if self.lease.is_active:
-            return self._working is not None and self._working.is_mirrored and self.report.is_whole
+            return self._working is not None and self._working.is_whole and self.state.is_whole
         return self.is_whole
 
     @property
@@ -192,7 +213,10 @@ class Member:
         """
         if self.other is None:
             return "there is no link to the other one"
-        return self._problem() or ("" if self.is_whole else "the copy of the other one's journal is not complete yet")
+        if self.is_whole:
+            return self._problem()
+        problem = self._problem() or ("" if self._state_replica is None else self._state_replica.problem)
+        return problem or "the copy of the other one's journal and state file is not complete yet"
 
     def why_not_hand_over(self) -> str:
         """Return why the other side cannot take over now; empty if it can."""
@@ -204,7 +228,26 @@ class Member:
             return "the other one has another configuration"
         if self.report.problem:
             return f"the other one cannot write its journal: {self.report.problem}"
-        return "" if self.is_protected else "the other one has no complete copy of the journal yet"
+        if self.state.problem:
+            return f"the other one has no copy of the state file: {self.state.problem}"
+        return "" if self.is_protected else "the other one has no complete copy of journal and state file yet"
+
+    def hear_aside(self, payload: bytes) -> None:
+        """Take what was said beside the link, by anybody: a heartbeat of the other side's counts there, too."""
+        tag, packed = payload[:TAG_BYTES], payload[TAG_BYTES:]
+        if not hmac.compare_digest(tag, self._tag_aside(packed)):
+            self.refused_aside += 1
+            return
+        aside = pb.Aside.FromString(packed)
+        heartbeat, now_s = wire.heartbeat_from_proto(aside.heartbeat), self._clock.monotonic_s()
+        if heartbeat.name == self.name:
+            return
+        self._seen_aside = heartbeat.run, heartbeat.number
+        if self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s):
+            self._act(self.lease.receive(heartbeat, now_s))
+
+    def _tag_aside(self, packed: bytes) -> bytes:
+        return hmac.digest(self._key, _ASIDE + packed, "sha256")[:TAG_BYTES]
 
     async def until_stored(self, within_s: float) -> None:
         """Wait until the other side has written what it was told: it would send again what has been delivered since."""
@@ -241,11 +284,16 @@ class Member:
         """There is a link: say who this is."""
         if self._replica is not None:
             self._replica.other_came()
+        if self._state_replica is not None:
+            self._state_replica.other_came()
         self._greet()
+        for settled in self.settled.again(self._clock.monotonic_s()):
+            self._say(pb.Frame(settled=settled))
 
     def on_down(self, reason: str) -> None:
         """The link is gone; the lease decides what follows."""
         self.other, self.report = None, pb.Report()
+        self.state.other_left()
         if self._offers is not None:
             self._offers.end()
 
@@ -261,6 +309,11 @@ class Member:
                     told = frame.batch
                     batch = wire.batch_from_proto(told)
                     self._replica.take(Told(told.number, batch, told.is_snapshot_begin, told.is_snapshot_end))
+            case "state":
+                if self._state_replica is not None:
+                    self._state_replica.take(wire.state_from_proto(frame.state))
+            case "state_stored":
+                self.state.other_stored(frame.state_stored.number, frame.state_stored.problem)
             case "settled":
                 self.shadows.settle(frame.settled)
             case "stored":
@@ -298,6 +351,9 @@ class Member:
         working = self._working
         if working is None:
             return
+        if self._why_gone(now_s):
+            self.state.work_alone()
+        self.state.tick(now_s)
         if why := self._why_alone(working, now_s):
             if not working.is_alone or working.is_copied:
                 working.work_alone()
@@ -316,16 +372,22 @@ class Member:
 
     def _why_alone(self, working: MirroredJournal, now_s: float) -> str:
         """Return why nothing is to wait for the other side; empty if it writes, or is expected to."""
-        if self.lease.is_alone:
-            return "nothing answers"
-        if self._lasts_s("no link", self.other is None, now_s) > self._timing.take_over_s:
-            return "there is no link"
+        if why := self._why_gone(now_s):
+            return why
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
         if working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
             self._copies_again_s = now_s + _COPIES_AGAIN_S
             return "the other one does not write"
         return ""
+
+    def _why_gone(self, now_s: float) -> str:
+        """Return why the other side counts as gone; empty if it does not."""
+        if self.lease.is_alone:
+            return "nothing answers"
+        # One that is heard beside the link only; else the lease says when nobody is to be waited for.
+        is_cut = self._lasts_s("no link", self.other is None and self.may_send(), now_s) > self._timing.take_over_s
+        return "there is no link" if is_cut else ""
 
     def _why_other(self, working: MirroredJournal, now_s: float) -> str:
         """Return why the other side should work instead; empty if there is no reason."""
@@ -358,10 +420,11 @@ class Member:
             await asyncio.to_thread(self._save)
 
     def _copy_to_other(self) -> None:
-        """Have the other side copy the journal, if it is there, on standby, and able to."""
+        """Have the other side copy journal and state file, if it is there, on standby, and able to."""
         is_there = self.other is not None and not self.other.is_active and not self.report.problem
         if self._working is not None and is_there and not self.lease.is_alone:
             self._working.other_came()
+            self.state.other_came()
 
     # -- both
 
@@ -406,6 +469,8 @@ class Member:
         role = "active" if changed.is_active else "standby"
         state = {"state": ("pair", role)}
         logger.warning("pair_role role=%s epoch=%d reason=%s", role, changed.epoch, changed.why, extra=state)
+        if not changed.is_active:
+            self.state.step_back()
         self._greet()
         self._say_heartbeat()
         self._streamer.role_changed(changed)
@@ -421,7 +486,11 @@ class Member:
             logger.error("pair_notes_unwritten reason=%s consequence=%s", exc, consequence, extra=state)
 
     def _say_heartbeat(self) -> None:
-        self._say(pb.Frame(heartbeat=wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))))
+        heartbeat = wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))
+        self._say(pb.Frame(heartbeat=heartbeat))
+        run, number = self._seen_aside
+        packed = pb.Aside(heartbeat=heartbeat, seen_run=run, seen_number=number).SerializeToString()
+        self._streamer.say_aside(self._tag_aside(packed) + packed)
 
     def _greet(self) -> None:
         identity = self._identity

@@ -4,6 +4,8 @@ The active one has a `MirroredJournal`, the standby a `Replica`. The numbers of 
 two gives even ones, the other odd ones. So journals that grew apart in a split can be put together.
 """
 
+import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,13 +13,19 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from streamer.journal.entries import Batch
+from streamer.journal.batches import LetterBounds
+from streamer.journal.entries import Batch, Mark
 from streamer.journal.journal import Journal
+from streamer.journal.letters import LetterChange
 
 _MAX_LATER_BYTES = 64 << 20
+_SHARE_S = 10.0  # how long whoever changes letters waits for the other one
 _PART_ENTRIES = 256
 _PART_BYTES = 1 << 20
 _PARTS_ON_THE_WAY = 2  # heartbeats queue behind them
+_UNBOUNDED = LetterBounds(*[1 << 62] * 4)
+
+logger = logging.getLogger("ustreamer.pair")
 
 
 class Told(NamedTuple):
@@ -53,10 +61,12 @@ class MirroredJournal(Journal):
         self.is_mirrored = False
         self.shared = 0
         self._told = self._stored = 0
+        self._whole = 0  # what ends with everything that waits
         self._highest = 0  # number of an entry that was told
         self._sharing: deque[tuple[int, int]] = deque()  # what was told, and the highest number of an entry until then
         self._needed = 0  # what has to be stored for the batch that is being written
         self.waits_since_s: float | None = None  # for the other one, by the monotonic clock
+        self._waiting: list[Callable[[], None]] = []  # called back once the other one has everything
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
         self._is_asked_for_all = False
         self._all: Iterator[Batch] | None = None  # the rest of what waits, while that is being told
@@ -70,14 +80,21 @@ class MirroredJournal(Journal):
 
     def write(self, batch: Batch, done: Callable[[], None]) -> None:
         """Hand over a batch; ``done`` is posted once it is on disk here and, unless it works alone, there."""
-        if self._all is not None:
-            self._later.append(batch)
-            self._later_bytes += batch.bytes
-            if self._later_bytes > _MAX_LATER_BYTES:  # the disk is faster than the link: begin again
-                self.other_came()
-        elif self.is_mirrored:
-            self._send(batch)
+        self._pass_on(batch)
         super().write(batch, done)
+
+    def change_letters(self, change: LetterChange) -> int:
+        """Delete or mark letters; once that is on disk here and, unless it works alone, there, return how many existed.
+
+        Blocks, and raises, as `Journal.change_letters`. It waits for the other one for some seconds at most.
+        """
+        changed = super().change_letters(change)
+        shared = threading.Event()
+        self._call(self._when_shared, shared.set)
+        if not shared.wait(_SHARE_S):
+            consequence = "after a take-over, letters that were purged are there again, and redrives begin anew"
+            logger.warning("letters_not_shared letters=%d consequence=%s", changed, consequence)
+        return changed
 
     def other_came(self) -> None:
         """Tell the standby everything that waits, from when no batch is on its way to the disk."""
@@ -99,6 +116,11 @@ class MirroredJournal(Journal):
         return self.is_mirrored or self._all is not None or self._is_asked_for_all
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the other one has everything that waits on its disk, apart from what is on its way."""
+        return self.is_mirrored and self._stored >= self._whole
+
+    @property
     def is_stored(self) -> bool:
         """Whether the other one has on disk what it was told."""
         return self._stored >= self._told
@@ -116,10 +138,33 @@ class MirroredJournal(Journal):
         self._let_go()
 
     def _let_go(self) -> None:
-        is_there = self.is_alone or not self._waits or (self.is_mirrored and self._stored >= self._needed)
-        if self._done_here is not None and is_there:
+        if not (self.is_alone or not self._waits or (self.is_mirrored and self._stored >= self._needed)):
+            return
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+        if self._done_here is not None:
             done, self._done_here, self.waits_since_s = self._done_here, None, None
             done()
+
+    def _changed(self, change: LetterChange, committed_bytes: int) -> None:
+        super()._changed(change, committed_bytes)
+        self._pass_on(_batch_of(change))
+
+    def _when_shared(self, call: Callable[[], None]) -> None:
+        """Call back once the other one has everything that was told until now, or need not have it."""
+        self._waiting.append(call)
+        self._let_go()
+
+    def _pass_on(self, batch: Batch) -> None:
+        """Tell the other one of a batch now, or after everything that waited before."""
+        if self._all is not None:
+            self._later.append(batch)
+            self._later_bytes += batch.bytes
+            if self._later_bytes > _MAX_LATER_BYTES:  # the disk is faster than the link: begin again
+                self.other_came()
+        elif self.is_mirrored:
+            self._send(batch)
 
     def _tell_all(self) -> None:
         if self._is_asked_for_all and (not self.is_busy or self._done_here is not None):
@@ -137,17 +182,20 @@ class MirroredJournal(Journal):
                 continue
             self._all = None
             self._send(Batch(), is_last=True)
+            self._whole = self._told
             later, self._later, self._later_bytes = self._later, deque(), 0
             self.is_mirrored, self.is_alone = True, False
             for batch in later:
                 self._send(batch)
 
     def _parts(self) -> Iterator[Batch]:
+        """Yield everything in parts. The marks of letters come after the letters."""
         part = Batch()
         entries: Iterable[tuple[str, object]] = chain(
             (("rows", each) for each in self.rows(everything=True)),
             (("segments", each) for each in self.segments(everything=True)),
             (("letters", each) for each in self.all_letters()),
+            (("letters_marked", each) for each in self.letter_marks()),
         )
         for number, (kind, entry) in enumerate(entries, 1):
             getattr(part, kind).append(entry)
@@ -174,6 +222,13 @@ class MirroredJournal(Journal):
         self._sharing.clear()
 
 
+def _batch_of(change: LetterChange) -> Batch:
+    """Return the batch that changes the letters of a copy in the same way."""
+    if change.redrive_ms is None:
+        return Batch(letters_done=change.numbers)
+    return Batch(letters_marked=[Mark(number, change.redrive_ms, change.ttl_ms) for number in change.numbers])
+
+
 class Replica:
     """The journal on standby: writes what the other one tells, in order, and says what is on disk.
 
@@ -184,6 +239,7 @@ class Replica:
     def __init__(self, journal: Journal, is_mine: Callable[[int], bool], stored: Callable[[Told], object]) -> None:
         self.is_whole = False
         self._journal = journal
+        self._bounds = journal.bounds
         self._is_mine = is_mine
         self._stored = stored
         self._waiting: deque[Told] = deque()
@@ -212,6 +268,8 @@ class Replica:
             return
         told = self._waiting.popleft()
         batch = told.batch
+        # Until what has gone there is deleted here, old letters must not evict those that are told.
+        self._journal.use(_UNBOUNDED if told.is_first or self._named is not None else self._bounds)
         if told.is_first:
             self.is_whole = False
             self._named = {"rows": set(), "segments": set(), "letters": set()}

@@ -18,6 +18,7 @@ ID_BYTES = 16
 """The length of a message's id, with which its key begins."""
 
 _SENT_S = 5.0
+_AGAIN_S = 15.0  # longer than two can live without a link, one active and one on standby
 _MAX_BYTES = 64 << 20
 _MAX_SETTLED = 200_000
 
@@ -32,9 +33,13 @@ class Settled(OutcomeObserver):
     These do not count as seen: messages that were never queued, because anybody can send one with the id of another; and
     those that were sent and are not confirmed, which come again if this streamer dies. The latter are told after a while,
     when they are confirmed, or on both disks.
+
+    What is told while there is no link, or goes down with one, is told `again` on the next one: the standby may hear
+    messages before that, and would keep them.
     """
 
     def __init__(self) -> None:
+        self._told: deque[tuple[float, pb.Settled]] = deque()
         self._ids: _Flows = {}
         self._rejected: _Flows = {}
         self._sent_now: _Flows = {}
@@ -51,7 +56,20 @@ class Settled(OutcomeObserver):
             self._sent_now = {}
         while self._sent and self._sent[0][0] < now_s - _SENT_S:
             _tell(found, self._sent.popleft()[1])
-        return found if found.flows else None
+        if not found.flows:
+            return None
+        self._told.append((now_s, found))
+        self._forget(now_s)
+        return found
+
+    def again(self, now_s: float) -> list[pb.Settled]:
+        """Return what was taken lately, for a new link."""
+        self._forget(now_s)
+        return [found for _, found in self._told]
+
+    def _forget(self, now_s: float) -> None:
+        while self._told and self._told[0][0] < now_s - _AGAIN_S:
+            self._told.popleft()
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
         for delivery in deliveries:

@@ -3,8 +3,9 @@
 Pure. What came over the link is authentic, so its fields are not checked.
 """
 
-from streamer.journal.entries import Batch, Letter, Row, Segment
+from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.pair.lease import Heartbeat
+from streamer.pair.state import Written
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 
@@ -28,6 +29,7 @@ def batch_to_proto(batch: Batch) -> pb.Batch:
         segments_done=batch.segments_done,
         letters_done=batch.letters_done,
         letters_unmarked=batch.letters_unmarked,
+        letters_marked=[pb.Mark(**mark._asdict()) for mark in batch.letters_marked],
     )
 
 
@@ -41,4 +43,42 @@ def batch_from_proto(p: pb.Batch) -> Batch:
         segments_done=list(p.segments_done),
         letters_done=list(p.letters_done),
         letters_unmarked=list(p.letters_unmarked),
+        letters_marked=[
+            Mark(mark.number, mark.redrive_ms, mark.ttl_ms if mark.HasField("ttl_ms") else None) for mark in p.letters_marked
+        ],
     )
+
+
+def state_to_proto(written: Written) -> pb.State:
+    """Convert what was written to the state file to protobuf."""
+    statements = [
+        pb.Statement(sql=sql, parameters=[_value_to_proto(each) for each in parameters])
+        for sql, parameters in written.statements
+    ]
+    return pb.State(number=written.number, is_first=written.is_first, is_last=written.is_last, statements=statements)
+
+
+def state_from_proto(p: pb.State) -> Written:
+    """Convert what was written to the state file from protobuf."""
+    statements = [(each.sql, tuple(map(_value_from_proto, each.parameters))) for each in p.statements]
+    return Written(p.number, statements, p.is_first, p.is_last)
+
+
+def _value_to_proto(value: object) -> pb.Value:
+    match value:
+        case None:
+            return pb.Value()
+        case int():
+            return pb.Value(integer=value)
+        case str():
+            return pb.Value(text=value)
+        case bytes():
+            return pb.Value(blob=value)
+        case float():
+            return pb.Value(real=value)
+    raise AssertionError(f"a {type(value).__name__} is no value of SQLite")
+
+
+def _value_from_proto(p: pb.Value) -> object:
+    content = p.WhichOneof("content")
+    return None if content is None else getattr(p, content)

@@ -14,7 +14,7 @@ from streamer.services.multicast import MulticastReceivers
 from streamer.services.pause import PauseService
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method, RpcService
-from streamer.services.state import StateError, StateFile
+from streamer.services.state import Mirror, StateError, StateFile
 from streamer.services.status import StatusService, StreamerView
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
@@ -61,9 +61,13 @@ class ServiceHost:
         clock: Clock,
         view: StreamerView | None = None,
         last_values: LastValues | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
-        """``view``: the source of the published status. None: no status is published. ``last_values``: those for uTwin."""
-        self.state = StateFile(state_path(config), TABLES)
+        """``view``: the source of the published status. None: no status is published. ``last_values``: those for uTwin.
+
+        ``mirror``: has a copy of the state file elsewhere.
+        """
+        self.state = state_file(config, mirror)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
         options = config.usubscription
@@ -183,6 +187,11 @@ async def _ping(caller: UUri, request: pb.PingRequest) -> pb.PingResponse:
 
 def _most_authorities(config: Config) -> int:
     return (config.usubscription or UsubscriptionConfig()).max_authorities_per_topic
+
+
+def state_file(config: Config, mirror: Mirror | None = None) -> StateFile:
+    """Return the state file of a daemon with this configuration, not open yet."""
+    return StateFile(state_path(config), TABLES, mirror)
 
 
 def state_path(config: Config) -> Path | None:

@@ -1,18 +1,19 @@
 """The state file: what the services keep across restarts, in a small SQLite file beside the journal.
 
-A change is on disk when `StateFile.write` returns, so an answer that is sent afterwards stays true. What happens to a
-damaged file is in `streamer.journal.damage`.
+A change is on disk when `StateFile.write` returns, so an answer that is sent afterwards stays true; in a pair, it is on the
+other one's disk, too (`streamer.pair.state`). What happens to a damaged file is in `streamer.journal.damage`.
 """
 
 import asyncio
 import contextlib
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -23,6 +24,7 @@ from streamer.journal.sqlite import (
     FileError,
     FileForm,
     check_structure,
+    connect,
     connect_to_look,
     faults_of,
     transaction,
@@ -36,6 +38,7 @@ Row = tuple[Any, ...]
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
+_CHANGES = ("INSERT ", "DELETE ", "UPDATE ")
 _ADDED = frozenset({"usubscription_versions", "dispatch_stop_ends", "utwin_messages"})
 
 logger = logging.getLogger("ustreamer.state")
@@ -61,11 +64,57 @@ def form_of(tables: Mapping[str, str]) -> FileForm:
     )
 
 
-class StateFile:
-    """The tables of all services in ``path``; None keeps them in memory."""
+class Mirror(Protocol):
+    """Whoever is told of each transaction, to have it elsewhere, too."""
 
-    def __init__(self, path: Path | None, tables: Mapping[str, str]) -> None:
+    def written(self, statements: Sequence[Statement], done: Callable[[str], None]) -> None:
+        """Take what is on disk here, in the order of the commits, and call ``done``; with the reason if it is void."""
+
+
+class Rows:
+    """All rows of a file as they are when this is made, however long they are read. Its owner closes it."""
+
+    def __init__(self, path: Path, tables: Mapping[str, str]) -> None:
+        """``tables``: name → the statement that creates the table. Raises sqlite3.Error."""
+        self._path = path
+        self._inserts = deque(_inserts(tables))
+        self._connection = connect(path, read_only=True)
+        self._connection.execute("BEGIN")
+        self._connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # begins to read
+        self._sql = ""
+        self._rows: Iterator[Row] = iter(())
+
+    def take(self, most: int, most_bytes: int) -> list[Statement]:
+        """Return the statements that insert the next rows, which fill at most this and one more; none at the end.
+
+        Raises `StateError`.
+        """
+        found: list[Statement] = []
+        size = 0
+        with _faults(self._path):
+            while len(found) < most and size < most_bytes:
+                row = next(self._rows, None)
+                if row is not None:
+                    found.append((self._sql, row))
+                    size += sum(len(value) for value in row if isinstance(value, str | bytes))
+                elif self._inserts:
+                    select, self._sql = self._inserts.popleft()
+                    self._rows = self._connection.execute(select)
+                else:
+                    break
+        return found
+
+    def close(self) -> None:
+        """Read no further."""
+        self._connection.close()
+
+
+class StateFile:
+    """The tables of all services in ``path``; None keeps them in memory. ``mirror`` has a copy elsewhere."""
+
+    def __init__(self, path: Path | None, tables: Mapping[str, str], mirror: Mirror | None = None) -> None:
         self.path = path
+        self._mirror = mirror
         self._form = form_of(tables)
         self._file = None if path is None else DatabaseFile(path, self._form, check_structure)
         self._connection: sqlite3.Connection | None = None  # in memory, or only to read
@@ -120,10 +169,45 @@ class StateFile:
         return found
 
     async def write(self, statements: Sequence[Statement]) -> None:
-        """Execute all statements in one transaction, which is on disk when this returns. Raises `StateError`."""
-        if statements:
-            work = partial(_write, statements)
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._use, work)
+        """Execute all statements in one transaction, which is on disk when this returns, and in the copy.
+
+        Raises `StateError`.
+        """
+        if not statements:
+            return
+        loop = asyncio.get_running_loop()
+        work = partial(_write, statements)
+        if self._mirror is None:
+            await loop.run_in_executor(self._thread, self._use, work)
+            return
+        copied: asyncio.Future[str] = loop.create_future()
+        tell = partial(loop.call_soon_threadsafe, self._mirror.written, statements, partial(_set, copied))
+        await loop.run_in_executor(self._thread, self._use_and_tell, work, tell)
+        if problem := await copied:
+            raise StateError(f"{self.path}: {problem}")
+
+    def snapshot(self, begin: Callable[[Rows | FileError], None]) -> None:
+        """Post all rows as they are between two transactions, in the order in which the mirror is told; or the failure."""
+        loop = asyncio.get_running_loop()
+
+        def post(found: Rows | FileError) -> None:
+            loop.call_soon_threadsafe(begin, found)
+
+        with contextlib.suppress(RuntimeError):  # it is closed: nobody will need them
+            self._thread.submit(self._snapshot, post)
+
+    def store(self, statements: Sequence[Statement], is_everything: bool, done: Callable[[str], None]) -> None:
+        """Write what the other one of a pair has written; everything that it has replaces everything that is here.
+
+        Opens the file first, unless it is open. ``done`` is posted the problem, empty once that is on disk.
+        """
+        loop = asyncio.get_running_loop()
+
+        def post(problem: str) -> None:
+            loop.call_soon_threadsafe(done, problem)
+
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._thread.submit(self._store, statements, is_everything, post)
 
     def close(self) -> None:
         """Close the file after the transaction that is being written."""
@@ -142,20 +226,68 @@ class StateFile:
         with self._faults():
             return work(self._connection)
 
+    def _use_and_tell(self, work: Callable[[sqlite3.Connection], None], tell: Callable[[], object]) -> None:
+        self._use(work)
+        tell()
+
+    def _snapshot(self, post: Callable[[Rows | FileError], object]) -> None:
+        path, tables = self.path, self._form.tables
+        assert path is not None, "a pair has a journal, and so a state file"
+        try:
+            post(self._use(lambda _: Rows(path, tables)))
+        except StateError as exc:
+            post(exc)
+
+    def _store(self, statements: Sequence[Statement], is_everything: bool, post: Callable[[str], object]) -> None:
+        problem = ""
+        try:
+            for sql, _ in statements:
+                if not sql.startswith(_CHANGES):
+                    raise StateError(f"{self.path}: not a statement of this version: {sql.partition(' ')[0]}")
+            everything: list[Statement] = (
+                [(f"DELETE FROM {table}", ()) for table in self._form.tables] if is_everything else []
+            )
+            self.open()
+            self._use(partial(_write, [*everything, *statements]))
+        except StateError as exc:
+            problem = str(exc)
+        except Exception as exc:  # of a statement of another version; whatever it is, the other one waits
+            logger.exception("state_not_stored file=%s", self.path)
+            problem = f"{self.path}: {type(exc).__name__}"
+        post(problem)
+
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    @contextlib.contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _faults(self) -> contextlib.AbstractContextManager[None]:
         """Convert errors of a file that is only read into `StateError`."""
-        path = self.path or Path(":memory:")
-        try:
-            with faults_of(path, StateError):
-                yield
-        except CorruptFileError as exc:
-            raise StateError(damage.text_of(path, exc)) from exc
+        return _faults(self.path or Path(":memory:"))
+
+
+@contextlib.contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    try:
+        with faults_of(path, StateError):
+            yield
+    except CorruptFileError as exc:
+        raise StateError(damage.text_of(path, exc)) from exc
+
+
+def _inserts(tables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield for each table the query of its rows, and the statement that inserts one of them."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+        for table, statement in tables.items():
+            empty.execute(statement)
+            columns = [column[1] for column in empty.execute(f"PRAGMA table_info({table})")]
+            listed, marks = ", ".join(columns), ", ".join("?" * len(columns))
+            yield f"SELECT {listed} FROM {table} ORDER BY rowid", f"INSERT INTO {table} ({listed}) VALUES ({marks})"
+
+
+def _set(copied: "asyncio.Future[str]", problem: str) -> None:
+    if not copied.done():  # whoever waited may have been cancelled
+        copied.set_result(problem)
 
 
 def _write(statements: Sequence[Statement], connection: sqlite3.Connection) -> None:

@@ -351,6 +351,18 @@ class UTransport(ABC):
         Raises `ConfigurationError` as `prepare` does.
         """
 
+    def listen_aside(self, take: Callable[[bytes], None]) -> None:
+        """Have ``take`` called with what others of this authority say aside (`say_aside`). To be called before `start`.
+
+        Anybody on the network may say something there. By default nothing comes.
+        """
+
+    def say_aside(self, payload: bytes) -> None:
+        """Say something to others of this authority, beside all messages, if that is possible now; it may be lost.
+
+        For a few hundred bytes, some times in a second. By default nobody hears it.
+        """
+
     async def can_connect(self) -> bool:
         """Return whether the other end of the network accepts connections. For one that was not started; joins nothing.
 

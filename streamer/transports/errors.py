@@ -72,6 +72,7 @@ class Unwanted(StrEnum):
     OTHER_TOPIC = "other_topic"  # the packet came through a wide subscription, and its topic is not open
     EXCESS = "excess"  # the broker exceeds our receive maximum by more than we accept; it redelivers the message
     STOPPED = "stopped"  # the packet came after the end of receiving
+    OVERHEARD = "overheard"  # this is the standby of a pair, and takes it only if it takes over
 
 
 class MalformedPacketError(ValueError):

@@ -45,16 +45,33 @@ def test_an_endpoint_that_is_alone_is_named_where_the_streamer_is_ready(console:
 def test_one_of_a_pair_says_its_role_and_whether_it_is_protected(console: Console) -> None:
     page, more = console.page, dict[str, Any]()
     pair: dict[str, Any] = {
-        **{"role": "active", "since": "2026-01-01T00:00:00.000Z", "why": "both are on standby", "epoch": 1, "takeovers": 1},
-        **{"link": {"up": True, "problem": ""}, "other_version": "9.8.7", "alike": True, "protected": True, "problem": ""},
-        **{"waiting_bytes": 2048, "overheard": 0, "refused": {"stranger": 0, "frame": 0, "heartbeat": 0}},
+        "role": "active",
+        "since": "2026-01-01T00:00:00.000Z",
+        "why": "both are on standby",
+        "epoch": 1,
+        "takeovers": 1,
+        "link": {"up": True, "problem": ""},
+        "other_version": "9.8.7",
+        "alike": True,
+        "protected": True,
+        "problem": "",
+        "waiting_bytes": 2048,
+        "overheard": 0,
+        "refused": {"stranger": 0, "frame": 0, "heartbeat": 0},
     }
     page.route("**/api/v1", lambda route: route.fulfill(json=route.fetch().json() | {"pair": pair} | more))
     page.goto(f"{console.base}/")
     card, health = page.locator(".card").filter(has=page.get_by_role("heading", name="Pair")), page.locator(".health")
     expect(page.locator("#role")).to_have_text("active")
     expect(health).to_contain_text("Every endpoint is connected")
-    for text in ("active, epoch 1", "2026-01-01 00:00:00 UTC: both are on standby", "yes", "version 9.8.7", "alike", "2.0 KiB"):
+    for text in (
+        "active, epoch 1",
+        "2026-01-01 00:00:00 UTC: both are on standby",
+        "yes",
+        "version 9.8.7",
+        "alike",
+        "2.0 KiB",
+    ):
         expect(card).to_contain_text(text)
     assert console.violations() == []
     gone = {"up": False, "problem": "nothing answers"}

@@ -142,7 +142,12 @@ FULL: dict[str, Any] = {
 """What the daemon would have to say where it has nothing."""
 PAIR: dict[str, Any] = {
     **dict.fromkeys(("role", "since", "why", "problem", "other_version"), ""),
-    **{"epoch": 3, "takeovers": 1, "alike": False, "protected": False, "waiting_bytes": 1, "overheard": 0},
+    "epoch": 3,
+    "takeovers": 1,
+    "alike": False,
+    "protected": False,
+    "waiting_bytes": 1,
+    "overheard": 0,
     "link": {"up": False, "problem": ""},
     "refused": {},
 }

@@ -5,7 +5,6 @@ import signal
 import time
 
 from tests.fault.faults_daemon import MIB, fill, small_disk
-from tests.fault.harness import JOURNALED_S
 from tests.fault.ledger import Breach, Verdict
 from tests.fault.pair import NAMES, Gateway, PairHarness
 from tests.fault.pair_stranger import call, forged
@@ -26,12 +25,18 @@ def window(run: Run, times: int = 1) -> dict[str, int]:
     return {"cloud": times * WINDOW, "veh": times * (RECEIVE_MAXIMUM + int(2 * rate(run) * UNCERTAIN_S))}
 
 
-async def killed(harness: PairHarness, stays: bool = False) -> Gateway:
-    """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more."""
+async def killed(run: Run, harness: PairHarness) -> Gateway:
+    """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more.
+
+    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost.
+    """
     first, second = harness.active, harness.standby
     began_s = time.monotonic()
-    harness.note_named()
-    first.signal(signal.SIGKILL, stays=stays)
+    if run.chance.random() < 0.5:
+        harness.link.reset()
+    else:
+        harness.note_named()
+    first.signal(signal.SIGKILL)
     await harness.until_active(second)
     await harness.until_flowing(since_s=began_s)
     return first
@@ -45,7 +50,7 @@ async def active_killed(run: Run) -> Verdict:
         for _ in range(rounds):
             await harness.until_flowing()
             await asyncio.sleep(run.between(0.1, 1.0))
-            await killed(harness)
+            await killed(run, harness)
             await harness.until_pair()
         return await harness.finish(window(run, rounds))
 
@@ -60,18 +65,32 @@ async def active_stopped(run: Run) -> Verdict:
         began_s = time.monotonic()
         first.signal(signal.SIGSTOP)
         await harness.until_takes_over(second)
-        await harness.until_flowing(since_s=began_s)
-        await asyncio.sleep(max(0.0, run.lasts(4, 30) - (time.monotonic() - began_s)))
+        if run.chance.random() < 0.5:  # else it wakes while its links to the vehicle are there
+            await harness.until_flowing(since_s=began_s)
+            await asyncio.sleep(max(0.0, run.lasts(4, 30) - (time.monotonic() - began_s)))
+        harness.said[first.name].is_recording = harness.said[second.name].is_recording = True
+        to_broker = harness.proxies[first.name, "broker"]
+        connections = to_broker.links
         first.signal(signal.SIGCONT)
         await harness.until_active(second)
         await harness.until_pair()
         await harness.until_flowing()
-        return await harness.finish(window(run))
+        verdict = await harness.finish(window(run))
+        ids = [entry.id for entry in harness.ledger.entries() if entry.to == "veh"]
+        assert harness.said[second.name].found(ids), "what is recorded has no ids"
+        sent = [str(harness.ledger.entry(each)) for each in harness.said[first.name].found(ids)]
+        verdict.add(Breach.DUPLICATES, [f"sent by the one that was stopped: {each}" for each in sent])
+        if to_broker.links > connections:
+            verdict.add(Breach.DEAD, [f"the one that was stopped has connected {to_broker.links - connections} times"])
+        return verdict
 
 
 @fault(NUMBER, "pair: link cut, broker there", seeds=SEEDS)
 async def link_cut(run: Run) -> Verdict:
-    """The broker decides: it gives the session to whoever connects last, and the other one stands back."""
+    """The broker decides: it gives the session to whoever connects last, and the other one stands back.
+
+    What that one had accepted alone in the meantime arrives once there is a link again.
+    """
     async with PairHarness(run.directory, run.seed, has_far=True) as harness:
         harness.load(rate(run))
         await harness.until_flowing()
@@ -85,7 +104,8 @@ async def link_cut(run: Run) -> Verdict:
         await harness.link.heal()
         await harness.until_pair()
         await harness.until_flowing()
-        return await harness.finish(window(run, 2))
+        everything = len(harness.ledger.entries())  # at each change of roles all that was heard meanwhile
+        return await harness.finish({"cloud": everything, "veh": everything}, inversions=True)
 
 
 @fault(NUMBER, "pair: link cut, no broker", seeds=SEEDS)
@@ -153,8 +173,7 @@ async def older_comes_first(run: Run) -> Verdict:
         await harness.until_flowing()
         await harness.pile_up(first, run.lasts(1, 5))
         harness.stop_load()
-        await harness.until_taken(first)
-        await asyncio.sleep(JOURNALED_S)
+        await harness.until_journaled(first)
         first.signal(signal.SIGKILL, stays=True)
         await harness.until(lambda: not first.is_running, "the end of the other one")
         assert harness.ledger.missing(), "nothing waits"
@@ -185,16 +204,20 @@ async def strangers(run: Run) -> Verdict:
             answer = await call(harness.link_port, how, harness.tap.recorded[FORWARD], run.chance)
             if answer:
                 wrong.append(f"a stranger with {how} was told {len(answer)} bytes")
-        for number in range(int(run.lasts(2, 10))):
+        forgeries = int(run.lasts(2, 10))
+        for number in range(forgeries):
             direction = BOTH[number % 2]
             frame = harness.tap.frames[direction]
             links = harness.link.links
             harness.link.inject(direction, frame if run.chance.random() < 0.5 else forged(frame, run.chance))
             await harness.until_linked_anew(links)
         await harness.until_flowing()
-        refused = listens.count("pair_stranger_refused")
+        refused = await asyncio.to_thread(listens.refused, "stranger")
         if refused != calls:
-            wrong.append(f"{refused} strangers were counted, of {calls}")
+            wrong.append(f"{refused:g} strangers were counted, of {calls}")
+        refused = sum([await asyncio.to_thread(each.refused, "frame") for each in harness.gateways.values()])
+        if refused != forgeries:
+            wrong.append(f"{refused:g} frames were counted, of {forgeries}")
         if harness.active is not first:
             wrong.append("the roles have changed")
         verdict = await harness.finish()
@@ -237,8 +260,11 @@ async def slow_link(run: Run) -> Verdict:
         harness.load(rate(run))
         await harness.until_flowing()
         await asyncio.sleep(run.lasts(2, 20))
-        if run.chance.random() < 0.5:
-            await killed(harness)
+        if run.chance.random() < 0.7:
+            harness.proxies[harness.active.name, "receiver"].stall()  # what comes from the broker waits, on both disks
+            await asyncio.sleep(run.between(0.2, 1))
+            first = await killed(run, harness)
+            harness.proxies[first.name, "receiver"].heal_flow()
         await harness.until_pair()
         await harness.until_flowing()
         return await harness.finish(window(run))
@@ -329,6 +355,6 @@ async def standby_full(run: Run) -> Verdict:
             filler.unlink()
             await harness.until_pair()
             await harness.until_flowing()
-            await killed(harness)
+            await killed(run, harness)
             await harness.until_pair()
             return await harness.finish(window(run))

@@ -31,6 +31,7 @@ class Breach(Enum):
     REFUSED = "dead-lettered although nothing should be"
     BOOKS = "the metrics do not balance"
     DEAD = "nothing crosses any more"
+    LEFT = "waits although everything has arrived: it would be sent again"
 
 
 def digest_of(payload: bytes) -> str:

@@ -14,11 +14,12 @@ import asyncio
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.fault.harness import ALIVE_S, QUIET_S, SETTLE_S, everything_from
 from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
-from tests.fault.pair_tap import PairTap
+from tests.fault.pair_tap import IdTap, PairTap
 from tests.fault.proxy import Proxy
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
@@ -125,7 +126,7 @@ class Gateway:
             if said["event"] == "starting":
                 self.is_active, self.has_begun = False, True
             elif said["event"] == "pair_role":
-                self.is_active = said["is_active"]
+                self.is_active = said["role"] == "active"
                 self.epoch = said["epoch"]
                 self.take_overs += self.is_active
 
@@ -134,6 +135,21 @@ class Gateway:
         argv = [*PROGRAM, *words, "--config", str(self.process.path)]
         done = await asyncio.to_thread(subprocess.run, argv, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+
+    def refused(self, what: str) -> float:
+        """How often it has refused strangers, frames or heartbeats, by its own count."""
+        return self.process.total("ustreamer_pair_refused_total", what=what)
+
+    def entries(self, table: str) -> int:
+        """How many entries its journal has in a table."""
+        with closing(sqlite3.connect(f"file:{self.disk / 'journal.db'}?mode=ro", uri=True)) as file:
+            return int(file.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def left(self) -> list[str]:
+        """What waits in its journal, and what it has heard on standby and keeps."""
+        counts = {table: self.entries(table) for table in ("rows", "segments")}
+        counts["messages overheard"] = int(self.process.total("ustreamer_pair_overheard_messages"))
+        return [f"{count} {what} at {self.name}" for what, count in counts.items() if count]
 
     def count(self, event: str) -> int:
         """How often its log has an event."""
@@ -158,6 +174,8 @@ class PairHarness:
         self.ledger = Ledger()
         self.book = Book(self.ledger, seed)
         self.tap = PairTap()
+        self.said = {name: IdTap() for name in NAMES}
+        """What each has said to the receiver on Zenoh."""
         self.gateways: dict[str, Gateway] = {}
         self.proxies: dict[tuple[str, str], Proxy] = {}
         """Of each gateway those to the ``broker``, the ``source`` and the ``receiver``."""
@@ -201,7 +219,8 @@ class PairHarness:
                 await self._open_far(stack)
             for name in NAMES:
                 for what, port in zip(("broker", "source", "receiver"), (self.broker.port, *ports), strict=True):
-                    self.proxies[name, what] = await stack.enter_async_context(Proxy(port))
+                    tap = self.said[name] if what == "receiver" else None
+                    self.proxies[name, what] = await stack.enter_async_context(Proxy(port, tap))
                 gateway = Gateway(name, self.directory / name, self._disks[name], self._configuration(name))
                 self.gateways[name] = gateway
                 task = asyncio.create_task(gateway.supervise(), name=f"supervisor-{name}")
@@ -361,19 +380,21 @@ class PairHarness:
         await gateway.process.until_down("cloud")
         await asyncio.sleep(seconds)
 
-    async def until_taken(self, gateway: Gateway) -> None:
-        """Wait until what has come from veh and has not arrived waits in this one; the load has been stopped."""
+    async def until_journaled(self, gateway: Gateway) -> None:
+        """Wait until the journal of this one has what has come from veh and has not arrived; the load has been stopped.
+
+        While the other one may still answer, it is not written.
+        """
         await until(lambda: not any(node.unconfirmed for node in self._nodes.values()), "the broker's PUBACKs")
         self.accept_all()
 
-        def is_taken() -> bool:
+        def is_journaled() -> bool:
             self.read()
-            waiting = sum(1 for entry in self.ledger.missing() if entry.origin == "veh")
-            return gateway.process.total("ustreamer_queue_messages", egress="cloud") >= waiting
+            return gateway.entries("rows") >= sum(1 for entry in self.ledger.missing() if entry.origin == "veh")
 
         deadline_s = time.monotonic() + WITHIN_S
-        while not await asyncio.to_thread(is_taken):
-            assert time.monotonic() < deadline_s, f"{gateway.name} has not taken everything"
+        while not await asyncio.to_thread(is_journaled):
+            assert time.monotonic() < deadline_s, f"{gateway.name} has not written everything"
             await asyncio.sleep(0.05)
 
     async def deafen(self, gateway: Gateway) -> None:
@@ -472,6 +493,8 @@ class PairHarness:
         except AssertionError as exc:
             wrong.append(f"no pair in the end: {exc}")
         wrong += await self._probe_all()
+        left = [] if wrong or self.ledger.missing() else await self._left()
+        unbalanced = [] if wrong else await asyncio.to_thread(self._unbalanced)
         self.read()
         verdict = self.ledger.verdict(Allowance(duplicates=1 << 60, inversions=inversions))
         for side in dict.fromkeys(there for _, there in self.ways):
@@ -481,6 +504,8 @@ class PairHarness:
                 verdict.add(Breach.DUPLICATES, [str(self.ledger.entry(each)) for each in copied])
             if side != "veh" and (again := copied.keys() & self._named):
                 verdict.add(Breach.DUPLICATES, [f"was named to the other one: {self.ledger.entry(each)}" for each in again])
+        verdict.add(Breach.LEFT, left)
+        verdict.add(Breach.BOOKS, unbalanced)
         verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
         verdict.took_s = self._took_s
         for each in self.gateways.values():
@@ -491,6 +516,23 @@ class PairHarness:
         errors = [node.error for node in self._nodes.values()] + [self._source.error]
         assert not any(errors), errors
         return verdict
+
+    async def _left(self) -> list[str]:
+        """What is left in the two after a while: entries of the journals, and messages that the standby keeps."""
+        deadline_s = time.monotonic() + WITHIN_S
+        while left := await asyncio.to_thread(lambda: [each for one in self.gateways.values() for each in one.left()]):
+            if time.monotonic() > deadline_s:
+                return left
+            await asyncio.sleep(0.2)
+        return []
+
+    def _unbalanced(self) -> list[str]:
+        """What does not balance in the metrics of the active one."""
+        try:
+            self.active.process.check_books()
+        except AssertionError as exc:
+            return [str(exc) or "no answer on the admin port"]
+        return []
 
     async def _probe_all(self) -> list[str]:
         """Ways on which a new message does not cross in time."""

@@ -215,6 +215,8 @@ class Proxy:
 
         def hand_on_oldest() -> None:
             data = late.popleft()
+            if writer.transport.is_closing():
+                return
             self._saw(number, direction, data)
             writer.write(data)
 

@@ -177,6 +177,32 @@ async def test_slow_keeps_to_its_rate() -> None:
     assert max(waits_s) <= 0.05
 
 
+async def test_delay_keeps_the_order_and_what_comes_before_the_end() -> None:
+    async with proxied() as (echo, proxy, recorder, reader, writer):
+        proxy.delay(SHORT_S)
+        for number in range(10):
+            writer.write(b"%d" % number)
+            await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), SHORT_S / 3)
+        assert recorder.bytes[FORWARD] == b""
+        writer.write_eof()
+        async with asyncio.timeout(SOON_S):
+            answer = await reader.read()
+        assert len(answer) == 20
+        assert b"".join(echo.chunks) == recorder.bytes[FORWARD] == b"0123456789"
+
+
+@pytest.mark.parametrize("direction", [FORWARD, BACK])
+async def test_injected_bytes_come_from_the_other_side(direction: Direction) -> None:
+    async with proxied() as (echo, proxy, _, reader, writer):
+        writer.write(b"a")
+        assert await read(reader, 2) == b"aa"
+        proxy.inject(direction, b"x")
+        assert await read(reader, 2 if direction is FORWARD else 1) == (b"xx" if direction is FORWARD else b"x")
+        assert b"".join(echo.chunks) == (b"ax" if direction is FORWARD else b"a")
+
+
 async def test_fragments_are_single_bytes() -> None:
     async with proxied() as (echo, proxy, _, reader, writer):
         proxy.fragment()

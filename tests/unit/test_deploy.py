@@ -287,7 +287,11 @@ class _Compose(yaml.SafeLoader):
     """Compose's own tag says that a list replaces that of the file before."""
 
 
-_Compose.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+def _replaced(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> Any:
+    return loader.construct_sequence(node)
+
+
+_Compose.add_constructor("!override", _replaced)
 
 
 def paired() -> dict[str, Any]:

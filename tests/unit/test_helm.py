@@ -270,7 +270,7 @@ def test_the_pods_of_a_pair_are_on_two_nodes_and_one_of_them_stays(config: str, 
     assert term["labelSelector"]["matchLabels"].items() <= labels.items()
     assert found["PodDisruptionBudget/gateway-ustreamer"]["spec"]["maxUnavailable"] == 1
     assert "affinity" not in pod(rendered(tmp_path, {"config": config}))
-    given = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    given: dict[str, Any] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
     assert pod(rendered(tmp_path, {"config": config, **PAIR, "affinity": given}))["affinity"] == given
 
 

@@ -242,6 +242,7 @@ class Ingress(UListener):
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.overhear is not None:
+            self.stats.count_unwanted(Unwanted.OVERHEARD, len(batch))
             self.overhear(self.name, batch)
             return
         if self.state is _CLOSED:

@@ -18,7 +18,7 @@ import math
 import random
 import secrets
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from streamer.transports.link_error import LinkError, LinkFailure
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.probe import Probe
 from streamer.transports.zenoh.absence import LOOK_S, why_absent
+from streamer.transports.zenoh.aside import Aside
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import NO_SUBSCRIPTIONS, Intake
 from streamer.transports.zenoh.ledger import ReceiptLedger
@@ -111,6 +112,8 @@ class ZenohTransport(ListeningTransport):
         self._certificates: Sequence[CertificateFile] = ()
         self._wait_before_close_s = 0.0
         self._problem = "Zenoh is opening the session"
+        self._take_aside: Callable[[bytes], None] | None = None
+        self._aside: Aside | None = None
         self._looking: asyncio.Task[None] | None = None  # why no other node is there
 
     @property
@@ -178,6 +181,13 @@ class ZenohTransport(ListeningTransport):
         self._is_calling = self._mode == "client" or bool(endpoints_of(self._session_config, "connect", self._mode))
         self._certificates = certificates(self._session_config, self._mode)
         self._wait_before_close_s = wait_before_close_s(self._session_config)
+
+    def listen_aside(self, take: Callable[[bytes], None]) -> None:
+        self._take_aside = take
+
+    def say_aside(self, payload: bytes) -> None:
+        if self._aside is not None and not self._stopped:
+            self._aside.say(payload)
 
     def set_served(self, authorities: Sequence[str]) -> None:
         super().set_served(authorities)
@@ -295,6 +305,9 @@ class ZenohTransport(ListeningTransport):
         # All this after the subscriptions: the link must not be reported as up before we listen.
         await control.ask(nodes.watch)
         await control.ask(sockets.watch)
+        if self._take_aside is not None:
+            self._aside = Aside(*on, context.authority, self._take_aside)
+            await control.ask(self._aside.listen)
         if options.receipts is not None:
             receipts.announce()
         self._update_link()

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled", "report", "offer", "taken")
+    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled", "report", "offer", "taken", "state", "state_stored")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,8 @@ class Frame(_message.Message):
     REPORT_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_STORED_FIELD_NUMBER: _ClassVar[int]
     heartbeat: Heartbeat
     hello: Hello
     batch: Batch
@@ -24,7 +26,9 @@ class Frame(_message.Message):
     report: Report
     offer: Offer
     taken: Taken
-    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ...) -> None: ...
+    state: State
+    state_stored: StateStored
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., state_stored: _Optional[_Union[StateStored, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields")
@@ -46,6 +50,16 @@ class Heartbeat(_message.Message):
     yields: bool
     def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ..., yields: _Optional[bool] = ...) -> None: ...
 
+class Aside(_message.Message):
+    __slots__ = ("heartbeat", "seen_run", "seen_number")
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    SEEN_RUN_FIELD_NUMBER: _ClassVar[int]
+    SEEN_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    heartbeat: Heartbeat
+    seen_run: int
+    seen_number: int
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., seen_run: _Optional[int] = ..., seen_number: _Optional[int] = ...) -> None: ...
+
 class Hello(_message.Message):
     __slots__ = ("disk", "config", "is_active", "version")
     DISK_FIELD_NUMBER: _ClassVar[int]
@@ -59,7 +73,7 @@ class Hello(_message.Message):
     def __init__(self, disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked")
+    __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked", "letters_marked")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     IS_SNAPSHOT_BEGIN_FIELD_NUMBER: _ClassVar[int]
     IS_SNAPSHOT_END_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +84,7 @@ class Batch(_message.Message):
     SEGMENTS_DONE_FIELD_NUMBER: _ClassVar[int]
     LETTERS_DONE_FIELD_NUMBER: _ClassVar[int]
     LETTERS_UNMARKED_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_MARKED_FIELD_NUMBER: _ClassVar[int]
     number: int
     is_snapshot_begin: bool
     is_snapshot_end: bool
@@ -80,7 +95,18 @@ class Batch(_message.Message):
     segments_done: _containers.RepeatedScalarFieldContainer[int]
     letters_done: _containers.RepeatedScalarFieldContainer[int]
     letters_unmarked: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., is_snapshot_begin: _Optional[bool] = ..., is_snapshot_end: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., letters: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ..., rows_done: _Optional[_Iterable[int]] = ..., segments_done: _Optional[_Iterable[int]] = ..., letters_done: _Optional[_Iterable[int]] = ..., letters_unmarked: _Optional[_Iterable[int]] = ...) -> None: ...
+    letters_marked: _containers.RepeatedCompositeFieldContainer[Mark]
+    def __init__(self, number: _Optional[int] = ..., is_snapshot_begin: _Optional[bool] = ..., is_snapshot_end: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., letters: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ..., rows_done: _Optional[_Iterable[int]] = ..., segments_done: _Optional[_Iterable[int]] = ..., letters_done: _Optional[_Iterable[int]] = ..., letters_unmarked: _Optional[_Iterable[int]] = ..., letters_marked: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("number", "redrive_ms", "ttl_ms")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REDRIVE_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    redrive_ms: int
+    ttl_ms: int
+    def __init__(self, number: _Optional[int] = ..., redrive_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class Row(_message.Message):
     __slots__ = ("number", "route", "source", "target", "entered_ms", "attempts", "outgoing", "body")
@@ -199,3 +225,43 @@ class Taken(_message.Message):
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class State(_message.Message):
+    __slots__ = ("number", "is_first", "is_last", "statements")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    IS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    STATEMENTS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    is_first: bool
+    is_last: bool
+    statements: _containers.RepeatedCompositeFieldContainer[Statement]
+    def __init__(self, number: _Optional[int] = ..., is_first: _Optional[bool] = ..., is_last: _Optional[bool] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ...) -> None: ...
+
+class Statement(_message.Message):
+    __slots__ = ("sql", "parameters")
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    sql: str
+    parameters: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, sql: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
+class Value(_message.Message):
+    __slots__ = ("integer", "text", "blob", "real")
+    INTEGER_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    integer: int
+    text: str
+    blob: bytes
+    real: float
+    def __init__(self, integer: _Optional[int] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., real: _Optional[float] = ...) -> None: ...
+
+class StateStored(_message.Message):
+    __slots__ = ("number", "problem")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    problem: str
+    def __init__(self, number: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...

@@ -30,13 +30,8 @@ class PairHarness:
         for name, where in (("a", "listen"), ("b", "connect")):
             own = folder / name
             own.mkdir()
-            token = own / "token"
-            token.write_text(f"the-token-of-{name}-and-of-nobody")
             pair = {where: f"{HOST}:{port}", "key_file": str(key), **changes.get(f"{name}_pair", {})}
-            options = {"pair": pair, "control": {"http_token_file": str(token)}, **changes.get(name, {})}
-            harness = DaemonHarness(own, options)
-            harness.token_file = token
-            self.harnesses.append(harness)
+            self.harnesses.append(DaemonHarness(own, {"pair": pair, **changes.get(name, {})}))
 
     @property
     def active(self) -> DaemonHarness:

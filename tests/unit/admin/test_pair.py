@@ -13,9 +13,9 @@ from streamer.cli.running import user
 from streamer.config.shown import fingerprint
 from tests.flow.harness import SPEED
 from tests.unit.admin.audit import audited
-from tests.unit.admin.daemon import DaemonHarness, running
+from tests.unit.admin.daemon import running
 from tests.unit.admin.paired import PairHarness, pair, view_of
-from tests.unit.admin.played import document_of, play
+from tests.unit.admin.played import document_of
 from tests.waiting import until
 
 PAIR, HANDOVER = "/api/v1/pair", "/api/v1/pair/handover"
@@ -77,9 +77,13 @@ async def test_a_hand_over_is_permitted_begun_and_recorded(two: PairHarness, cap
 
 
 async def test_a_hand_over_to_one_that_is_not_ready_changes_nothing(
-    two: PairHarness, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    two: PairHarness,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     active, standby = two.active, two.standby
+    monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 0)
     standby.daemon.stop()
     await until(lambda: bool(view_of(active).problem), "the other one has gone")
     why = "not handed over: the other one does not answer"
@@ -95,6 +99,32 @@ async def test_a_hand_over_to_one_that_is_not_ready_changes_nothing(
     assert not active.daemon.router.is_draining
     assert view_of(active).is_active
     assert (await active.ask("/api/v1/pause", PAUSE)).json == {"changed": True}
+
+
+async def test_a_hand_over_waits_for_a_heartbeat_that_is_late(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = ["the other one does not answer"] * 3
+    monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 600)
+    monkeypatch.setattr("streamer.admin.pair._AGAIN_S", 0)
+    pair_of_active = two.active.daemon.pair
+    assert pair_of_active is not None
+    why = pair_of_active.member.why_not_hand_over
+    monkeypatch.setattr(pair_of_active.member, "why_not_hand_over", lambda: late.pop() if late else why())
+    assert (await two.active.ask(HANDOVER, {})).status == 202
+    assert late == []
+
+
+async def test_a_client_that_does_not_wait_for_it_hands_nothing_over(
+    two: PairHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 600)
+    active = two.active
+    assert active.daemon.pair is not None
+    monkeypatch.setattr(active.daemon.pair, "hand_over", lambda: "the other one does not answer")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await active.ask(HANDOVER, {})
+    await until(lambda: "reason=the client is gone" in "".join(audited(caplog)), "it notices")
+    assert not active.daemon.router.is_draining
 
 
 async def test_one_that_ends_for_good_does_not_start_anew_to_hand_over(two: PairHarness) -> None:
@@ -136,7 +166,7 @@ async def test_on_standby_nothing_can_be_changed_and_everything_be_read(two: Pai
     assert (await two.active.ask("/api/v1/pause", PAUSE)).json == {"changed": True}
 
 
-async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness) -> None:
+async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     active, standby = two.active, two.standby
     asked = await standby.ask("/readyz")
     assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (200, True, [])
@@ -148,6 +178,7 @@ async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness) 
     assert (asked.status, asked.json["reasons"], summary(standby.daemon.router).partition(";")[0]) == (503, [why], why)
     assert (await active.ask("/readyz")).status == 200
     await until(lambda: not view_of(active).is_alike, "both know")
+    monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 0)
     assert (await active.ask(HANDOVER, {})).json["error"] == "not handed over: the other one has another configuration"
 
 
@@ -155,11 +186,11 @@ async def test_one_that_has_not_met_the_other_one_is_not_ready(tmp_path: Path) -
     alone = PairHarness(tmp_path, {}).harnesses[1]
     task = asyncio.create_task(alone.daemon.run())
     try:
-        await until(lambda: task.done() or alone.daemon.pair is not None and bool(view_of(alone).link_problem))
-        asked = await alone.ask("/readyz")
+        await until(lambda: task.done() or bool(view_of(alone).link_problem))
+        asked = await alone.ask("/readyz", headers={})
         why = ["on standby: there is no link to the other one"]
         assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (503, False, why)
-        told = (await alone.ask(PAIR)).json
+        told = (await alone.ask(PAIR, headers={})).json
         assert (told["role"], told["link"]["up"], told["other_version"]) == ("standby", False, None)
         assert told["link"]["problem"].endswith("connection refused")
     finally:

@@ -254,8 +254,8 @@ PAIR = "".join(
         ((1, 4, 0, 0, 0), None, "pair: active, epoch 4, not protected, no link to the other one"),
         (
             (0, 4, 1, 0, 1),
-            "the other one has\x1b another configuration",
-            "! pair: standby, epoch 4, not protected, the configurations differ: the other one has\ufffd another configuration",
+            "another\x1b configuration",
+            "! pair: standby, epoch 4, not protected, the configurations differ: another\ufffd configuration",
         ),
     ],
 )

@@ -11,11 +11,13 @@ import uvloop
 from streamer.pair import link
 from tests.certificates import write_certificates
 from tests.ports import free_port
+from tests.unit.pair.stations import Stations
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    loops = {"uvloop": uvloop.new_event_loop}
+    return loops | {"asyncio": asyncio.new_event_loop} if item.path.name.startswith("test_link") else loops
 
 
 @pytest.fixture
@@ -52,3 +54,13 @@ class Certificates:
 @pytest.fixture
 def certificates(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
+
+
+@pytest.fixture
+async def stations(tmp_path: Path) -> AsyncIterator[Stations]:
+    found = Stations(tmp_path)
+    for each in (found.first, found.second):
+        await each.start()
+    yield found
+    for each in (found.first, found.second):
+        await each.kill()

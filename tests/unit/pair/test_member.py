@@ -1,139 +1,20 @@
-"""Two sides of a pair with real journals and a real link: who works, and what is on both disks."""
+"""Who of two sides works, and what is on both disks."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from streamer.clock import SystemClock
 from streamer.delivery.inbound.refusals import FULL
 from streamer.journal.entries import Batch
-from streamer.journal.journal import Journal
-from streamer.pair.lease import Changed, Timing
-from streamer.pair.link import Link
-from streamer.pair.member import FIRST, Identity, Member
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.notes import Notes, NotesError, read
-from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
-from tests.ports import HOST, free_port
-from tests.unit.journal.harness import BOUNDS, row
+from tests.unit.pair.stations import Stations
 from tests.waiting import until
-
-KEY = b"k" * 32
-TIMING = Timing()
-
-
-class Station:
-    """One side as the daemon has it: on standby with a journal, then active with it."""
-
-    def __init__(self, folder: Path, name: str, port: int, config: str = "same") -> None:
-        self.path = folder / name / "journal.db"
-        self.path.parent.mkdir(exist_ok=True)
-        self.name = name
-        self._address = HOST, port
-        self._config = config
-        self._tasks: list[asyncio.Task[None]] = []
-        self.adopted: list[Received] = []
-        self.reaches = ["vehicle", "cloud"]
-        self.wants = ""
-        self.has_stepped_back = False
-
-    async def start(self) -> None:
-        self.at_work = asyncio.Event()
-        identity = Identity(self.name, self._config, "1")
-        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self, prefer_s=0.5)
-        where = "listen" if self.name == FIRST else "connect"
-        self.link = link = Link(
-            **{where: self._address},  # type: ignore[arg-type]
-            key=KEY,
-            name=self.name,
-            on_frame=self.member.on_frame,
-            on_up=self.member.on_up,
-            on_down=self.member.on_down,
-        )
-        self.member.use(link)
-        self.journal = await self._opened(Journal)
-        self.member.stand_by(self.journal)
-        self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
-
-    def role_changed(self, changed: Changed) -> None:
-        if changed.is_active:
-            self.at_work.set()
-        else:
-            self.has_stepped_back = True
-
-    def reached(self) -> list[str]:
-        return self.reaches
-
-    def lost(self) -> list[str]:
-        return [name for name in ("vehicle", "cloud") if name not in self.reaches]
-
-    def adopt(self, endpoint: str, batch: list[Received]) -> bool:
-        if endpoint != "vehicle":
-            return False
-        self.adopted += batch
-        return True
-
-    def wants_to_hand_over(self, why: str) -> None:
-        self.wants = why
-
-    async def _work(self) -> None:
-        await self.at_work.wait()
-        self.member.end_standby()
-        await asyncio.to_thread(self.journal.stop, 10)
-        self.journal = await self._opened(MirroredJournal)
-        assert isinstance(self.journal, MirroredJournal)
-        self.member.work(self.journal)
-
-    async def _opened(self, kind: type[Journal]) -> Journal:
-        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
-        if isinstance(journal, MirroredJournal):
-            self.member.arrange(journal)
-        opened = asyncio.Event()
-        journal.start(opened.set)
-        async with asyncio.timeout(60):
-            await opened.wait()
-        return journal
-
-    @property
-    def works(self) -> bool:
-        return isinstance(self.journal, MirroredJournal) and self.member.may_send()
-
-    async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
-        finished = asyncio.Event()
-        self.journal.write(Batch(rows=[row(number) for number in numbers], rows_done=list(done)), finished.set)
-        async with asyncio.timeout(60):
-            await finished.wait()
-
-    async def kill(self) -> None:
-        """End it, as a kill would: nobody is told."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(self.journal.stop, 10)
-
-
-class Stations:
-    def __init__(self, folder: Path, config: str = "same") -> None:
-        port = free_port()
-        self.first = Station(folder, "a", port)
-        self.second = Station(folder, "b", port, config)
-
-
-@pytest.fixture
-async def stations(tmp_path: Path) -> AsyncIterator[Stations]:
-    found = Stations(tmp_path)
-    for each in (found.first, found.second):
-        await each.start()
-    yield found
-    for each in (found.first, found.second):
-        await each.kill()
 
 
 async def test_of_two_that_start_one_works_and_the_other_has_what_it_writes(stations: Stations) -> None:
@@ -167,16 +48,69 @@ async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_ba
     assert second.works
 
 
-async def test_what_was_alone_is_copied_again_once_the_other_one_is_back(stations: Stations) -> None:
+async def test_what_a_service_was_answered_is_there_after_a_kill_and_after_another_one(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.pause("one")
+    assert second.paused == ["one"]
+    await first.kill()
+    await until(lambda: second.works, "the other one works")
+    await second.pause("two")
+    await first.start()
+    await until(lambda: first.member.is_whole, "a whole copy")
+    await second.pause("three")
+    assert first.paused == second.paused == ["one", "two", "three"]
+    await second.kill()
+    await until(lambda: first.works, "the first one works again")
+    assert first.paused == ["one", "two", "three"]
+
+
+async def test_after_it_was_alone_what_it_writes_is_on_both_disks_again(stations: Stations) -> None:
+    """It hears of the other one before its lease does: what answers has to be told everything once the lease knows, too."""
     first, second = stations.first, stations.second
     await until(lambda: first.works and second.member.is_whole, "a whole copy")
     await second.kill()
-    await until(lambda: first.member.lease.is_alone and first.works, "it works alone")
+    await until(lambda: first.member.lease.is_alone, "it is alone")
     await first.write(2)
     await second.start()
-    await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy, and answers")
-    await first.write(4)
-    assert second.journal.numbers("rows") == [2, 4]
+    await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy")
+    await until(lambda: first.protects, "what it writes is on both disks")
+    for number in (4, 6, 8):
+        said = first.member.lease._number
+        await until(lambda said=said: first.member.lease._number > said + 1, "two more heartbeats")  # type: ignore[misc]
+        await first.write(number)
+        await first.pause(str(number))
+        assert second.journal.numbers("rows")[-1] == number
+        assert second.paused[-1] == str(number)
+
+
+async def test_one_that_did_not_answer_for_a_while_gets_what_it_has_missed(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    answer, second.member._say_heartbeat = second.member._say_heartbeat, lambda: None  # type: ignore[method-assign]
+    await until(lambda: first.member.lease.is_alone, "it is alone, with a link")
+    await first.write(2)
+    await first.pause("missed")
+    second.member._say_heartbeat = answer  # type: ignore[method-assign]
+    await until(lambda: first.protects, "what it writes is on both disks")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["missed"]
+
+
+async def test_one_whose_journal_opens_late_gets_everything(stations: Stations) -> None:
+    """The link is there before: what it was told until then has gone nowhere."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    second.member.end_standby()
+    await until(lambda: first.works, "it works")
+    first.member._copy_to_other()
+    await asyncio.sleep(0)
+    second.member.stand_by(second.journal, second.state)
+    await until(lambda: second.member.is_whole, "a whole copy")
+    await first.write(2)
+    await first.pause("one")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["one"]
 
 
 async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

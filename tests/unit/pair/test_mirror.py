@@ -4,6 +4,8 @@ import random
 import tempfile
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from streamer.journal.entries import Batch
 from streamer.journal.journal import Journal
+from streamer.journal.letters import LetterChange
 from streamer.pair.mirror import MirroredJournal, Replica, Told
 from tests.examples import examples
 from tests.unit.journal.harness import BOUNDS, PROMPT_S, ManualLoop, letter, row, segment
@@ -95,6 +98,28 @@ class Pair:
 
     def until_done(self, name: str) -> None:
         self.loop.run_until(lambda: name in self.done)
+
+    @contextmanager
+    def changing(self, change: LetterChange) -> Iterator["Future[int]"]:
+        """Change letters in a thread, as those who do so have one: it waits for the disk, and for the other one."""
+        with ThreadPoolExecutor(1) as threads:
+            yield threads.submit(self.working.change_letters, change)
+
+    def until_changed(self, changed: "Future[int]") -> None:
+        changed.add_done_callback(lambda _: self.loop.post(int))
+        self.loop.run_until(changed.done)
+
+    def change(self, change: LetterChange) -> None:
+        """Change letters of one that works alone."""
+        with self.changing(change) as changed:
+            self.until_changed(changed)
+
+    def bound(self, most: int) -> None:
+        """Allow so many letters, and so many of messages that were never accepted."""
+        bounds = BOUNDS._replace(max_letters=most, max_rejected=most)
+        for journal in (self.working, self.copy):
+            journal.use(bounds)
+        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, stored=self.link.stored)
 
     def same(self) -> bool:
         return contents(self.working) == contents(self.copy)
@@ -266,6 +291,121 @@ def test_a_disk_that_is_faster_than_the_link_begins_again_and_loses_nothing(
     pair.carry()
     assert pair.same()
     assert contents(pair.copy)["rows"][-2:] == [7000, 7002]
+
+
+def test_a_letter_that_is_purged_is_gone_there_before_anybody_is_told(pair: Pair) -> None:
+    pair.connect()
+    pair.carry()
+    pair.write("one", Batch(letters=[letter(2, uuid=2), letter(4, uuid=4)]))
+    pair.on_disk(1)
+    pair.carry()
+    with pair.changing(LetterChange([2, 99])) as purged:
+        pair.loop.run_until(lambda: bool(pair.link.told))
+        assert contents(pair.working)["letters"] == [4]
+        assert not purged.done()
+        pair.carry()
+        assert contents(pair.copy)["letters"] == [4]
+        pair.until_changed(purged)
+    assert purged.result() == 1
+
+
+def test_a_letter_that_is_to_be_redriven_is_so_there(pair: Pair) -> None:
+    pair.write("one", Batch(letters=[letter(number, uuid=number) for number in (2, 4, 6)]))
+    pair.until_done("one")
+    pair.change(LetterChange([2], 1, 50))
+    pair.connect()
+    pair.carry()
+    assert pair.copy.letter_marks() == [(2, 1, 50)]  # it was told with everything that waited
+    with pair.changing(LetterChange([4, 6], 7)) as marked:
+        pair.loop.run_until(lambda: bool(pair.link.told))
+        pair.carry()
+        pair.until_changed(marked)
+    assert pair.copy.letter_marks() == pair.working.letter_marks() == [(2, 1, 50), (4, 7, None), (6, 7, None)]
+    pair.write("two", Batch(letters_done=[2], letters_unmarked=[4]))
+    pair.on_disk(2)
+    pair.carry()
+    assert pair.copy.letter_marks() == pair.working.letter_marks() == [(6, 7, None)]
+    assert pair.same()
+
+
+def test_letters_that_are_changed_while_everything_is_told_are_so_afterwards(pair: Pair) -> None:
+    pair.write("one", Batch(letters=[letter(number, uuid=number) for number in range(2, 1602, 2)]))
+    pair.until_done("one")
+    pair.connect()
+    assert not pair.mirrored.is_mirrored
+    pair.change(LetterChange([2, 1600]))
+    pair.change(LetterChange([4, 1598], 5, 0))
+    pair.carry()
+    assert pair.same()
+    assert contents(pair.copy)["letters"] == list(range(4, 1600, 2))
+    assert pair.copy.letter_marks() == pair.working.letter_marks() == [(4, 5, 0), (1598, 5, 0)]
+
+
+def test_a_lost_link_holds_a_change_of_letters_until_it_works_alone(pair: Pair) -> None:
+    pair.write("one", Batch(letters=[letter(2)]))
+    pair.until_done("one")
+    pair.connect()
+    pair.carry()
+    pair.cut()
+    with pair.changing(LetterChange([2])) as purged:
+        pair.loop.run_until(lambda: bool(pair.mirrored._waiting))
+        assert not purged.done()
+        pair.mirrored.work_alone()
+        assert purged.result(10) == 1
+    pair.connect()
+    pair.carry()
+    assert contents(pair.copy)["letters"] == []
+
+
+def test_another_one_that_does_not_answer_holds_a_change_of_letters_for_a_while(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("streamer.pair.mirror._SHARE_S", PROMPT_S)
+    pair.write("one", Batch(letters=[letter(2)]))
+    pair.until_done("one")
+    pair.connect()
+    pair.carry()
+    with pair.changing(LetterChange([2])) as purged:
+        assert purged.result(10) == 1
+    assert "letters_not_shared letters=1" in caplog.text
+
+
+def test_letters_beyond_the_bounds_are_evicted_on_both_sides_alike(pair: Pair) -> None:
+    pair.bound(most=3)
+    pair.connect()
+    pair.carry()
+    for number in range(2, 22, 2):
+        outcome = "rejected" if number % 3 else "expired"
+        pair.write(str(number), Batch(letters=[letter(number, uuid=number, outcome=outcome)]))
+        pair.on_disk(number // 2)
+        pair.carry()
+        assert pair.same()
+    assert pair.working.letters_evicted == pair.copy.letters_evicted == 10 - 3 - 3
+    assert contents(pair.copy)["letters"] == [6, 12, 14, 16, 18, 20]
+
+
+def test_letters_that_are_gone_there_evict_none_that_are_told(pair: Pair) -> None:
+    """Bounds of the copy that are applied before what has gone is deleted would leave it without the oldest letters."""
+    pair.bound(most=4)
+    pair.connect()
+    pair.carry()
+    for number in (2, 4, 6, 8):
+        pair.write(str(number), Batch(letters=[letter(number, uuid=number)]))
+        pair.on_disk(number // 2)
+        pair.carry()
+    pair.cut()
+    pair.mirrored.work_alone()
+    pair.change(LetterChange([6, 8]))
+    pair.write("later", Batch(letters=[letter(number, uuid=number) for number in (10, 12)]))
+    pair.until_done("later")
+    assert contents(pair.working)["letters"] == [2, 4, 10, 12]
+    pair.connect()
+    pair.carry()
+    assert pair.same()
+    pair.write("last", Batch(letters=[letter(14, uuid=14)]))
+    pair.on_disk(6)
+    pair.carry()
+    assert contents(pair.working)["letters"] == contents(pair.copy)["letters"] == [4, 10, 12, 14]
 
 
 ACTS = st.lists(st.sampled_from(["write", "write", "write", "carry", "cut", "connect", "alone"]), max_size=20)

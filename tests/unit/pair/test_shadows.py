@@ -116,3 +116,19 @@ async def test_what_was_sent_and_is_not_confirmed_is_told_later_and_does_not_cou
         assert told(settled, 10.0) == {}
         assert told(settled, 14.9) == {}
         assert told(settled, 15.1) == {sent.id: False}
+
+
+async def test_what_was_told_lately_is_told_again_on_a_new_link() -> None:
+    settled, shadows = Settled(), Shadows()
+    async with RouterHarness(configuration()) as harness:
+        harness.router.replace_observer(None, settled)
+        early, late = harness.speed(), harness.speed()
+        harness.arrive("vehicle", early)
+        assert told(settled, 10.0) == {early.id: True}
+        harness.arrive("vehicle", late)
+        assert told(settled, 24.0) == {late.id: True}
+        shadows.hear("vehicle", [MemoryReceived(early), MemoryReceived(late)])  # before there is a link
+        for each in settled.again(24.9):
+            shadows.settle(each)
+        assert len(shadows) == 0
+        assert [flow.ids for each in settled.again(25.1) for flow in each.flows] == [late.id]

@@ -3,9 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.journal.entries import Batch, Letter, Row, Segment
+from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.pair.lease import Heartbeat
-from streamer.pair.wire import batch_from_proto, batch_to_proto, heartbeat_from_proto, heartbeat_to_proto
+from streamer.pair.state import Written
+from streamer.pair.wire import (
+    batch_from_proto,
+    batch_to_proto,
+    heartbeat_from_proto,
+    heartbeat_to_proto,
+    state_from_proto,
+    state_to_proto,
+)
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.examples import characters
 
@@ -44,7 +52,11 @@ batches = st.builds(
     numbers,
     numbers,
     numbers,
+    st.lists(st.builds(Mark, integers, integers, st.none() | integers), max_size=3),
 )
+values = st.none() | integers | texts | bodies | st.floats(allow_nan=False)
+statements = st.lists(st.tuples(texts, st.lists(values, max_size=3).map(tuple)), max_size=3)
+written = st.builds(Written, counts, statements, st.booleans(), st.booleans())
 heartbeats = st.builds(Heartbeat, texts, counts, counts, counts, st.booleans(), counts, counts)
 
 STRANGE = "\0a\0\r\n'\"\u202e\ufeff\U0010ffff"
@@ -63,6 +75,16 @@ def test_a_batch_is_read_as_it_was_written(batch: Batch) -> None:
     frame = pb.Frame.FromString(pb.Frame(batch=batch_to_proto(batch)).SerializeToString())
     assert frame.WhichOneof("content") == "batch"
     assert batch_from_proto(frame.batch) == batch
+
+
+@given(written)
+def test_what_a_service_has_written_is_read_as_it_was(written: Written) -> None:
+    frame = pb.Frame.FromString(pb.Frame(state=state_to_proto(written)).SerializeToString())
+    assert frame.WhichOneof("content") == "state"
+    read = state_from_proto(frame.state)
+    assert read == written
+    for (_, values), (_, expected) in zip(read.statements, written.statements, strict=True):
+        assert list(map(type, values)) == list(map(type, expected))
 
 
 def test_an_empty_batch_is_a_batch() -> None:
@@ -85,7 +107,13 @@ def test_texts_of_strangers_arrive_whole() -> None:
 
 def test_every_field_of_the_journals_entries_has_one_here() -> None:
     """One that is added there and forgotten here would be missing after a take-over."""
-    for entry, message in ((Row, pb.Row), (Segment, pb.Segment), (Letter, pb.Letter), (Heartbeat, pb.Heartbeat)):
+    for entry, message in (
+        (Row, pb.Row),
+        (Segment, pb.Segment),
+        (Letter, pb.Letter),
+        (Mark, pb.Mark),
+        (Heartbeat, pb.Heartbeat),
+    ):
         assert entry._fields == tuple(field.name for field in message.DESCRIPTOR.fields)
     marks = {"number", "is_snapshot_begin", "is_snapshot_end"}
     assert set(Batch.__slots__) == {field.name for field in pb.Batch.DESCRIPTOR.fields} - marks

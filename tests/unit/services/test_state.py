@@ -99,3 +99,15 @@ def test_a_file_without_a_mark_and_with_some_of_the_tables_keeps_its_rows(path: 
     state.open()
     assert state.read(ALL, pair_of) == [(1, "a")]
     state.close()
+
+
+async def test_a_closed_file_gives_no_rows_and_takes_none(path: Path) -> None:
+    """The other one of a pair may come, or write, while this one ends."""
+    state = StateFile(path, TABLES)
+    state.open()
+    state.close()
+    answers: list[object] = []
+    state.snapshot(answers.append)
+    state.store([insert(1, "a")], True, answers.append)
+    await asyncio.sleep(0)
+    assert answers == []

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from streamer import __version__
 from streamer.clock import Clock
@@ -16,13 +17,15 @@ from streamer.config.models import Config
 from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
+from streamer.journal.sqlite import FileError
 from streamer.logs.audit import audit
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
+from streamer.pair.state import MirroredFile
 from streamer.pair.view import PairView
-from streamer.transports.base import LinkState, Received
+from streamer.transports.base import LinkState, Received, UTransport
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 logger = logging.getLogger("ustreamer.pair")
@@ -33,6 +36,13 @@ _STORED_S = 2.0
 _PROBE_EVERY_S = 5.0
 _AGAIN_S = 10.0
 """Two ends of a session within this time count as one that was taken over."""
+
+
+class Copy(NamedTuple):
+    """The files of a standby, not open yet, which the active one writes."""
+
+    journal: Journal
+    state: MirroredFile
 
 
 class Paired:
@@ -46,18 +56,18 @@ class Paired:
         config: Config,
         clock: Clock,
         router: Router,
-        copy: Journal,
+        copy: Copy,
         journal: MirroredJournal,
         end: Callable[[bool, bool], None],
     ) -> None:
-        """``copy``: the journal while on standby; ``journal``: the same file, once this one is active."""
+        """``copy``: the files while on standby; ``journal``: the same file, once this one is active."""
         pair, journal_config = config.pair, config.journal
         assert pair is not None
         assert journal_config is not None
         self._clock = clock
         self._ended_s = -math.inf
         self._router = router
-        self._copy = copy
+        self._copy, self._state_copy = copy
         self._journal = journal
         self._end = end
         self._at_work = asyncio.Event()
@@ -72,6 +82,7 @@ class Paired:
             clock,
             timing,
             self,
+            key=pair.key(),
             is_safe_at_both=pair.safe == "both",
             prefer_s=pair.prefer_s,
         )
@@ -91,16 +102,28 @@ class Paired:
         router.on_standby = self.member.why_not_whole
 
     def lock(self) -> None:
-        """Lock the journal against other streamers on this machine. Raises `JournalError`."""
+        """Lock the files against other streamers on this machine. Raises `FileError`."""
         self._copy.lock()
+        try:
+            self._state_copy.open()
+        except FileError as exc:
+            if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
+                raise
 
-    async def stand_by(self, stopping: asyncio.Event) -> None:
-        """Be on standby until it is this one's turn, or the daemon has to stop."""
+    async def stand_by(self, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
+        """Be on standby until it is this one's turn, or the daemon has to stop. ``on_opened``: the journal is open."""
         works = (self._link.run(), self.member.beat(), self._look_around())
         self._tasks = [asyncio.create_task(work, name="pair") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._failed)
-        self._copy.start(lambda: self.member.stand_by(self._copy))
+
+        def opened() -> None:
+            self.member.stand_by(self._copy, self._state_copy)
+            on_opened()
+
+        self._copy.start(opened)
+        for transport in self._router.transports.values():
+            transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
         waiting = [asyncio.create_task(event.wait()) for event in (self._at_work, stopping)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -109,14 +132,15 @@ class Paired:
         self.member.end_standby()
         if not await asyncio.to_thread(self._copy.stop, _CLOSE_S):
             logger.error("journal_not_closed file=%s reason=%s", self._copy.path, self._copy.problem or "the disk is slow")
+        await asyncio.to_thread(self._state_copy.close)
         if not stopping.is_set():
             self._journal.lock()
             self._router.observers.append(self.member.settled)
             self._router.on_standby = None
 
-    def work(self) -> None:
-        """Have the other one copy the journal, which has been opened."""
-        self.member.work(self._journal)
+    def work(self, state: MirroredFile) -> None:
+        """Have the other one copy the journal, which has been opened, and the state file."""
+        self.member.work(self._journal, state)
 
     def use(self, config: Config) -> None:
         """Apply a reloaded configuration."""
@@ -138,9 +162,10 @@ class Paired:
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:
                 self.member.hand_over()
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def session_ended(self, is_taken_over: bool) -> None:
         """Step back if the other one may have the session at the broker now. Some brokers do not say why they end one.
@@ -179,7 +204,7 @@ class Paired:
             member.why_not_hand_over() if is_active else member.why_not_ready(),
             member.waiting_bytes,
             len(member.shadows),
-            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored},
+            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.refused_aside},
         )
 
     def _failed(self, task: asyncio.Task[None]) -> None:
@@ -193,20 +218,23 @@ class Paired:
             self._is_leaving = True
             self._end(True, is_drained)
 
-    # -- as the `Streamer` of the member
+    def _networks(self) -> list[tuple[str, UTransport]]:
+        return [(name, each) for name, each in self._router.transports.items() if name != LOCAL_ENDPOINT]
+
+    # -- as the `OwnStreamer` of the member
 
     def reached(self) -> Sequence[str]:
         is_active = self.member.lease.is_active
         return [
             name
-            for name, transport in self._router.transports.items()
+            for name, transport in self._networks()
             if transport.state is LinkState.UP or (not is_active and name in self._could_reach)
         ]
 
     def lost(self) -> Sequence[str]:
         if not self.member.lease.is_active:
             return ()
-        return [name for name, each in self._router.transports.items() if each.state is not LinkState.UP]
+        return [name for name, each in self._networks() if each.state is not LinkState.UP]
 
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         ingress = self._router.ingresses.get(endpoint)
@@ -224,6 +252,10 @@ class Paired:
         else:
             self._leave(is_drained=False)
 
+    def say_aside(self, payload: bytes) -> None:
+        for transport in self._router.transports.values():
+            transport.say_aside(payload)
+
     def wants_to_hand_over(self, why: str) -> None:
         if not self._is_leaving:
             logger.warning("pair_hands_over reason=%s", why)
@@ -233,8 +265,8 @@ class Paired:
         """On standby: find out what this one could reach, while the active one has lost something."""
         while not self.member.lease.is_active:
             if self.member.report.lost:
-                for name, transport in self._router.transports.items():
-                    if name == LOCAL_ENDPOINT or transport.is_overheard:
+                for name, transport in self._networks():
+                    if transport.is_overheard:
                         continue
                     (self._could_reach.add if await transport.can_connect() else self._could_reach.discard)(name)
             await asyncio.sleep(_PROBE_EVERY_S)

@@ -1,0 +1,168 @@
+"""Two sides of a pair as the daemon has them, with real journals and a real link between them."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from streamer.clock import SystemClock
+from streamer.journal.codec import pack
+from streamer.journal.entries import Batch, Row
+from streamer.journal.journal import Journal
+from streamer.pair.lease import Changed, Timing
+from streamer.pair.link import Link
+from streamer.pair.member import FIRST, Identity, Member
+from streamer.pair.mirror import MirroredJournal
+from streamer.services.host import TABLES
+from streamer.services.state import StateFile
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage
+from tests.ports import HOST, free_port
+from tests.unit.journal.harness import BOUNDS, row
+
+KEY = b"k" * 32
+TIMING = Timing()
+
+
+class Station:
+    """One side as the daemon has it: on standby with a journal, then active with it."""
+
+    def __init__(self, folder: Path, name: str, port: int, config: str = "same") -> None:
+        self.path = folder / name / "journal.db"
+        self.path.parent.mkdir(exist_ok=True)
+        self.name = name
+        self._address = HOST, port
+        self._config = config
+        self._tasks: list[asyncio.Task[None]] = []
+        self.adopted: list[Received] = []
+        self.reaches = ["vehicle", "cloud"]
+        self.wants = ""
+        self.aside: list[Callable[[bytes], None]] = []  # who hears what it says beside the link
+        self.has_stepped_back = False
+
+    async def start(self) -> None:
+        self.at_work = asyncio.Event()
+        identity = Identity(self.name, self._config, "1")
+        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self, key=KEY, prefer_s=0.5)
+        where = "listen" if self.name == FIRST else "connect"
+        self.link = link = Link(
+            **{where: self._address},  # type: ignore[arg-type]
+            key=KEY,
+            name=self.name,
+            on_frame=self.member.on_frame,
+            on_up=self.member.on_up,
+            on_down=self.member.on_down,
+        )
+        self.member.use(link)
+        self.journal = await self._opened(Journal)
+        self.state = StateFile(self.path.with_name("state.db"), TABLES)
+        await asyncio.to_thread(self.state.open)
+        self.member.stand_by(self.journal, self.state)
+        self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
+
+    def role_changed(self, changed: Changed) -> None:
+        if changed.is_active:
+            self.at_work.set()
+        else:
+            self.has_stepped_back = True
+
+    def reached(self) -> list[str]:
+        return self.reaches
+
+    def lost(self) -> list[str]:
+        return [name for name in ("vehicle", "cloud") if name not in self.reaches]
+
+    def adopt(self, endpoint: str, batch: list[Received]) -> bool:
+        if endpoint != "vehicle":
+            return False
+        self.adopted += batch
+        return True
+
+    def say_aside(self, payload: bytes) -> None:
+        for hear in self.aside:
+            hear(payload)
+
+    def wants_to_hand_over(self, why: str) -> None:
+        self.wants = why
+
+    async def _work(self) -> None:
+        await self.at_work.wait()
+        self.member.end_standby()
+        await asyncio.to_thread(self.journal.stop, 10)
+        await asyncio.to_thread(self.state.close)
+        self.state = StateFile(self.path.with_name("state.db"), TABLES, self.member.state)
+        await asyncio.to_thread(self.state.open)
+        self.journal = await self._opened(MirroredJournal)
+        assert isinstance(self.journal, MirroredJournal)
+        self.member.work(self.journal, self.state)
+
+    async def _opened(self, kind: type[Journal]) -> Journal:
+        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
+        if isinstance(journal, MirroredJournal):
+            self.member.arrange(journal)
+        opened = asyncio.Event()
+        journal.start(opened.set)
+        async with asyncio.timeout(60):
+            await opened.wait()
+        return journal
+
+    @property
+    def works(self) -> bool:
+        return isinstance(self.journal, MirroredJournal) and self.member.may_send()
+
+    @property
+    def protects(self) -> bool:
+        """Whether what it writes is on both disks."""
+        journal = self.journal
+        is_stored = isinstance(journal, MirroredJournal) and journal.is_mirrored and journal._stored == journal._told
+        return is_stored and self.member.state.is_whole
+
+    async def pause(self, name: str) -> None:
+        """Write a rule into the state file, as a service does before it answers."""
+        async with asyncio.timeout(60):
+            await self.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, '')", (name,))])
+
+    @property
+    def paused(self) -> list[str]:
+        with closing(sqlite3.connect(self.state.path or "")) as connection:
+            return [name for (name,) in connection.execute("SELECT source FROM dispatch_stops ORDER BY number")]
+
+    async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
+        await self.write_batch(Batch(rows=[row(number) for number in numbers], rows_done=list(done)))
+
+    async def write_batch(self, batch: Batch) -> None:
+        finished = asyncio.Event()
+        self.journal.write(batch, finished.set)
+        async with asyncio.timeout(60):
+            await finished.wait()
+
+    @property
+    def mirrored(self) -> MirroredJournal:
+        assert isinstance(self.journal, MirroredJournal)
+        return self.journal
+
+    async def cut(self) -> None:
+        """End the link at this end."""
+        self._tasks[0].cancel()
+        await asyncio.gather(self._tasks[0], return_exceptions=True)
+
+    async def kill(self) -> None:
+        """End it, as a kill would: nobody is told."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self.journal.stop, 10)
+        await asyncio.to_thread(self.state.close)
+
+
+def of_message(number: int, message: UMessage) -> Row:
+    return row(number)._replace(source="vehicle", body=pack(message))
+
+
+class Stations:
+    def __init__(self, folder: Path, config: str = "same") -> None:
+        port = free_port()
+        self.first = Station(folder, "a", port)
+        self.second = Station(folder, "b", port, config)

@@ -1,0 +1,69 @@
+"""What one side hands to the other: its role, what it has accepted alone, and what both need to know for that."""
+
+from pathlib import Path
+
+import pytest
+
+from streamer.journal.codec import PackedFlow, pack_flow, pack_record, pack_segment
+from streamer.journal.entries import Batch, Segment
+from streamer.uprotocol.message import publish
+from tests.flow.harness import SPEED
+from tests.unit.pair.stations import Stations, of_message
+from tests.waiting import until
+
+
+async def test_what_one_has_accepted_alone_is_handed_to_the_other_that_works_since(
+    stations: Stations, tmp_path: Path
+) -> None:
+    """Each message once it is safe there, rows as well as segments; another endpoint's stay."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await second.kill()
+    await until(lambda: first.member.lease.is_alone, "it works alone")
+    messages = [publish(1_700_000_000_000, SPEED, b"%d" % number) for number in range(4)]
+    rows = [of_message(number, message) for number, message in zip((2, 4, 6), messages, strict=False)]
+    rows.append(of_message(8, messages[0])._replace(source="gone"))
+    flow = PackedFlow("r", "vehicle", "cloud", "=", messages[3].attributes)
+    packed = pack_segment([pack_flow(flow)], list(pack_record(0, 99, 0, messages[3])))
+    await first.write_batch(Batch(rows=rows, segments=[Segment(10, "cloud", packed)]))
+    await first.kill()
+    await second.start()
+    await until(lambda: second.works, "the other one works alone", within_s=60)
+    await first.start()
+    await until(lambda: len(second.adopted) == 4, "they are handed over")
+    assert [each.message for each in second.adopted] == messages
+    assert first.journal.numbers("rows") == [2, 4, 6, 8]
+    for each in second.adopted:
+        each.release()
+    await until(lambda: first.journal.numbers("rows") == [8] and not first.journal.numbers("segments"), "only one is left")
+
+
+async def test_one_that_cannot_write_is_not_waited_for_and_is_copied_to_once_it_can(
+    stations: Stations, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    monkeypatch.setattr(second.member, "_problem", lambda: "the disk is full")
+    await until(lambda: not first.member.is_protected, "it is known")
+    await first.write(2)
+    assert "pair_alone reason=the other one cannot write: the disk is full" in caplog.text
+    assert first.member.why_not_hand_over() == "the other one cannot write its journal: the disk is full"
+    monkeypatch.undo()
+    await until(lambda: first.member.is_protected, "a whole copy again")
+    assert second.journal.numbers("rows") == [2]
+
+
+async def test_it_wants_to_hand_over_to_one_that_reaches_more(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    second.reaches = ["cloud"]
+    first.reaches = ["vehicle"]
+    await until(lambda: list(first.member.report.reaches) == ["cloud"], "a report")
+    assert first.wants == ""  # each reaches what the other one does not
+    second.reaches = ["cloud", "vehicle"]
+    await until(lambda: first.wants != "", "it wants to")
+    assert first.wants == "there is no link to cloud, and the other one can reach more"
+    first.member.hand_over()
+    await until(lambda: second.works, "the other one works")
+    assert first.has_stepped_back
+    assert second.member.why == "the other hands over"
