@@ -109,7 +109,7 @@ class Streamer(Child):
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
             try:
-                if b"true" in self._read("readyz") and b"} 1.0\n" in self._read("metrics"):
+                if b"true" in self.read("readyz") and b"} 1.0\n" in self.read("metrics"):
                     return
             except (urllib.error.URLError, OSError):
                 pass
@@ -118,19 +118,19 @@ class Streamer(Child):
             time.sleep(0.01)
         raise RuntimeError("the streamer did not become ready")
 
-    def _read(self, page: str) -> bytes:
+    def read(self, page: str) -> bytes:
         with urllib.request.urlopen(f"http://{self._admin}/{page}", timeout=30) as answer:
             text: bytes = answer.read()
             return text
 
     def lags(self) -> dict[float, float]:
         """How often the event loop was late by at most so many seconds."""
-        found = re.findall(r'event_loop_lag_seconds_bucket{le="([^"]+)"} (\S+)', self._read("metrics").decode())
+        found = re.findall(r'event_loop_lag_seconds_bucket{le="([^"]+)"} (\S+)', self.read("metrics").decode())
         return {float(bound): float(count) for bound, count in found}
 
     def account(self) -> Counter[str]:
         """What it says about all messages so far."""
-        return account(self._read("metrics").decode())
+        return account(self.read("metrics").decode())
 
 
 def account(metrics: str) -> Counter[str]:
