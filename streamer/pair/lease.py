@@ -132,7 +132,9 @@ class Lease:
         """Notice silence; to be called every `Timing.heartbeat_s`."""
         timing = self._timing
         if now_s - self._ticked_s > timing.pause_s:
-            self._quiet_since_s = now_s
+            # It listens for as long as a take-over needs; what one that has just started has waited before is not lost.
+            waited_s = 0.0 if self.is_active else max(0.0, self._patience_s - timing.take_over_s)
+            self._quiet_since_s = max(self._quiet_since_s, now_s - waited_s)
             self.is_alone = False
         self._ticked_s = now_s
         quiet_s = now_s - self._quiet_since_s

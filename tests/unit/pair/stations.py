@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -23,12 +24,28 @@ from tests.unit.journal.harness import BOUNDS, row
 
 KEY = b"k" * 32
 TIMING = Timing()
+_MOST_S = 0.06
+"""Somewhat more than the pause between two readings of the clock."""
+
+
+class PatientClock(SystemClock):
+    """The time in which this process runs: one that does not get the processor for a while hears nothing meanwhile."""
+
+    def __init__(self) -> None:
+        self._read_s = self._now_s = time.monotonic()
+
+    def monotonic_s(self) -> float:
+        read_s = time.monotonic()
+        self._now_s += min(read_s - self._read_s, _MOST_S)
+        self._read_s = read_s
+        return self._now_s
 
 
 class Station:
     """One side as the daemon has it: on standby with a journal, then active with it."""
 
-    def __init__(self, folder: Path, name: str, port: int, config: str = "same") -> None:
+    def __init__(self, folder: Path, name: str, port: int, clock: PatientClock, config: str = "same") -> None:
+        self._clock = clock
         self.path = folder / name / "journal.db"
         self.path.parent.mkdir(exist_ok=True)
         self.name = name
@@ -44,7 +61,7 @@ class Station:
     async def start(self) -> None:
         self.at_work = asyncio.Event()
         identity = Identity(self.name, self._config, "1")
-        self.member = Member(identity, self.path.with_name("pair.json"), SystemClock(), TIMING, self, key=KEY, prefer_s=0.5)
+        self.member = Member(identity, self.path.with_name("pair.json"), self._clock, TIMING, self, key=KEY, prefer_s=0.5)
         where = "listen" if self.name == FIRST else "connect"
         self.link = link = Link(
             **{where: self._address},  # type: ignore[arg-type]
@@ -164,5 +181,6 @@ def of_message(number: int, message: UMessage) -> Row:
 class Stations:
     def __init__(self, folder: Path, config: str = "same") -> None:
         port = free_port()
-        self.first = Station(folder, "a", port)
-        self.second = Station(folder, "b", port, config)
+        clock = PatientClock()
+        self.first = Station(folder, "a", port, clock)
+        self.second = Station(folder, "b", port, clock, config)

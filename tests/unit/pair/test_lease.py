@@ -174,6 +174,17 @@ def test_whom_the_broker_throws_out_takes_over_nothing_for_longer_each_time() ->
     assert round(two.now_s - since_s) == 3
 
 
+def test_one_that_starts_alone_on_a_machine_that_stalls_again_and_again_works_in_the_end() -> None:
+    lease, now_s = Lease("a", 1, 7, 100.0, TIMING), 100.0
+    while not lease.is_active and now_s < 200.0:
+        for step_s in (*[TIMING.heartbeat_s] * 8, 2 * TIMING.pause_s):
+            now_s += step_s
+            lease.tick(now_s)
+            lease.heartbeat(now_s)
+    assert lease.is_active
+    assert now_s < 100.0 + 2 * TIMING.wait_s
+
+
 def test_a_session_that_a_broker_ends_without_a_word_was_taken_over_if_it_ends_again_at_once() -> None:
     two = together()
     two.beats(2, two.first)
