@@ -94,19 +94,20 @@ class Daemon:
         self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
         self.pair = self._paired(config)
         self.pushing = Pushing(config.otel, config.authority, self.router)
+        pair_view = None if self.pair is None else partial(getattr, self.pair, "view")
         self.service_host = ServiceHost(
             config,
             local_transport,
             self.router,
             self._clock,
-            StatusView(self),
+            StatusView(self, pair_view),
             self.router.last_values,
             None if self.pair is None else self.pair.member.state,
         )
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
-        if self.pair is not None:
-            self._exposition.use_pair(partial(getattr, self.pair, "view"))
+        if pair_view is not None:
+            self._exposition.use_pair(pair_view)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
@@ -544,7 +545,8 @@ class Daemon:
             await asyncio.to_thread(old.stop)
 
     async def _drain(self) -> int:
-        systemd.notify("STOPPING=1", "STATUS=draining")
+        # One that starts anew in this process is not stopping for systemd, which would end it.
+        systemd.notify(*(() if self._must_restart else ("STOPPING=1",)), "STATUS=draining")
         drain = Drain(self.router)
         hands_over = self.pair is not None and not self.pair.member.why_not_hand_over()
         drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if hands_over else self.config.shutdown.drain_s
@@ -583,9 +585,9 @@ class _EndpointEvents(CountingEvents):
         self._daemon.service_host.status.health_changed()
         systemd.notify(f"STATUS={summary(router)}")
 
-    def session_ended(self, is_taken_over: bool) -> None:
+    def session_ended(self, is_taken_over: bool, lived_s: float) -> None:
         if self._daemon.pair is not None:
-            self._daemon.pair.session_ended(is_taken_over)
+            self._daemon.pair.member.session_ended(is_taken_over, lived_s)
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)

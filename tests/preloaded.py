@@ -76,14 +76,14 @@ class ForkedStreamer:
         self.send_signal(signal.SIGKILL)
 
 
-async def command(*argv: str | Path) -> "subprocess.CompletedProcess[str]":
+async def command(*argv: str | Path, within_s: float = 30) -> "subprocess.CompletedProcess[str]":
     """``streamer ARGV``, to its end."""
     words = [str(word) for word in argv]
     with tempfile.TemporaryDirectory(prefix="command-") as directory:
         out, err = Path(directory) / "out", Path(directory) / "err"
         process = ForkedStreamer(words, _ROOT, out, os.environ, err)
         try:
-            await until(lambda: process.poll() is not None, "the end of the command")
+            await until(lambda: process.poll() is not None, "the end of the command", within_s)
         finally:
             process.kill()
         return subprocess.CompletedProcess(words, process.wait(), out.read_text(), err.read_text())

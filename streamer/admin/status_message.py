@@ -1,5 +1,6 @@
-"""The content of the status that core.ustreamer publishes: health, waiting messages, endpoints. Bounded in size."""
+"""The content of the status that core.ustreamer publishes: health, waiting messages, endpoints, the pair. Bounded."""
 
+from collections.abc import Callable
 from heapq import nlargest
 from typing import Protocol
 
@@ -8,6 +9,7 @@ from streamer.admin.readiness import unready
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.router import Router
+from streamer.pair.view import PairView
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 
 ROUTES = 20
@@ -30,8 +32,10 @@ class StatusSource(Protocol):
 class StatusView:
     """Reads the status of a streamer, which must have its router already."""
 
-    def __init__(self, running: StatusSource) -> None:
+    def __init__(self, running: StatusSource, pair: Callable[[], PairView] | None = None) -> None:
+        """``pair`` returns how this one of a pair sees the pair; None: it works alone."""
         self._running = running
+        self._pair = pair
         self._router = running.router
         self._started_ms = self._router.clock.wall_ms()
         self._began_s = self._router.clock.monotonic_s()
@@ -71,6 +75,10 @@ class StatusView:
             config_fingerprint=self._hash(),
         )
         status.started.FromMilliseconds(self._started_ms)
+        if self._pair is not None:
+            pair = self._pair()
+            text = pair.problem[:TEXT]
+            status.pair.CopyFrom(pb.PairStatus(epoch=pair.epoch, protected=pair.is_protected, problem=text))
         if router.journal is not None:
             journal = router.journal
             status.journal.CopyFrom(

@@ -16,6 +16,7 @@ third one to ask, so each decides by what it hears and by its own monotonic cloc
 - Who hands over says so in its heartbeats, and takes over nothing for a while. The other one works from when it hears that.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +41,10 @@ class Timing(NamedTuple):
     stand_back_s: float = 3.0
     """How long one that the broker has thrown out takes over nothing; twice as long each time, until it hears the other."""
     longest_stand_back_s: float = 60.0
+    again_s: float = 10.0
+    """Two ends of a session within this time are one after the other."""
+    brief_s: float = 3.0
+    """A session that lived for less was brief."""
 
 
 class Heartbeat(NamedTuple):
@@ -94,6 +99,7 @@ class Lease:
         self._quiet_since_s = now_s  # it ran, and heard nothing, since then
         self._patience_s = timing.wait_s  # how much silence ends its standby
         self.times_thrown_out = thrown_out
+        self._session_ended_s = -math.inf
         self._not_before_s = now_s + (self._stand_back_s if thrown_out else 0.0)
 
     def heartbeat(self, now_s: float) -> Heartbeat:
@@ -111,6 +117,11 @@ class Lease:
         if not self.is_active or now_s - self._ticked_s > self._timing.pause_s:
             return False
         return self.is_alone or self._is_answered(now_s)
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether the other one was heard since this process has started."""
+        return self._heard is not None
 
     def has_just_sent(self, run: int, number: int, now_s: float) -> bool:
         """Whether a heartbeat was sent by this process within `Timing.take_over_s`."""
@@ -155,6 +166,16 @@ class Lease:
             return None
         is_fresh = sent_s is not None and now_s - sent_s < self._timing.lease_s  # else it may work by now
         return self._heard_standby(heartbeat, is_fresh, now_s)
+
+    def session_ended(self, is_taken_over: bool, lived_s: float, now_s: float) -> Changed | None:
+        """Judge the end of a session at a broker that lived for so long: was this one thrown out? See `thrown_out`.
+
+        Some brokers do not say that another has connected with its client id. Two that take the session from each other end
+        each other's soon after they have begun, so the second brief end counts.
+        """
+        is_again = now_s - self._session_ended_s < self._timing.again_s and lived_s < self._timing.brief_s
+        self._session_ended_s = now_s
+        return self.thrown_out(now_s) if is_taken_over or is_again else None
 
     def thrown_out(self, now_s: float) -> Changed | None:
         """Step back: a broker has ended the session, because another has connected with its client id.

@@ -261,9 +261,9 @@ class Member:
         """Step back, and have the other side take over. Nothing may be sent after that."""
         self._act(self.lease.hand_over(self._clock.monotonic_s()))
 
-    def thrown_out(self) -> None:
-        """Note that a broker has ended the session, because another has connected with its client id."""
-        self._act(self.lease.thrown_out(self._clock.monotonic_s()))
+    def session_ended(self, is_taken_over: bool, lived_s: float) -> None:
+        """Note that a broker has ended the session, and perhaps has said that another has connected with its client id."""
+        self._act(self.lease.session_ended(is_taken_over, lived_s, self._clock.monotonic_s()))
 
     async def beat(self) -> None:
         """Tick, and say so, until cancelled."""
@@ -469,6 +469,11 @@ class Member:
         role = "active" if changed.is_active else "standby"
         state = {"state": ("pair", role)}
         logger.warning("pair_role role=%s epoch=%d reason=%s", role, changed.epoch, changed.why, extra=state)
+        if changed.is_active and self._notes.other and not self.lease.has_heard:
+            text = "pair_may_miss consequence=%s"
+            logger.warning(
+                text, "what the other one has accepted since they last heard each other waits on its disk until it is back"
+            )
         if not changed.is_active:
             self.state.step_back()
         self._greet()

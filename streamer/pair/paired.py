@@ -7,7 +7,6 @@ back ends, and starts anew on standby: so there is one way into each role.
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -34,8 +33,6 @@ _CLOSE_S = 5.0
 _STORED_S = 2.0
 """How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
-_AGAIN_S = 10.0
-"""Two ends of a session within this time count as one that was taken over."""
 
 
 class Copy(NamedTuple):
@@ -64,8 +61,6 @@ class Paired:
         pair, journal_config = config.pair, config.journal
         assert pair is not None
         assert journal_config is not None
-        self._clock = clock
-        self._ended_s = -math.inf
         self._router = router
         self._copy, self._state_copy = copy
         self._journal = journal
@@ -166,17 +161,6 @@ class Paired:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def session_ended(self, is_taken_over: bool) -> None:
-        """Step back if the other one may have the session at the broker now. Some brokers do not say why they end one.
-
-        So the second time within a short time counts: two that take the session from each other do that at once.
-        """
-        now_s = self._clock.monotonic_s()
-        is_again = now_s - self._ended_s < _AGAIN_S
-        self._ended_s = now_s
-        if is_taken_over or is_again:
-            self.member.thrown_out()
 
     def hand_over(self) -> str:
         """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can."""

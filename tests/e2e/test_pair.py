@@ -219,7 +219,7 @@ async def test_the_command_hands_over_under_traffic_and_back_again(gateways: Gat
     assert (refused.returncode, refused.stderr) == (1, "not handed over: this one is on standby\n")
     for active, standby in ((first, second), (second, first)):
         await gateways.until_protected()
-        done = await preloaded.command("handover", "--config", active.path, "--wait")
+        done = await preloaded.command("handover", "--config", active.path, "--wait", within_s=120)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("handed over: the other one is active")
         assert [each.total("ustreamer_pair_active") for each in (active, standby)] == [0, 1]

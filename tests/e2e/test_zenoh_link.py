@@ -305,6 +305,19 @@ async def test_stop_can_be_called_twice_and_before_start() -> None:
     await unstarted.stop()
 
 
+async def test_a_transport_that_begins_to_stop_is_down_at_once() -> None:
+    """What is submitted meanwhile is refused: with a link that counts as up it would be submitted for ever."""
+    endpoint = free_endpoint()
+    async with running(listen=[endpoint]) as transport:
+        with raw_peer(connect=[endpoint]):
+            await until_up(transport)
+            states = []
+            stopping = asyncio.create_task(transport.stop())
+            asyncio.get_running_loop().call_soon(lambda: states.append(transport.state))
+            await stopping
+            assert states == [LinkState.DOWN]
+
+
 async def test_what_was_sent_before_stop_arrives() -> None:
     endpoint = free_endpoint()
     with raw_peer(listen=[endpoint]) as peer:

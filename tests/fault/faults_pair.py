@@ -3,6 +3,9 @@
 import asyncio
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from tests.fault.faults_daemon import MIB, fill, small_disk
 from tests.fault.ledger import Breach, Verdict
@@ -196,7 +199,7 @@ async def strangers(run: Run) -> Verdict:
         harness.load(rate(run))
         await harness.until_flowing()
         listens = harness.gateways["a"]
-        first = harness.active
+        before = [each for gateway in harness.gateways.values() for each in gateway.reasons]
         calls = int(run.lasts(6, 40))
         wrong: list[str] = []
         for number in range(calls):
@@ -218,9 +221,12 @@ async def strangers(run: Run) -> Verdict:
         refused = sum([await asyncio.to_thread(each.refused, "frame") for each in harness.gateways.values()])
         if refused != forgeries:
             wrong.append(f"{refused:g} frames were counted, of {forgeries}")
-        if harness.active is not first:
-            wrong.append("the roles have changed")
-        verdict = await harness.finish()
+        verdict = await harness.finish(window(run, forgeries))
+        # On a slow machine, the silence after a forged frame may be long enough for a take-over.
+        reasons = [each for gateway in harness.gateways.values() for each in gateway.reasons]
+        wrong += [each for each in reasons if each not in before and not each.startswith("nothing was heard")]
+        if len(reasons) == len(before) and verdict.figures["duplicates"]:
+            wrong.append(f"{verdict.figures['duplicates']} came twice")
         verdict.add(Breach.DEAD, wrong)
         return verdict
 
@@ -246,7 +252,7 @@ async def flapping(run: Run) -> Verdict:
         await harness.until_pair()
         await harness.until_flowing()
         verdict = await harness.finish(window(run, flaps))
-        if verdict.figures["take_overs"] > flaps:
+        if verdict.figures["take_overs"] > 2 * flaps:
             verdict.add(Breach.DEAD, [f"{verdict.figures['take_overs']} changes of roles with {flaps} interruptions"])
         return verdict
 
@@ -319,17 +325,26 @@ async def without_the_cloud(run: Run) -> Verdict:
         return await harness.finish(window(run))
 
 
+@contextmanager
+def small_disks(run: Run) -> Iterator[dict[str, Path]]:
+    """Two file systems, which are soon full."""
+    with ExitStack() as stack:
+        found = {}
+        for name in NAMES:
+            (run.directory / name).mkdir()
+            found[name] = stack.enter_context(small_disk(run.directory / name, 48 * MIB)) / "journal"
+        yield found
+
+
 @fault(NUMBER, "pair: disk of the active one full", seeds=SEEDS)
 async def active_full(run: Run) -> Verdict:
-    with small_disk(run.directory, 48 * MIB) as disk:
-        disks = {name: run.directory / f"disk-{name}" for name in NAMES} | {"a": disk / "a"}
+    with small_disks(run) as disks:
         async with PairHarness(run.directory, run.seed, has_far=True, disks=disks) as harness:
             harness.load(rate(run))
             await harness.until_flowing()
-            first, second = harness.gateways["a"], harness.gateways["b"]
-            await harness.until_active(first)
+            first, second = harness.active, harness.standby
             began_s = time.monotonic()
-            filler = await asyncio.to_thread(fill, disk)
+            filler = await asyncio.to_thread(fill, first.disk.parent)
             await harness.until_active(second)
             await harness.until_flowing(since_s=began_s)
             await asyncio.sleep(run.lasts(1, 10))
@@ -341,17 +356,15 @@ async def active_full(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: disk of the standby full", seeds=SEEDS)
 async def standby_full(run: Run) -> Verdict:
-    with small_disk(run.directory, 48 * MIB) as disk:
-        disks = {name: run.directory / f"disk-{name}" for name in NAMES} | {"b": disk / "b"}
+    with small_disks(run) as disks:
         async with PairHarness(run.directory, run.seed, has_far=True, disks=disks) as harness:
             harness.load(rate(run))
             await harness.until_flowing()
-            first = harness.gateways["a"]
-            await harness.until_active(first)
-            filler = await asyncio.to_thread(fill, disk)
+            first = harness.active
+            filler = await asyncio.to_thread(fill, harness.standby.disk.parent)
             await asyncio.sleep(run.lasts(1, 10))
             await harness.until_flowing()
-            assert harness.active is first
+            await harness.until_active(first)
             filler.unlink()
             await harness.until_pair()
             await harness.until_flowing()

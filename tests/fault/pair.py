@@ -57,8 +57,9 @@ class Gateway:
         self.is_active = False
         self.has_begun = False
         """It has started, and its handlers of signals are there."""
-        self.epoch = 0
         self.take_overs = 0
+        self.reasons: list[str] = []
+        """Why its role has changed, each time."""
         self.ends: list[int] = []
         """Exit statuses."""
         self._read = 0
@@ -127,8 +128,8 @@ class Gateway:
                 self.is_active, self.has_begun = False, True
             elif said["event"] == "pair_role":
                 self.is_active = said["role"] == "active"
-                self.epoch = said["epoch"]
                 self.take_overs += self.is_active
+                self.reasons.append(said["reason"])
 
     async def command(self, *words: str) -> None:
         """Run a command of the program for this one; raises AssertionError unless it succeeds."""
@@ -278,7 +279,7 @@ class PairHarness:
                 {"from": "cloud", "to": "veh", "publish": [f"//cloud/FFFFFFFF/FF/{TOPICS['veh']:X}"]},
             ],
             "journal": {"path": str(self._disks[name] / "journal.db")},
-            "shutdown": {"drain_s": 3},
+            "shutdown": {"drain_s": 20},
             "pair": {**where, "key_file": str(self.key_file), **self._pair},
         } | self._changes
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -98,7 +98,7 @@ class Process:
         try:
             with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
                 return str(answer.read().decode())
-        except URLError as exc:
+        except OSError as exc:
             return str(exc)
 
     def body(self, path: str) -> str:
@@ -109,11 +109,17 @@ class Process:
         except HTTPError as exc:
             with exc:
                 return exc.read().decode()
+        except OSError as exc:
+            return str(exc)
 
     def reload(self) -> int:
         """Have the file read again; the status of the answer."""
+        return self.post("reload")
+
+    def post(self, page: str) -> int:
+        """Ask for a change with the token; the status of the answer."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
-        request = Request(f"http://127.0.0.1:{self.port}/api/v1/reload", b"{}", headers)
+        request = Request(f"http://127.0.0.1:{self.port}/api/v1/{page}", b"{}", headers)
         with urlopen(request, timeout=DEADLINE_S) as answer:
             return int(answer.status)
 

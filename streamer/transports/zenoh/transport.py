@@ -335,6 +335,7 @@ class ZenohTransport(ListeningTransport):
             self._stopped = True
             return
         self._stopped = True
+        self.set_state(LinkState.DOWN, "stopped")  # before anything is awaited: what is submitted now is refused
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
@@ -344,8 +345,6 @@ class ZenohTransport(ListeningTransport):
             opened.nodes.close()
             opened.presence.close()
             opened.sockets.close()
-        self.set_state(LinkState.DOWN, "stopped")
-        if opened is not None:
             opened.sender.stop()
             opened.receipts.lose_all()
         try:

@@ -168,15 +168,18 @@ async def test_on_standby_nothing_can_be_changed_and_everything_be_read(two: Pai
 
 async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     active, standby = two.active, two.standby
+    told: list[str] = []
+    monkeypatch.setattr("streamer.daemon.systemd.notify", lambda *lines: told.extend(lines))
     asked = await standby.ask("/readyz")
     assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (200, True, [])
     assert summary(standby.daemon.router).startswith("on standby, and could take over")
-    two.standby.daemon.pair.use(standby.daemon.config.model_copy(update={"routes": []}))  # type: ignore[union-attr]
+    standby.daemon.pair.use(standby.daemon.config.model_copy(update={"routes": []}))  # type: ignore[union-attr]
     await until(lambda: bool(unready(standby.daemon.router)), "it differs")
     asked = await standby.ask("/readyz")
     why = "on standby: the other one has another configuration"
     assert (asked.status, asked.json["reasons"], summary(standby.daemon.router).partition(";")[0]) == (503, [why], why)
     assert (await active.ask("/readyz")).status == 200
+    await until(lambda: f"STATUS={why}" in told, "systemd knows")
     await until(lambda: not view_of(active).is_alike, "both know")
     monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 0)
     assert (await active.ask(HANDOVER, {})).json["error"] == "not handed over: the other one has another configuration"

@@ -243,6 +243,11 @@ PLANTED = {
     "journal": Planted(
         lambda raw: raw["journal"].update(max_bytes="2GiB"), {"settings"}, ["journal.max_bytes: changed; restart to use it"]
     ),
+    "pair": Planted(
+        lambda raw: raw.update(pair={"listen": "127.0.0.1:7448", "key_file": "/run/pair.key"}),
+        {"settings"},
+        ["pair: changed; restart to use it", "memory for what is overheard on standby: none → "],
+    ),
     "traces": Planted(lambda raw: raw.update(trace={"path": "/var/lib/t"}), {"settings"}, ["trace: path /var/lib/t"]),
     "log": Planted(lambda raw: raw.update(log={"level": "debug"}), {"settings"}, ["log.level: debug instead of info"]),
 }

@@ -62,6 +62,14 @@ def test_users_are_withheld_and_files_with_secrets_are_only_named(tmp_path: Path
     assert data["endpoints"]["token"]["authorities"] == ["veh1"]
 
 
+def test_of_a_pair_the_files_with_its_secrets_are_only_named(tmp_path: Path) -> None:
+    tls = {"ca_file": "/run/ca.pem", "cert_file": "/run/gw.pem", "key_file": "/run/secrets/gw.key"}
+    pair = {"connect": "gw2:7448", "key_file": "/run/secrets/pair.key", "tls": tls}
+    changes = {"pair": pair, "journal": {"path": str(tmp_path / "journal.db")}}
+    data = shown(load(configuration(tmp_path, **changes)))
+    assert data["pair"] == {**pair, "listen": None, "safe": "both", "wait_s": 10, "prefer_s": 30}
+
+
 def test_settings_of_an_address_are_withheld(tmp_path: Path) -> None:
     zenoh = {"transport": "zenoh", "authorities": ["veh1"], "options": {"connect": ["tls/gw:7447#marker=SESAME"]}}
     cloud = {"transport": "memory", "authorities": ["*"]}

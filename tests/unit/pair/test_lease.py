@@ -174,6 +174,24 @@ def test_whom_the_broker_throws_out_takes_over_nothing_for_longer_each_time() ->
     assert round(two.now_s - since_s) == 3
 
 
+def test_a_session_that_a_broker_ends_without_a_word_was_taken_over_if_it_ends_again_at_once() -> None:
+    two = together()
+    two.beats(2, two.first)
+    assert two.first.session_ended(False, 300.0, two.now_s) is None
+    assert two.first.session_ended(False, 8.0, two.now_s + 8.1) is None  # a link that is lost now and then
+    assert two.first.session_ended(False, 0.2, two.now_s + 30) is None
+    assert two.first.is_active
+    assert two.first.session_ended(False, 0.2, two.now_s + 30.3) is not None
+    assert not two.first.is_active
+
+
+def test_a_broker_that_says_so_is_believed_at_once() -> None:
+    two = together()
+    two.beats(2, two.first)
+    assert two.first.session_ended(True, 300.0, two.now_s) is not None
+    assert not two.first.is_active
+
+
 def test_one_that_was_thrown_out_before_it_was_started_anew_still_stands_back() -> None:
     for times, stands_back_s in ((1, TIMING.wait_s), (4, 24), (5000, TIMING.longest_stand_back_s)):
         lease, now_s = Lease("a", 1, 7, 100.0, TIMING, times), 100.0

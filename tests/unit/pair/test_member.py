@@ -48,6 +48,21 @@ async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_ba
     assert second.works
 
 
+async def test_one_that_starts_without_the_other_says_what_may_be_missing(
+    stations: Stations, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.write(2)
+    await until(lambda: read(first.path.with_name("pair.json")).other != "", "it knows the other one")
+    assert "pair_may_miss" not in caplog.text
+    await second.kill()
+    await first.kill()
+    await first.start()
+    await until(lambda: first.works, "it works alone", within_s=60)
+    assert "pair_may_miss consequence=what the other one has accepted" in caplog.text
+
+
 async def test_what_a_service_was_answered_is_there_after_a_kill_and_after_another_one(stations: Stations) -> None:
     first, second = stations.first, stations.second
     await until(lambda: first.works and second.member.is_whole, "a whole copy")
