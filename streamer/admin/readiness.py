@@ -42,7 +42,7 @@ def summary(router: Router) -> str:
     """Return the state of the streamer in one line."""
     found = unready(router) + alone(router)
     if router.on_standby is not None and not router.on_standby():
-        found.insert(0, "on standby, and could take over")
+        found.insert(0, "on standby, with a copy of everything")
     return "; ".join(found) or "all endpoints connected"
 
 

@@ -88,11 +88,13 @@ def test_one_of_a_pair_says_its_role_and_whether_it_is_protected(console: Consol
     more |= {"ready": False, "reasons": ["on standby: there is no link"]}
     page.reload()
     expect(health).to_have_text(re.compile("Not ready.*on standby: there is no link$"))
-    pair |= {"protected": True, "problem": ""}
     more |= {"ready": True, "reasons": [], "notes": []}
     page.reload()
+    expect(health).to_contain_text("it could not take over: there is no link")
+    pair |= {"protected": True, "problem": ""}
+    page.reload()
     expect(page.locator("#role")).to_have_text("standby")
-    expect(health).to_contain_text("Ready to take over")
+    expect(health).to_have_text("On standbyIt has a copy of everything that waits at the active one.")
 
 
 def test_one_that_works_alone_has_no_role(console: Console) -> None:

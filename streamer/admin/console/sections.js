@@ -58,11 +58,10 @@ export function overview(root) {
 }
 
 function healthOf({ ready, reasons, notes = [], pair }) {
-  const isStandby = pair && pair.role !== "active"
-  const alone = pair?.problem && !isStandby ? [`the other one of the pair could not take over: ${pair.problem}`] : []
-  const all = [...reasons, ...notes, ...alone]
+  const isStandby = pair && pair.role !== "active", who = isStandby ? "it" : "the other one of the pair"
+  const all = [...reasons, ...notes, ...ready && pair?.problem ? [`${who} could not take over: ${pair.problem}`] : []]
   return el("div", { class: `health ${ready ? all.length ? "warn" : "good" : "bad"}` },
-    el("strong", {}, ready ? isStandby ? "Ready to take over" : "Ready" : "Not ready"),
+    el("strong", {}, ready ? isStandby ? "On standby" : "Ready" : "Not ready"),
     all.length ? el("ul", {}, all.map(each => el("li", {}, name(each))))
       : isStandby ? "It has a copy of everything that waits at the active one."
         : "Every endpoint is connected, and there are no problems.")

@@ -98,7 +98,6 @@ async def test_a_hand_over_to_one_that_is_not_ready_changes_nothing(
     ]
     assert not active.daemon.router.is_draining
     assert view_of(active).is_active
-    assert (await active.ask("/api/v1/pause", PAUSE)).json == {"changed": True}
 
 
 async def test_a_hand_over_waits_for_a_heartbeat_that_is_late(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,17 +171,32 @@ async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, 
     monkeypatch.setattr("streamer.daemon.systemd.notify", lambda *lines: told.extend(lines))
     asked = await standby.ask("/readyz")
     assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (200, True, [])
-    assert summary(standby.daemon.router).startswith("on standby, and could take over")
-    standby.daemon.pair.use(standby.daemon.config.model_copy(update={"routes": []}))  # type: ignore[union-attr]
-    await until(lambda: bool(unready(standby.daemon.router)), "it differs")
-    asked = await standby.ask("/readyz")
-    why = "on standby: the other one has another configuration"
-    assert (asked.status, asked.json["reasons"], summary(standby.daemon.router).partition(";")[0]) == (503, [why], why)
-    assert (await active.ask("/readyz")).status == 200
+    router = standby.daemon.router
+    assert summary(router).startswith("on standby, with a copy of everything")
+    before = router.on_standby
+    router.on_standby = lambda: "the disk is full"
+    why = "on standby: the disk is full"
     await until(lambda: f"STATUS={why}" in told, "systemd knows")
-    await until(lambda: not view_of(active).is_alike, "both know")
+    asked = await standby.ask("/readyz")
+    assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (503, False, [why])
+    assert (await standby.ask("/api/v1")).json["reasons"] == [why]
+    router.on_standby = before
+    await until(lambda: any(each.startswith("STATUS=on standby, with a copy") for each in told), "systemd knows")
+    assert (await active.ask("/readyz")).status == 200
+
+
+async def test_with_another_configuration_nobody_takes_over(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the one on standby is ready, so that an update one after the other goes on to the other one."""
+    active, standby = two.active, two.standby
+    assert standby.daemon.pair is not None
+    standby.daemon.pair.use(standby.daemon.config.model_copy(update={"routes": []}))
+    await until(lambda: not any(view_of(each).is_alike for each in two.harnesses), "both know")
+    why = "the other one has another configuration"
     monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 0)
-    assert (await active.ask(HANDOVER, {})).json["error"] == "not handed over: the other one has another configuration"
+    assert (await active.ask(HANDOVER, {})).json["error"] == f"not handed over: {why}"
+    assert (await standby.ask(PAIR)).json["problem"] == why
+    await until(lambda: not unready(standby.daemon.router), "the copy is complete again")
+    assert (await standby.ask("/readyz")).status == 200
 
 
 async def test_one_that_has_not_met_the_other_one_is_not_ready(tmp_path: Path) -> None:
