@@ -88,6 +88,7 @@ class Daemon:
         self.transports[LOCAL_ENDPOINT] = local_transport
         self.journal = _journal(config)
         self._must_restart = self._is_abrupt = False
+        self._draining: asyncio.Timeout | None = None
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
         observers = () if self.tracing is None else (self.tracing.recorder,)
@@ -162,10 +163,14 @@ class Daemon:
         self._stopping.set()
 
     def _end(self, restarts: bool, drains: bool) -> None:
-        """Ask the daemon to end, as one of a pair. One that ends already goes on with that."""
+        """Ask the daemon to end, as one of a pair. One that ends already goes on with that; only a drain ends at once."""
         if not self._stopping.is_set():
             self.stop()
-            self._must_restart, self._is_abrupt = restarts, not drains
+            self._must_restart = restarts
+        if not drains:
+            self._is_abrupt = True
+            if self._draining is not None:
+                self._draining.reschedule(0)
 
     async def run(self) -> int:
         """Run until asked to stop; return the number of messages that could not be delivered before the end.
@@ -215,7 +220,7 @@ class Daemon:
                     reloading.cancel()
                     watching.cancel()
                 recovering.cancel()  # messages that are still only in the journal stay there
-                left = 0 if self._is_abrupt else await self._drain()
+                left = 0 if self._is_abrupt else await self._drain_while_active()
                 for task in (ticking, serving, listening):
                     task.cancel()
             return left
@@ -543,6 +548,16 @@ class Daemon:
         self._exposition.use_tracing(self.tracing)
         if old is not None:
             await asyncio.to_thread(old.stop)
+
+    async def _drain_while_active(self) -> int:
+        """Drain, unless the other one of a pair has taken over meanwhile: what is left is its business."""
+        try:
+            async with asyncio.timeout(None) as self._draining:
+                return await self._drain()
+        except TimeoutError:
+            return 0
+        finally:
+            self._draining = None
 
     async def _drain(self) -> int:
         # One that starts anew in this process is not stopping for systemd, which would end it.

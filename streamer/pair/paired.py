@@ -234,7 +234,8 @@ class Paired:
         if changed.is_active:
             self._at_work.set()
         else:
-            self._leave(is_drained=False)
+            self._is_leaving = True
+            self._end(True, False)  # also in the middle of a drain
 
     def say_aside(self, payload: bytes) -> None:
         for transport in self._router.transports.values():

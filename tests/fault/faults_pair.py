@@ -299,7 +299,7 @@ async def handed_over(run: Run) -> Verdict:
             first, second = await under_way(run, harness)
             began_s = time.monotonic()
             await first.command("handover")
-            await harness.until_active(second)
+            await harness.until_takes_over(second)
             await harness.until_flowing(since_s=began_s)
             await harness.until_pair()
         return await harness.finish()

@@ -114,6 +114,28 @@ async def test_the_last_words_tell_what_is_in_the_journal_from_what_its_source_k
     assert [each.acknowledged for each in received] == [is_writable] * 3
 
 
+async def test_one_of_a_pair_that_is_overtaken_while_it_drains_ends_at_once(tmp_path: Path) -> None:
+    """It must not go on with the broker's session, nor make dead letters of what the other one delivers."""
+    process = Process(tmp_path)
+    process.systemd.close()
+    process.file.write_text(process.file.read_text() + f"journal: {{path: {tmp_path / 'journal.db'}}}\n")
+    daemon = Daemon(load(process.file), process.file)
+    running = asyncio.create_task(daemon.run())
+    await until(lambda: daemon._has_started, "the start")
+    vehicle, cloud = daemon.transports["vehicle"], daemon.transports["cloud"]
+    assert isinstance(vehicle, MemoryTransport)
+    assert isinstance(cloud, MemoryTransport)
+    cloud.is_withholding = True
+    vehicle.inject(
+        MemoryReceived(notification(SystemClock().wall_ms(), UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), b"x"))
+    )
+    daemon.stop()
+    await until(lambda: daemon._draining is not None, "the drain")
+    daemon._end(restarts=True, drains=False)
+    assert await asyncio.wait_for(running, 30) == 0
+    assert not daemon._must_restart  # who was asked to stop is not started anew
+
+
 HOSTILE = {
     "a merge of itself": "x: &a {<<: *a}\n",
     "deep": "[" * 100_000,
