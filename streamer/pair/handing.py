@@ -1,7 +1,7 @@
 """Hands what one has accepted while it worked alone to the active one, which takes it as if it arrived.
 
-After a split, or after a standby has come back that was active before. Dead letters stay where they are: they wait for
-nothing, and this one has them again when it is active.
+After a split, or after a standby has come back that was active before. Dead letters, and notices of this streamer about
+them, stay where they are: this one has them again when it is active.
 """
 
 import logging
@@ -116,7 +116,7 @@ class Offers:
 
     def _messages(self) -> Iterator[_Waiting]:
         for row in self._journal.rows(everything=True):
-            if self._is_mine(row.number):
+            if self._is_mine(row.number) and row.source:
                 entry = _Entry("rows", row.number)
                 self._messages_of[entry] = 1
                 yield _Waiting(entry, row.source, row.body)
@@ -130,6 +130,7 @@ class Offers:
             except (codec.UnreadableError, CorruptEntryError) as exc:
                 logger.error("batch_unreadable endpoint=%s number=%d error=%s", segment.target, segment.number, exc)
                 continue
+            records = [record for record in records if flows[record.flow].source]
             self._messages_of[entry] = len(records)
             for record in records:
                 flow = flows[record.flow]

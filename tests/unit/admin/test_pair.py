@@ -171,6 +171,9 @@ async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, 
     monkeypatch.setattr("streamer.daemon.systemd.notify", lambda *lines: told.extend(lines))
     asked = await standby.ask("/readyz")
     assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (200, True, [])
+    shown = [(await each.ask("/metrics", headers={})).text for each in (active, standby)]
+    assert ["ustreamer_journal_up 1.0" in text for text in shown] == [True, False]
+    assert ["ustreamer_journal_up" in text for text in shown] == [True, False]
     router = standby.daemon.router
     assert summary(router).startswith("on standby, with a copy of everything")
     before = router.on_standby

@@ -1,7 +1,5 @@
 """What one side hands to the other: its role, what it has accepted alone, and what both need to know for that."""
 
-from pathlib import Path
-
 import pytest
 
 from streamer.journal.codec import PackedFlow, pack_flow, pack_record, pack_segment
@@ -13,7 +11,7 @@ from tests.waiting import until
 
 
 async def test_what_one_has_accepted_alone_is_handed_to_the_other_that_works_since(
-    stations: Stations, tmp_path: Path
+    stations: Stations, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each message once it is safe there, rows as well as segments; another endpoint's stay."""
     first, second = stations.first, stations.second
@@ -23,6 +21,7 @@ async def test_what_one_has_accepted_alone_is_handed_to_the_other_that_works_sin
     messages = [publish(1_700_000_000_000, SPEED, b"%d" % number) for number in range(4)]
     rows = [of_message(number, message) for number, message in zip((2, 4, 6), messages, strict=False)]
     rows.append(of_message(8, messages[0])._replace(source="gone"))
+    rows.append(of_message(12, messages[1])._replace(source=""))  # a notice about a dead letter
     flow = PackedFlow("r", "vehicle", "cloud", "=", messages[3].attributes)
     packed = pack_segment([pack_flow(flow)], list(pack_record(0, 99, 0, messages[3])))
     await first.write_batch(Batch(rows=rows, segments=[Segment(10, "cloud", packed)]))
@@ -32,10 +31,14 @@ async def test_what_one_has_accepted_alone_is_handed_to_the_other_that_works_sin
     await first.start()
     await until(lambda: len(second.adopted) == 4, "they are handed over")
     assert [each.message for each in second.adopted] == messages
-    assert first.journal.numbers("rows") == [2, 4, 6, 8]
+    assert "pair_offer_refused endpoint=gone messages=1" in caplog.text
+    assert "messages=2" not in caplog.text
+    assert first.journal.numbers("rows") == [2, 4, 6, 8, 12]
     for each in second.adopted:
         each.release()
-    await until(lambda: first.journal.numbers("rows") == [8] and not first.journal.numbers("segments"), "only one is left")
+    await until(
+        lambda: first.journal.numbers("rows") == [8, 12] and not first.journal.numbers("segments"), "only these are left"
+    )
 
 
 async def test_one_that_cannot_write_is_not_waited_for_and_is_copied_to_once_it_can(
