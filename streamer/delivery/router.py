@@ -72,6 +72,7 @@ class Router:
         self.pause_rules = PauseRules()
         self.is_draining = False  # or about to: the daemon sets it when it is asked to stop
         self.on_standby: Callable[[], str] | None = None  # of a pair: says why it could not take over, or nothing
+        self.on_interest: Callable[[UUri], None] | None = None  # of a pair: the interest in a topic has changed
         self._is_registered = False
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
@@ -335,6 +336,8 @@ class Router:
         """
         before = self.interest.at(topic)
         if self.interest.change(topic, interested, owner):
+            if self.on_interest is not None:
+                self.on_interest(topic)
             if is_new and self.initial_values is not None:
                 self.initial_values.interest_changes(topic, before)
             self.listening.change(topic)

@@ -72,6 +72,12 @@ class OwnStreamer(Protocol):
     def role_changed(self, changed: Changed) -> None:
         """Begin to work, or end at once."""
 
+    def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
+        """Return what is to be told next of the interest in topics; with ``is_first``, begin with everything."""
+
+    def hear_interest(self, told: pb.Interest) -> None:
+        """On standby: listen to what the other one's subscribers want."""
+
     def say_aside(self, payload: bytes) -> None:
         """Say something to the other one over the networks that both are connected to."""
 
@@ -276,6 +282,8 @@ class Member:
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
                     self._say(pb.Frame(settled=settled))
+                if self._working is not None and (interest := self._streamer.tell_interest()) is not None:
+                    self._say(pb.Frame(interest=interest))
                 if taken := self._adoption.take():
                     self._say(pb.Frame(taken=pb.Taken(tokens=taken)))
                 await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
@@ -318,6 +326,9 @@ class Member:
                 self.state.other_stored(frame.state_stored.number, frame.state_stored.problem)
             case "settled":
                 self.shadows.settle(frame.settled)
+            case "interest":
+                if not self.lease.is_active:
+                    self._streamer.hear_interest(frame.interest)
             case "stored":
                 if self._working is not None:
                     self._working.other_stored(frame.stored.number)
@@ -435,6 +446,8 @@ class Member:
         self.other = hello
         self._compare()
         self._copy_to_other()
+        if self._working is not None and (interest := self._streamer.tell_interest(is_first=True)) is not None:
+            self._say(pb.Frame(interest=interest))
 
     def _compare(self) -> None:
         """Take nothing over from one with another configuration, which would not do what this one does."""

@@ -18,6 +18,7 @@ from streamer.delivery.router import Router
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.sqlite import FileError
 from streamer.logs.audit import audit
+from streamer.pair.interest import HeardInterest, ToldInterest
 from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
@@ -25,6 +26,7 @@ from streamer.pair.mirror import MirroredJournal
 from streamer.pair.state import MirroredFile
 from streamer.pair.view import PairView
 from streamer.transports.base import LinkState, Received, UTransport
+from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 logger = logging.getLogger("ustreamer.pair")
@@ -66,6 +68,8 @@ class Paired:
         self._journal = journal
         self._end = end
         self._at_work = asyncio.Event()
+        self._told_interest = ToldInterest(router)
+        self._heard_interest = HeardInterest(router)
         self._is_leaving = False
         self._could_reach: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,9 +124,10 @@ class Paired:
         for transport in self._router.transports.values():
             transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
+        listening = asyncio.create_task(self._router.listening.run(), name="listening")
         waiting = [asyncio.create_task(event.wait()) for event in (self._at_work, stopping)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for each in waiting:
+        for each in (*waiting, listening):
             each.cancel()
         self.member.end_standby()
         if not await asyncio.to_thread(self._copy.stop, _CLOSE_S):
@@ -147,6 +152,7 @@ class Paired:
         heard = shadows.take()
         logger.info("pair_overheard messages=%d forgotten=%d", sum(map(len, heard.values())), shadows.forgotten)
         self._router.take_over(shadows.settled(), heard)
+        self._heard_interest.forget()
 
     async def stop(self) -> None:
         """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
@@ -236,6 +242,14 @@ class Paired:
         else:
             self._is_leaving = True
             self._end(True, False)  # also in the middle of a drain
+
+    def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
+        if is_first:
+            self._told_interest.tell_all()
+        return self._told_interest.take()
+
+    def hear_interest(self, told: pb.Interest) -> None:
+        self._heard_interest.take(told)
 
     def say_aside(self, payload: bytes) -> None:
         for transport in self._router.transports.values():

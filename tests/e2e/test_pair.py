@@ -175,6 +175,10 @@ async def test_one_that_is_stopped_hands_over_and_nothing_is_lost_or_comes_twice
     assert json.loads(stopped.get("/readyz")[1])["ready"] is True
 
 
+def subscriptions(daemon: StreamerProcess) -> float:
+    return daemon.total("ustreamer_transport_figure", endpoint="vehicle", figure="subscriptions")
+
+
 @pytest.mark.long
 async def test_after_a_kill_the_other_one_has_every_subscription_and_delivers(gateways: Gateways) -> None:
     topic, other = ("veh1", 0xA8000, 2, 0x8003), ("veh1", 0xA8000, 2, 0x8004)
@@ -187,14 +191,16 @@ async def test_after_a_kill_the_other_one_has_every_subscription_and_delivers(ga
     for each in (other, topic):
         assert await client.subscribe(each) == SUBSCRIBED
     assert await client.unsubscribe(other) is None
+    await until(lambda: subscriptions(standby) == subscriptions(killed), "the standby listens as well")
     killed.signal(signal.SIGKILL)
+    await gateways.car.send([Plain(1, topic, payload=b"while nobody is active")])
     await until(lambda: standby.total("ustreamer_pair_active") == 1, "the other one is active")
     await standby.until_up()
     assert await client.topics_of(client.entity) == {topic: SUBSCRIBED}
     value, unwanted = Plain(1, topic, payload=b"delivered"), Plain(1, other, payload=b"nobody has subscribed")
     await until_heard(gateways.car, value, zenoh_key)
     await gateways.car.send([unwanted, value])
-    await until(lambda: client.payloads(topic) == [b"delivered"], "the subscribed topic")
+    await until(lambda: client.payloads(topic) == [b"while nobody is active", b"delivered"], "the subscribed topic")
     assert client.payloads(other) == []
     killed.start()
     await gateways.until_both_ready()

@@ -1,7 +1,64 @@
 """What a standby of a pair overhears, and takes when it takes over."""
 
+from streamer.pair.interest import HeardInterest, ToldInterest
 from streamer.pair.shadows import Shadows
-from tests.flow.harness import RouterHarness
+from streamer.routing.interest import EVERY_MESSAGE
+from streamer.transports.base import Refused
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.status import UCode
+from tests.flow.harness import SPEED, RouterHarness, configuration
+
+ROUTES = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
+
+
+async def test_what_a_transport_refuses_on_standby_is_the_other_ones_to_report() -> None:
+    harness, shadows = RouterHarness(), Shadows()
+    vehicle = harness.transports["vehicle"]
+    vehicle.is_overheard = True  # type: ignore[misc]  # as Zenoh is
+    await harness.router.overhear(shadows.hear)
+    vehicle.context.events.packets_received(1)
+    harness.router.ingresses["vehicle"].refuse(
+        [Refused(MemoryReceived(harness.speed()), UCode.RESOURCE_EXHAUSTED, "too large")]
+    )
+    account = next(each for each in harness.router.endpoint_accounts() if each.name == "vehicle")
+    assert (dict(account.stats.unwanted), account.stats.received) == ({"overheard": 1}, 0)
+    async with harness:
+        harness.router.take_over(shadows.settled(), shadows.take())
+        harness.check_books()
+        assert harness.sent("vehicle") == harness.sent("cloud") == []
+
+
+async def test_a_standby_listens_to_what_was_subscribed_to_at_the_active_one() -> None:
+    active, standby = RouterHarness(configuration(routes=ROUTES)), RouterHarness(configuration(routes=ROUTES))
+    told, heard, shadows = ToldInterest(active.router), HeardInterest(standby.router), Shadows()
+    vehicle = standby.transports["vehicle"]
+    vehicle.is_overheard = True  # type: ignore[misc]
+    await standby.router.overhear(shadows.hear)
+    async with active:
+        active.router.set_interest(SPEED, {"cloud": EVERY_MESSAGE}, "somebody")
+        told.tell_all()
+        first = told.take()
+        assert first is not None
+        assert first.is_first
+        heard.take(first)
+        await standby.router.listening.catch_up()
+        standby.arrive("vehicle", message := standby.speed())
+        assert len(shadows) == 1
+        active.router.set_interest(SPEED, {}, "somebody")
+        then = told.take()
+        assert then is not None
+        assert not then.is_first
+        assert told.take() is None
+    async with standby:
+        standby.router.set_interest(SPEED, {"cloud": EVERY_MESSAGE}, "its own service")
+        standby.router.take_over(shadows.settled(), shadows.take())
+        heard.forget()
+        await standby.router.listening.catch_up()
+        assert [each.id for each in standby.sent("cloud")] == [message.id]
+        standby.arrive("vehicle", later := standby.speed())
+        assert [each.id for each in standby.sent("cloud")] == [message.id, later.id]
+        standby.router.set_interest(SPEED, {}, "its own service")
+        assert list(standby.router.interest.topics()) == []
 
 
 async def test_what_is_overheard_is_counted_and_what_is_taken_counts_once_more() -> None:

@@ -302,6 +302,9 @@ class Ingress(UListener):
 
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport cannot hand over, and report them to their senders."""
+        if self.overhear is not None:  # the active one refuses them as well
+            self.stats.count_unwanted(Unwanted.OVERHEARD, len(batch))
+            return
         if self.state is _CLOSED:
             self._reject_late([each.received for each in batch])
             return

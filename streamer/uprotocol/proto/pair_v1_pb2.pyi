@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled", "report", "offer", "taken", "state", "state_stored")
+    __slots__ = ("heartbeat", "hello", "batch", "stored", "settled", "report", "offer", "taken", "state", "state_stored", "interest")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class Frame(_message.Message):
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     STATE_STORED_FIELD_NUMBER: _ClassVar[int]
+    INTEREST_FIELD_NUMBER: _ClassVar[int]
     heartbeat: Heartbeat
     hello: Hello
     batch: Batch
@@ -28,7 +29,8 @@ class Frame(_message.Message):
     taken: Taken
     state: State
     state_stored: StateStored
-    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., state_stored: _Optional[_Union[StateStored, _Mapping]] = ...) -> None: ...
+    interest: Interest
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., state_stored: _Optional[_Union[StateStored, _Mapping]] = ..., interest: _Optional[_Union[Interest, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields")
@@ -265,3 +267,25 @@ class StateStored(_message.Message):
     number: int
     problem: str
     def __init__(self, number: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class Interest(_message.Message):
+    __slots__ = ("is_first", "topics")
+    class Topic(_message.Message):
+        __slots__ = ("topic", "authorities")
+        class AuthoritiesEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: int
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        authorities: _containers.ScalarMap[str, int]
+        def __init__(self, topic: _Optional[str] = ..., authorities: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    IS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    is_first: bool
+    topics: _containers.RepeatedCompositeFieldContainer[Interest.Topic]
+    def __init__(self, is_first: _Optional[bool] = ..., topics: _Optional[_Iterable[_Union[Interest.Topic, _Mapping]]] = ...) -> None: ...

@@ -19,6 +19,7 @@ from streamer.services.host import TABLES
 from streamer.services.state import StateFile
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.ports import HOST, free_port
 from tests.unit.journal.harness import BOUNDS, row
 
@@ -95,6 +96,12 @@ class Station:
             return False
         self.adopted += batch
         return True
+
+    def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
+        return pb.Interest(is_first=True) if is_first else None
+
+    def hear_interest(self, told: pb.Interest) -> None:
+        self.has_heard_interest = told.is_first
 
     def say_aside(self, payload: bytes) -> None:
         for hear in self.aside:
