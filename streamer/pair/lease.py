@@ -196,11 +196,6 @@ class Lease:
         self.is_yielding = True
         return self._step_back(self.epoch, "handed over")
 
-    def other_is_gone(self, now_s: float) -> None:
-        """Take the silence as complete: the link was closed, and the network has lost the other one's node."""
-        if self._heard is not None and self._heard.is_active and not self.is_active:
-            self._patience_s = 0.0
-
     @property
     def _stand_back_s(self) -> float:
         timing = self._timing

@@ -213,17 +213,6 @@ def test_one_that_was_thrown_out_before_it_was_started_anew_still_stands_back() 
         assert round(now_s - 100.0) == stands_back_s
 
 
-def test_a_link_that_was_closed_and_a_lost_node_need_no_silence() -> None:
-    two = together()
-    two.second.other_is_gone(two.now_s)
-    two.beat(two.second)
-    assert two.second.is_active
-    two = Two()
-    two.second.other_is_gone(two.now_s)  # it has heard nobody active
-    two.beat(two.second)
-    assert not two.second.is_active
-
-
 def test_one_that_is_not_ready_takes_over_nothing() -> None:
     two = together()
     two.second.is_ready = False
