@@ -80,6 +80,7 @@ class Daemon:
         self._clock = clock or SystemClock()
         self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
+        self.pair: Paired | None = None
         self.transports, problems = self._built(config, config.endpoints)
         problems += self._unprepared(self.transports)
         if problems:
@@ -126,6 +127,8 @@ class Daemon:
         def build(name: str) -> None:
             endpoint = config.endpoints[name]
             transports[name] = load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
+            if self.pair is not None:
+                transports[name].listen_aside(self.pair.member.hear_aside)
 
         return transports, [problem for name in names if (problem := _tried(name, partial(build, name)))]
 
