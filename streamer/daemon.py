@@ -249,10 +249,14 @@ class Daemon:
         """Be on standby. Return whether this one is to work now; False: the daemon has to stop."""
         systemd.notify("READY=1", f"STATUS={summary(self.router)}")
         tasks = [asyncio.create_task(self._reload_when(reload_wanted)), asyncio.create_task(self._tick_on_standby())]
-        await pair.stand_by(self._stopping, self._provide_token)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        try:
+            await pair.stand_by(self._stopping, self._provide_token)
+        except UStatusError as exc:
+            raise self._unusable([f"listeners: {exc}"]) from exc
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         return not self._stopping.is_set()
 
     def _provide_token(self) -> None:
@@ -486,6 +490,9 @@ class Daemon:
         if problems:
             files.close()
             return problems
+        if self.pair is not None and not self._has_started and self.pair.member.lease.is_active:
+            files.close()
+            return ["the daemon is starting or stopping"]
         if self.router.on_standby is not None:
             files.close()
             self.config = config

@@ -49,11 +49,12 @@ def fingerprint(config: Config) -> str:
 def pair_fingerprint(config: Config) -> str:
     """Return `DIGITS` hexadecimal digits: equal for two streamers that do the same with every message.
 
-    How each of them reaches its networks, and where its files are, does not count.
+    How each of them reaches its networks, and where its files are, does not count. Neither do values that are the defaults,
+    so that a version with a new key changes nothing.
     """
-    data = config.model_dump(mode="json", by_alias=True)
-    reached = {name: (each["transport"], each["authorities"]) for name, each in data["endpoints"].items()}
-    return _digest([reached, *(data[key] for key in _OF_A_PAIR)])
+    data = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    reached = {name: (each["transport"], each.get("authorities")) for name, each in data["endpoints"].items()}
+    return _digest([reached, *(data.get(key) for key in _OF_A_PAIR)])
 
 
 def cohort(config: Config) -> str:

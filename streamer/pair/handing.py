@@ -81,7 +81,7 @@ class Offers:
         while len(self._open) < _WINDOW_MESSAGES and self._bytes < _WINDOW_BYTES:
             try:
                 waiting = next(self._left, None)
-            except JournalError as exc:
+            except (JournalError, CorruptEntryError) as exc:  # the rest is offered after the next copy
                 logger.error("pair_offer_interrupted reason=%s", exc)
                 break
             if waiting is None:
@@ -131,6 +131,8 @@ class Offers:
                 logger.error("batch_unreadable endpoint=%s number=%d error=%s", segment.target, segment.number, exc)
                 continue
             records = [record for record in records if flows[record.flow].source]
+            if not records:
+                continue
             self._messages_of[entry] = len(records)
             for record in records:
                 flow = flows[record.flow]

@@ -138,6 +138,8 @@ class Lease:
             self.is_alone = False
         self._ticked_s = now_s
         quiet_s = now_s - self._quiet_since_s
+        if self.is_active and now_s - self._session_ended_s > timing.longest_stand_back_s:
+            self.times_thrown_out = 0  # nobody has taken its session for long
         if self.is_active:
             self.is_alone = self.is_alone or quiet_s > timing.alone_s
             return None
@@ -215,8 +217,11 @@ class Lease:
         return None
 
     def _heard_standby(self, heartbeat: Heartbeat, is_fresh: bool, now_s: float) -> Changed | None:
-        """Both are on standby: the one with the higher epoch worked last, and works once the other has heard it."""
-        if not (is_fresh and self.is_ready) or now_s < self._not_before_s:
+        """Both are on standby: the one with the higher epoch worked last, and works once the other has heard it.
+
+        It does so even if neither is to take over from the other, or nobody would work.
+        """
+        if not is_fresh or now_s < self._not_before_s or (heartbeat.yields and not self.is_ready):
             return None
         if heartbeat.yields:
             return self._take_over(max(self.epoch, heartbeat.epoch), "the other hands over")

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import math
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ _PARITY = {True: 0, False: 1}
 _NOTED_EVERY_S = 1.0
 _SETTLED_PER_HEARTBEAT = 4
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
+_MOST_AHEAD = 256  # batches that it was told and has not answered
 _COPIES_AGAIN_S = 60.0  # after the other one has not written
 _ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _COPY = "copy of the pair"
@@ -104,8 +106,9 @@ class Member:
         key: bytes,
         is_safe_at_both: bool = True,
         prefer_s: float | None = None,
+        is_new_disk: bool = False,
     ) -> None:
-        """``path``: that of the notes. Raises `NotesError`."""
+        """``path``: that of the notes. ``is_new_disk``: there is no journal beside it. Raises `NotesError`."""
         self._identity = identity
         self._path = path
         self._clock = clock
@@ -113,11 +116,14 @@ class Member:
         self._streamer = streamer
         self._key = key
         self._seen_aside = 0, 0
+        self._proved_s = -math.inf  # when something was heard beside the link that nobody could have recorded
         self.refused_aside = 0
         self._is_safe_at_both = is_safe_at_both
         self._prefer_s = prefer_s
         self._noted_s = clock.monotonic_s()
         self._notes = notes.read(path)
+        if is_new_disk:
+            self._notes = notes.Notes(self._notes.epoch, secrets.token_hex(8))
         self._saving = threading.Lock()  # a thread writes what is shared, the event loop an epoch
         self._save()
         run = secrets.randbits(63) + 1
@@ -138,6 +144,8 @@ class Member:
         self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
+        self.why_alone = ""  # the last time that it was
+        self._noting: asyncio.Future[None] | None = None
         self._copies_again_s = 0.0
         self._has_stored = asyncio.Event()
         self._has_told = False  # that everything is on both disks
@@ -168,7 +176,7 @@ class Member:
 
     def arrange(self, journal: MirroredJournal) -> None:
         """Prepare a journal that is not open yet for `work`."""
-        journal.arrange(self._identity.name == FIRST, self._tell, self._is_safe_at_both)
+        journal.arrange(self._identity.name == FIRST, self._tell, self._is_safe_at_both, self._untold)
 
     def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
         """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
@@ -248,8 +256,11 @@ class Member:
         heartbeat, now_s = wire.heartbeat_from_proto(aside.heartbeat), self._clock.monotonic_s()
         if heartbeat.name == self.name:
             return
-        self._seen_aside = heartbeat.run, heartbeat.number
-        if self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s):
+        is_proved = self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s)
+        if is_proved or now_s - self._proved_s > self._timing.take_over_s:  # else it may be a replayed one
+            self._seen_aside = heartbeat.run, heartbeat.number
+        if is_proved:
+            self._proved_s = now_s
             self._act(self.lease.receive(heartbeat, now_s))
 
     def _tag_aside(self, packed: bytes) -> bytes:
@@ -278,7 +289,7 @@ class Member:
             self._say_heartbeat()
             self._say(pb.Frame(report=self._report()))
             self._look(self._clock.monotonic_s())
-            await self._note()
+            self._note()
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
                     self._say(pb.Frame(settled=settled))
@@ -303,6 +314,8 @@ class Member:
     def on_down(self, reason: str) -> None:
         """The link is gone; the lease decides what follows."""
         self.other, self.report = None, pb.Report()
+        if self._working is not None:
+            self._working.link_lost()
         self.state.other_left()
         if self._offers is not None:
             self._offers.end()
@@ -370,6 +383,7 @@ class Member:
         if why := self._why_alone(working, now_s):
             if not working.is_alone or working.is_copied:
                 working.work_alone()
+                self.why_alone = why
                 consequence = "what is accepted is on one disk only"
                 state = {"state": (_COPY, f"alone: {why}")}
                 logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
@@ -389,10 +403,17 @@ class Member:
             return why
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
-        if working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
+        why, working.unreadable = working.unreadable, ""
+        if why:
+            self.why_alone = why = f"the journal cannot be read: {why}"
+            logger.error("pair_copy_failed reason=%s consequence=%s", why, f"it is tried again after {_COPIES_AGAIN_S:g} s")
+        elif working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
+            why = "the other one does not write"
+        elif working.ahead > _MOST_AHEAD:
+            why = f"the other one is {working.ahead} batches behind"
+        if why:
             self._copies_again_s = now_s + _COPIES_AGAIN_S
-            return "the other one does not write"
-        return ""
+        return why
 
     def _why_gone(self, now_s: float) -> str:
         """Return why the other side counts as gone; empty if it does not."""
@@ -420,17 +441,26 @@ class Member:
         self._since_s.pop(what, None)
         return 0.0
 
-    async def _note(self) -> None:
-        """Write down what the other side has, from time to time: what is not written down comes twice after a crash."""
+    def _note(self) -> None:
+        """Write down what the other side has, from time to time: what is not written down comes twice after a crash.
+
+        A thread does it: no heartbeat waits for the disk.
+        """
         now_s, working, other = self._clock.monotonic_s(), self._working, self.other
-        if now_s < self._noted_s + _NOTED_EVERY_S:
+        if now_s < self._noted_s + _NOTED_EVERY_S or (self._noting is not None and not self._noting.done()):
             return
         noted = self._notes._replace(thrown_out=self.lease.times_thrown_out)
-        if working is not None and other is not None:
+        if working is not None and other is not None and working.is_whole:
             noted = noted._replace(shared=working.shared, other=other.disk)
         if noted != self._notes:
             self._noted_s, self._notes = now_s, noted
-            await asyncio.to_thread(self._save)
+            self._noting = asyncio.get_running_loop().run_in_executor(None, self._save)
+
+    def _untold(self, lowest: int) -> None:
+        """The other side may lack an entry that has a lower number than others that it has: write that down at once."""
+        if lowest <= self._notes.shared:
+            self._notes = self._notes._replace(shared=lowest - 1)
+            self._save()
 
     def _copy_to_other(self) -> None:
         """Have the other side copy journal and state file, if it is there, on standby, and able to."""
@@ -443,7 +473,9 @@ class Member:
 
     def _met(self, hello: pb.Hello) -> None:
         """The other side has said who it is."""
-        self.other = hello
+        self.other, self.report = hello, pb.Report()
+        if self._working is not None and hello.disk != self._notes.other:
+            self._working.shared = 0  # another disk has nothing yet
         self._compare()
         self._copy_to_other()
         if self._working is not None and (interest := self._streamer.tell_interest(is_first=True)) is not None:

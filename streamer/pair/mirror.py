@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import Batch, Mark
+from streamer.journal.entries import Batch, CorruptEntryError, JournalError, Mark
 from streamer.journal.journal import Journal
 from streamer.journal.letters import LetterChange
 
@@ -22,6 +22,7 @@ _MAX_LATER_BYTES = 64 << 20
 _SHARE_S = 10.0  # how long whoever changes letters waits for the other one
 _PART_ENTRIES = 256
 _PART_BYTES = 1 << 20
+_NONE = 1 << 63  # no number of an entry
 _PARTS_ON_THE_WAY = 2  # heartbeats queue behind them
 _UNBOUNDED = LetterBounds(*[1 << 62] * 4)
 
@@ -49,11 +50,21 @@ class MirroredJournal(Journal):
     a standby, `other_stored` with its answers, and `work_alone` when it is gone. All for the event loop's thread.
     """
 
-    def arrange(self, is_even: bool, tell: Callable[[Told], bool], waits: bool = True) -> None:
+    def arrange(
+        self,
+        is_even: bool,
+        tell: Callable[[Told], bool],
+        waits: bool = True,
+        untold: Callable[[int], None] = lambda lowest: None,
+    ) -> None:
         """Set which numbers it gives, and what sends a batch to the other one and returns whether there is a link.
 
-        ``waits``: batches count as written only once the other one has them, too.
+        ``waits``: batches count as written only once the other one has them, too. ``untold`` is called before a batch counts
+        as written that the other one may not have, with the lowest number in it: entries are not written in the order of
+        their numbers.
         """
+        self._untold = untold
+        self.unreadable = ""
         self._waits = waits
         self._parity = 0 if is_even else 1
         self._tell = tell
@@ -63,13 +74,14 @@ class MirroredJournal(Journal):
         self._told = self._stored = 0
         self._whole = 0  # what ends with everything that waits
         self._highest = 0  # number of an entry that was told
-        self._sharing: deque[tuple[int, int]] = deque()  # what was told, and the highest number of an entry until then
+        self._sharing: deque[tuple[int, int, int]] = deque()  # what was told, highest number until then, lowest in it
         self._needed = 0  # what has to be stored for the batch that is being written
         self.waits_since_s: float | None = None  # for the other one, by the monotonic clock
         self._waiting: list[Callable[[], None]] = []  # called back once the other one has everything
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
         self._is_asked_for_all = False
         self._all: Iterator[Batch] | None = None  # the rest of what waits, while that is being told
+        self._is_tail = False  # it is what was written meanwhile
         self._later: deque[Batch] = deque()  # what was written meanwhile
         self._later_bytes = 0
 
@@ -109,6 +121,15 @@ class MirroredJournal(Journal):
             self.shared = max(self.shared, self._sharing.popleft()[1])
         self._tell_more()
         self._let_go()
+
+    def link_lost(self) -> None:
+        """Forget what is on its way: it may not have arrived."""
+        self._forget_link()
+
+    @property
+    def ahead(self) -> int:
+        """Return how many batches were told and not answered."""
+        return self._told - self._stored
 
     @property
     def is_copied(self) -> bool:
@@ -165,6 +186,19 @@ class MirroredJournal(Journal):
                 self.other_came()
         elif self.is_mirrored:
             self._send(batch)
+        else:
+            self._lower(self._lowest(batch))
+
+    def _lowest(self, batch: Batch) -> int:
+        """Return the lowest number of this one's entries in a batch."""
+        numbers = (each.number for entries in (batch.rows, batch.segments, batch.letters) for each in entries)
+        return min((number for number in numbers if number % 2 == self._parity), default=_NONE)
+
+    def _lower(self, lowest: int) -> None:
+        """Note that the other one may not have an entry."""
+        if lowest != _NONE:
+            self.shared = min(self.shared, lowest - 1)
+            self._untold(lowest)
 
     def _tell_all(self) -> None:
         if self._is_asked_for_all and (not self.is_busy or self._done_here is not None):
@@ -176,17 +210,25 @@ class MirroredJournal(Journal):
     def _tell_more(self) -> None:
         """Tell the next parts of everything, as many as may be on their way, and in the end what was written meanwhile."""
         while self._all is not None and self._told - self._stored < _PARTS_ON_THE_WAY:
-            part = next(self._all, None)
+            try:
+                part = next(self._all, None)
+            except (JournalError, CorruptEntryError) as exc:  # what is left of it would be taken for its end
+                self.unreadable = str(exc)
+                self.work_alone()
+                return
             if part is not None:
                 self._send(part)
                 continue
-            self._all = None
-            self._send(Batch(), is_last=True)
-            self._whole = self._told
+            if not self._is_tail:
+                self._is_tail = True
+                self._send(Batch(), is_last=True)
             later, self._later, self._later_bytes = self._later, deque(), 0
-            self.is_mirrored, self.is_alone = True, False
-            for batch in later:
-                self._send(batch)
+            if later and self._all is not None:
+                self._all = iter(later)
+            elif self._all is not None:
+                self._all, self._is_tail = None, False
+                self._whole = self._told
+                self.is_mirrored, self.is_alone = True, False
 
     def _parts(self) -> Iterator[Batch]:
         """Yield everything in parts. The marks of letters come after the letters."""
@@ -210,16 +252,18 @@ class MirroredJournal(Journal):
         self._needed = self._told
         numbers = (each.number for entries in (batch.rows, batch.segments, batch.letters) for each in entries)
         self._highest = max(self._highest, max(numbers, default=0))
-        if is_last or self.is_mirrored:
-            self._sharing.append((self._told, self._highest))
+        if is_last or self.is_mirrored or self._is_tail:
+            self._sharing.append((self._told, self._highest, self._lowest(batch)))
         if not self._tell(Told(self._told, batch, is_first, is_last)):
             self._forget_link()
 
     def _forget_link(self) -> None:
-        self._all, self._is_asked_for_all, self.is_mirrored = None, False, False
-        self._later, self._later_bytes = deque(), 0
-        self._stored = self._told  # answers to what was told before prove nothing any more
+        later, self._later, self._later_bytes = self._later, deque(), 0
+        lowest = [*(lowest for _, _, lowest in self._sharing), *map(self._lowest, later)]
         self._sharing.clear()
+        self._all, self._is_asked_for_all, self.is_mirrored, self._is_tail = None, False, False, False
+        self._stored = self._told  # answers to what was told before prove nothing any more
+        self._lower(min(lowest, default=_NONE))
 
 
 def _batch_of(change: LetterChange) -> Batch:
@@ -245,16 +289,20 @@ class Replica:
         self._waiting: deque[Told] = deque()
         self._named: dict[str, set[int]] | None = None  # the entries in what waits there, while that is being told
         self._links = 0
+        self._follows = False  # it has had the beginning
 
     def other_came(self) -> None:
         """Forget what has not been written: a new link begins with everything."""
         self._waiting.clear()
         self._named = None
-        self.is_whole = False
+        self.is_whole = self._follows = False
         self._links += 1
 
     def take(self, told: Told) -> None:
-        """Write a batch after those that came before."""
+        """Write a batch after those that came before. Without the beginning of everything, it is nothing."""
+        self._follows = self._follows or told.is_first
+        if not self._follows:
+            return
         self._waiting.append(told)
         self._write_next()
 

@@ -40,12 +40,12 @@ def read(path: Path) -> Notes:
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_LONGEST))
-        read = Notes(**found)
+        read = Notes(**{key: value for key, value in found.items() if key in Notes._fields})  # a newer version has more
     except FileNotFoundError:
         return Notes(0, secrets.token_hex(8))
     except OSError as exc:
         raise NotesError(f"{path}: {exc.strerror or type(exc).__name__}") from exc
-    except (ValueError, TypeError) as exc:
+    except (ValueError, TypeError, AttributeError) as exc:
         raise NotesError(
             f"{path}: expected the notes of a pair, as JSON with epoch and disk; delete it if in doubt"
         ) from exc

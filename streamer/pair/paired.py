@@ -15,6 +15,7 @@ from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Router
+from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.sqlite import FileError
 from streamer.logs.audit import audit
@@ -32,6 +33,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 logger = logging.getLogger("ustreamer.pair")
 
 _CLOSE_S = 5.0
+_TRIED_S = 1.0  # for the first attempt to open the journal
+_LOOK_S = 0.05
 _STORED_S = 2.0
 """How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
@@ -84,6 +87,7 @@ class Paired:
             key=pair.key(),
             is_safe_at_both=pair.safe == "both",
             prefer_s=pair.prefer_s,
+            is_new_disk=not journal_config.path.exists(),
         )
         self._link = Link(
             listen=pair.address if pair.listens else None,
@@ -117,26 +121,40 @@ class Paired:
             task.add_done_callback(self._failed)
 
         def opened() -> None:
-            self.member.stand_by(self._copy, self._state_copy)
-            on_opened()
+            if not self._at_work.is_set():
+                self.member.stand_by(self._copy, self._state_copy)
+                on_opened()
 
-        self._copy.start(opened)
+        tried = self._copy.start(opened)
         for transport in self._router.transports.values():
             transport.listen_aside(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
+        await asyncio.to_thread(tried.wait, _TRIED_S)
+        if self._copy.is_newer:  # it could not take over, and waiting would not help
+            raise JournalError(self._copy.problem, is_newer=True)
         listening = asyncio.create_task(self._router.listening.run(), name="listening")
         waiting = [asyncio.create_task(event.wait()) for event in (self._at_work, stopping)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for each in (*waiting, listening):
             each.cancel()
+        while not await asyncio.to_thread(tried.wait, _LOOK_S) and not stopping.is_set():
+            pass  # to open a large one takes its time
         self.member.end_standby()
         if not await asyncio.to_thread(self._copy.stop, _CLOSE_S):
             logger.error("journal_not_closed file=%s reason=%s", self._copy.path, self._copy.problem or "the disk is slow")
         await asyncio.to_thread(self._state_copy.close)
-        if not stopping.is_set():
-            self._journal.lock()
+        while not (is_locked := self._locked()) and not stopping.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)  # until the thread of the copy has ended, on a disk that hangs
+        if is_locked and not stopping.is_set():
             self._router.observers.append(self.member.settled)
             self._router.on_standby = None
+
+    def _locked(self) -> bool:
+        try:
+            self._journal.lock()
+        except JournalError:
+            return False
+        return True
 
     def work(self, state: MirroredFile) -> None:
         """Have the other one copy the journal, which has been opened, and the state file."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from streamer.delivery.lanes.lane import Delivery
 from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.seen import key_of
-from streamer.routing.outcome import Failure
+from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -73,15 +73,21 @@ class Settled(OutcomeObserver):
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
         for delivery in deliveries:
-            _add(self._ids, delivery.received.key)
+            self._has_outcome(delivery)
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
-        _add(self._ids, delivery.received.key)
+        self._has_outcome(delivery)
+
+    def _has_outcome(self, delivery: Delivery) -> None:
+        """A message of several deliveries has dealt with the last one's outcome: the others may not be on disk."""
+        if delivery.received.holders <= 1:
+            _add(self._ids, delivery.received.key)
 
     def never_queued(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        _add(self._rejected, key_of(message))
+        if failure.outcome is not Outcome.DUPLICATE:  # the first one may have none yet
+            _add(self._rejected, key_of(message))
 
     def sent(self, delivery: Delivery, now_s: float, now_ms: int) -> bytes:
         _add(self._sent_now, delivery.received.key)

@@ -1,11 +1,16 @@
 """What one side hands to the other: its role, what it has accepted alone, and what both need to know for that."""
 
+import asyncio
+from collections.abc import Iterator
+
 import pytest
 
 from streamer.journal.codec import PackedFlow, pack_flow, pack_record, pack_segment
-from streamer.journal.entries import Batch, Segment
+from streamer.journal.entries import Batch, CorruptEntryError, Row, Segment
+from streamer.pair.notes import read
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
+from tests.unit.journal.harness import row
 from tests.unit.pair.stations import Stations, of_message
 from tests.waiting import until
 
@@ -70,3 +75,55 @@ async def test_it_wants_to_hand_over_to_one_that_reaches_more(stations: Stations
     await until(lambda: second.works, "the other one works")
     assert first.has_stepped_back
     assert second.member.why == "the other hands over"
+
+
+async def test_an_entry_with_a_lower_number_that_was_written_alone_later_is_handed_over_too(stations: Stations) -> None:
+    """Entries are not written in the order of their numbers: what the other one has up to 8 does not say that it has 2."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await first.write_batch(Batch(rows=[of_message(8, publish(1_700_000_000_000, SPEED, b"eight"))]))
+    await until(lambda: read(first.path.with_name("pair.json")).shared == 8, "a note of what is shared")
+    await second.kill()
+    await until(lambda: first.member.lease.is_alone, "it works alone")
+    two = publish(1_700_000_000_000, SPEED, b"two")
+    await first.write_batch(Batch(rows=[of_message(2, two)]))
+    assert read(first.path.with_name("pair.json")).shared == 1
+    await first.kill()
+    await second.start()
+    await until(lambda: second.works, "the other one works alone", within_s=60)
+    await first.start()
+    await until(lambda: two in [each.message for each in second.adopted], "it is handed over")
+
+
+async def test_what_was_on_its_way_when_the_link_broke_is_not_taken_for_shared(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await first.write_batch(Batch(rows=[of_message(8, publish(1_700_000_000_000, SPEED, b"eight"))]))
+    await until(lambda: read(first.path.with_name("pair.json")).shared == 8, "a note of what is shared")
+    second.member.end_standby()  # it hears, and stores nothing any more
+    writing = asyncio.create_task(first.write_batch(Batch(rows=[of_message(2, publish(1, SPEED, b"two"))])))
+    await until(lambda: first.mirrored.ahead == 1, "it is told")
+    await second.kill()
+    await writing
+    assert read(first.path.with_name("pair.json")).shared == 1
+
+
+async def test_a_disk_that_was_replaced_is_not_taken_for_the_one_before(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await first.write(8)
+    await until(lambda: read(first.path.with_name("pair.json")).shared == 8, "a note of what is shared")
+    await second.kill()
+    for each in second.path.parent.iterdir():
+        each.unlink()
+    first.journal.rows = unreadable  # type: ignore[method-assign]
+    await second.start()
+    await until(lambda: "cannot be read" in first.member.why_alone, "the copy is given up")
+    assert read(first.path.with_name("pair.json")).other != read(second.path.with_name("pair.json")).disk
+    assert not first.member.is_protected
+    assert second.member.why_not_ready() != ""
+
+
+def unreadable(everything: bool = False) -> Iterator[Row]:
+    yield row(8)
+    raise CorruptEntryError("damaged")
