@@ -95,7 +95,7 @@ class MirroredState:
         self._later: deque[Statement] = deque()  # what was written meanwhile
         self._later_bytes = 0
         self._waiting: deque[tuple[int, Callable[[str], None]]] = deque()  # each with the number that it waits for, or 0
-        self._answered = 0, 0.0  # the last answer that a tick has seen, and when
+        self._answered: tuple[int, float] | None = None  # the last answer that a tick has seen, and when
         self._is_there = False  # the other one, on standby
         self._has_failed = False
         self._again_s = 0.0  # when everything is told again; 0: the next tick decides
@@ -170,7 +170,7 @@ class MirroredState:
             self._again_s = self._again_s or now_s + RETRY_S
             if now_s >= self._again_s:
                 self.other_came()
-        if self._answered[0] != self._stored or self._told == self._stored:
+        if self._answered is None or self._answered[0] != self._stored or self._told == self._stored:
             self._answered = self._stored, now_s
         elif now_s > self._answered[1] + SILENT_S:
             self._fail(f"no answer for {SILENT_S:g} s")

@@ -8,7 +8,7 @@ import yaml
 
 from streamer.config.load import load
 from streamer.config.secrets import WITHHELD
-from streamer.config.shown import DIGITS, cohort, fingerprint, shown
+from streamer.config.shown import DIGITS, cohort, fingerprint, pair_fingerprint, shown
 
 ROOT = Path(__file__).parents[3]
 FILES = [
@@ -159,3 +159,23 @@ def test_names_in_the_place_of_another_are_another_cohort(tmp_path: Path) -> Non
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_example_has_a_cohort(file: Path) -> None:
     assert len(cohort(load(file))) == DIGITS
+
+
+def test_two_of_a_pair_that_do_the_same_have_one_fingerprint(tmp_path: Path) -> None:
+    """Whatever they say of defaults, of their files and of how they reach their networks."""
+    text = (ROOT / "config/minimal.yaml").read_text()
+    first, second, other = (tmp_path / name for name in ("first.yaml", "second.yaml", "other.yaml"))
+    raw = yaml.safe_load(text)
+    first.write_text(yaml.safe_dump(raw))
+    endpoints = raw["endpoints"]
+    spelled = {
+        **raw,
+        "remember": {"seconds": load(first, {}).remember.seconds},
+        "journal": {"path": "/elsewhere/journal.db"},
+    }
+    second.write_text(yaml.safe_dump(spelled))
+    name = next(iter(endpoints))
+    changed = {**raw, "endpoints": {**endpoints, name: {**endpoints[name], "authorities": ["another"]}}}
+    other.write_text(yaml.safe_dump(changed))
+    one, two, three = (pair_fingerprint(load(path, {})) for path in (first, second, other))
+    assert one == two != three

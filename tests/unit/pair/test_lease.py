@@ -257,3 +257,19 @@ def test_one_that_knows_that_the_other_is_on_standby_was_thrown_out_by_a_strange
     changed = two.first.thrown_out(two.now_s + TIMING.lease_s)
     assert changed is not None
     assert not changed.is_active
+
+
+def test_two_that_differ_and_are_both_on_standby_still_work() -> None:
+    two = Two((4, 5))
+    two.first.is_ready = two.second.is_ready = False
+    two.beats(1, two.first, two.second)
+    assert two.sending() == ["b"]
+
+
+def test_one_that_has_kept_its_session_for_long_has_not_been_thrown_out_again_and_again() -> None:
+    lease, now_s = Lease("a", 1, 7, 100.0, TIMING, 6), 100.0
+    while now_s < 100.0 + 2 * TIMING.longest_stand_back_s:
+        now_s += TIMING.heartbeat_s
+        lease.tick(now_s)
+    assert lease.is_active
+    assert lease.times_thrown_out == 0

@@ -48,6 +48,16 @@ async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_ba
     await until(lambda: second.works, "it goes on")
 
 
+async def test_without_a_link_nothing_counts_as_copied(stations: Stations) -> None:
+    """Also before anything is written: what the other one has when it comes back is not known."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await second.cut()
+    await until(lambda: first.member.other is None, "no link")
+    assert not first.mirrored.is_copied
+    assert not first.member.is_protected
+
+
 async def test_one_that_starts_without_the_other_says_what_may_be_missing(
     stations: Stations, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,6 +194,8 @@ def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None
     path.write_text('{"epoch": 1, "disk": "x", "other": "y", "shared": -1}')
     with pytest.raises(NotesError, match=r"pair\.json: expected"):
         read(path)
+    path.write_text('{"epoch": 3, "disk": "x", "of_a_newer_version": [1]}')
+    assert read(path) == Notes(3, "x")
     path.unlink()
     assert read(path)[:1] == Notes(0, "")[:1]
     assert os.listdir(tmp_path) == []

@@ -440,3 +440,11 @@ def test_whatever_becomes_of_the_link_what_is_done_is_on_both_disks_or_was_done_
         assert not pair.working.is_busy
         assert contents(pair.working)["rows"] == contents(pair.copy)["rows"] == sorted(there)
         pair.close()
+
+
+def test_a_copy_that_has_not_had_the_beginning_takes_and_confirms_nothing(pair: Pair) -> None:
+    pair.link.is_up = True
+    pair.replica.take(Told(7, Batch(rows=[row(2)])))
+    pair.loop.run_until(lambda: not pair.copy.is_busy)
+    assert contents(pair.copy)["rows"] == []
+    assert pair.link.answers == type(pair.link.answers)()

@@ -1,9 +1,12 @@
 """What the standby keeps of what it hears, and what the active one tells about it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from streamer.delivery.lanes.lane import Delivery
 from streamer.delivery.seen import key_of, tail_of
 from streamer.pair.shadows import Settled, Shadows
 from streamer.transports.memory import MemoryReceived
@@ -132,3 +135,24 @@ async def test_what_was_told_lately_is_told_again_on_a_new_link() -> None:
             shadows.settle(each)
         assert len(shadows) == 0
         assert [flow.ids for each in settled.again(25.1) for flow in each.flows] == [late.id]
+
+
+async def test_a_copy_of_a_message_that_waits_does_not_settle_it() -> None:
+    settled = Settled()
+    async with RouterHarness(configuration(), unconfirmed_s=5) as harness:
+        harness.router.replace_observer(None, settled)
+        harness.transports["cloud"].lose_link()
+        waiting = harness.speed()
+        harness.arrive("vehicle", waiting, waiting)
+        assert told(settled) == {}
+
+
+def test_a_message_of_several_deliveries_is_settled_with_the_last_outcome() -> None:
+    settled, received = Settled(), MemoryReceived(messages(b"x")[0])
+    received.key, received.holders = key_of(received.message), 2
+    delivery = cast("Delivery", SimpleNamespace(received=received))
+    settled.delivered([delivery], 0.0, 0)
+    assert told(settled) == {}
+    received.holders = 1
+    settled.delivered([delivery], 0.0, 0)
+    assert told(settled) == {received.message.id: True}

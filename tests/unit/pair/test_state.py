@@ -353,6 +353,16 @@ async def test_a_statement_of_another_kind_is_refused(pair: Pair) -> None:
     assert contents(pair.there)["dispatch_stops"] == []
 
 
+async def test_the_first_tick_on_a_machine_that_has_run_for_long_gives_the_standby_time_to_answer(pair: Pair) -> None:
+    pair.link.is_held = True
+    pair.connect()
+    await until(lambda: pair.link.held > 0, "the beginning is on its way")
+    pair.mirror.tick(1_000_000.0)
+    assert pair.mirror.problem == ""
+    pair.link.go_on()
+    await until(lambda: pair.mirror.is_whole, "a copy of everything")
+
+
 async def test_a_standby_that_does_not_answer_holds_changes_for_a_while(pair: Pair) -> None:
     await pair.copied()
     pair.link.is_held = True
