@@ -119,6 +119,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._journal_opened = asyncio.Event()
         self._extends_s = self._watchdog_s = 0.0
+        self._watchdog_interval_s = systemd.watchdog_interval_s()
 
     def _built(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
         """Build the transports of endpoints, not prepared yet; return them by endpoint, and the problems of the others."""
@@ -149,10 +150,11 @@ class Daemon:
         )
 
     def _paired(self, config: Config) -> Paired | None:
-        copy, journal = _journal(config, Journal), self.journal
-        if not isinstance(journal, MirroredJournal) or copy is None:
+        if not isinstance(self.journal, MirroredJournal):
             return None
-        return Paired(config, self._clock, self.router, Copy(copy, state_file(config)), journal, self._end)
+        copy = _journal(config, Journal)
+        assert copy is not None
+        return Paired(config, self._clock, self.router, Copy(copy, state_file(config)), self.journal, self._end)
 
     @property
     def must_restart(self) -> bool:
@@ -369,7 +371,7 @@ class Daemon:
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        interval_s = systemd.watchdog_interval_s()
+        interval_s = self._watchdog_interval_s
         ticked_s = loop.time()
         while True:
             rest_s = self.router.rest_s()
@@ -391,7 +393,7 @@ class Daemon:
         write_left_out()
         if self.tracing is not None:
             self.tracing.recorder.tick(now_s)
-        interval_s = systemd.watchdog_interval_s()
+        interval_s = self._watchdog_interval_s
         if interval_s is not None and now_s - self._watchdog_s >= interval_s:
             self._watchdog_s = now_s
             systemd.notify("WATCHDOG=1")

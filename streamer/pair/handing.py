@@ -50,7 +50,6 @@ class Offers:
         say: Callable[[pb.Frame], bool],
         delete: Callable[[Batch], None],
     ) -> None:
-        self.taken = 0
         self._journal = journal
         self._is_mine = is_mine
         self._say = say
@@ -105,7 +104,6 @@ class Offers:
                 continue
             entry, size = found
             self._bytes -= size
-            self.taken += 1
             self._messages_of[entry] -= 1
             if not self._messages_of[entry]:
                 del self._messages_of[entry]

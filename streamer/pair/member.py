@@ -144,7 +144,6 @@ class Member:
         self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
-        self.why_alone = ""  # the last time that it was
         self._noting: asyncio.Future[None] | None = None
         self._copies_again_s = 0.0
         self._has_stored = asyncio.Event()
@@ -383,7 +382,6 @@ class Member:
         if why := self._why_alone(working, now_s):
             if not working.is_alone or working.is_copied:
                 working.work_alone()
-                self.why_alone = why
                 consequence = "what is accepted is on one disk only"
                 state = {"state": (_COPY, f"alone: {why}")}
                 logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
@@ -405,7 +403,7 @@ class Member:
             return f"the other one cannot write: {self.report.problem}"
         why, working.unreadable = working.unreadable, ""
         if why:
-            self.why_alone = why = f"the journal cannot be read: {why}"
+            why = f"the journal cannot be read: {why}"
             logger.error("pair_copy_failed reason=%s consequence=%s", why, f"it is tried again after {_COPIES_AGAIN_S:g} s")
         elif working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
             why = "the other one does not write"

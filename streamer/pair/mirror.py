@@ -179,6 +179,8 @@ class MirroredJournal(Journal):
 
     def _pass_on(self, batch: Batch) -> None:
         """Tell the other one of a batch now, or after everything that waited before."""
+        if self.is_alone or not self._waits or not (self.is_mirrored or self._all is not None):
+            self._lower(self._lowest(batch))  # it counts as written before the other one has it
         if self._all is not None:
             self._later.append(batch)
             self._later_bytes += batch.bytes
@@ -186,8 +188,6 @@ class MirroredJournal(Journal):
                 self.other_came()
         elif self.is_mirrored:
             self._send(batch)
-        else:
-            self._lower(self._lowest(batch))
 
     def _lowest(self, batch: Batch) -> int:
         """Return the lowest number of this one's entries in a batch."""

@@ -142,13 +142,18 @@ async def _twice(sent: list[Plain], side: ZenohSide | MqttSide) -> int:
     return len(arrived) - len(ids)
 
 
-@pytest.mark.long
-async def test_after_a_kill_the_other_one_goes_on_and_nothing_is_lost(gateways: Gateways) -> None:
+async def under_way(gateways: Gateways) -> tuple[Traffic, StreamerProcess, asyncio.Task[None]]:
+    """The traffic, of which some has arrived, the active one, and the task that sends the rest."""
     await gateways.start()
     traffic = Traffic(gateways)
-    killed = gateways.active
     sending = asyncio.create_task(traffic.run())
-    await until(lambda: len(gateways.car.arrived) > MESSAGES / 4, "some of them")
+    await until(lambda: len(gateways.car.arrived) > MESSAGES / 5, "some of them")
+    return traffic, gateways.active, sending
+
+
+@pytest.mark.long
+async def test_after_a_kill_the_other_one_goes_on_and_nothing_is_lost(gateways: Gateways) -> None:
+    traffic, killed, sending = await under_way(gateways)
     killed.signal(signal.SIGKILL)
     await sending
     twice_down, twice_up = await traffic.until_arrived()
@@ -159,11 +164,7 @@ async def test_after_a_kill_the_other_one_goes_on_and_nothing_is_lost(gateways: 
 
 @pytest.mark.long
 async def test_one_that_is_stopped_hands_over_and_nothing_is_lost_or_comes_twice(gateways: Gateways) -> None:
-    await gateways.start()
-    traffic = Traffic(gateways)
-    stopped = gateways.active
-    sending = asyncio.create_task(traffic.run())
-    await until(lambda: len(gateways.car.arrived) > MESSAGES / 4, "some of them")
+    traffic, stopped, sending = await under_way(gateways)
     stopped.signal(signal.SIGTERM)
     assert await stopped.ended() == 0
     await sending
@@ -214,13 +215,9 @@ async def test_after_a_kill_the_other_one_has_every_subscription_and_delivers(ga
 
 @pytest.mark.long
 async def test_the_command_hands_over_under_traffic_and_back_again(gateways: Gateways) -> None:
-    await gateways.start()
-    traffic = Traffic(gateways)
-    first = gateways.active
+    traffic, first, sending = await under_way(gateways)
     second = gateways.other_than(first)
     pid = first.process.pid  # type: ignore[union-attr]
-    sending = asyncio.create_task(traffic.run())
-    await until(lambda: len(gateways.car.arrived) > MESSAGES / 5, "some of them")
     refused = await preloaded.command("handover", "--config", second.path)
     assert (refused.returncode, refused.stderr) == (1, "not handed over: this one is on standby\n")
     for active, standby in ((first, second), (second, first)):

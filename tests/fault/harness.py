@@ -9,7 +9,7 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -331,14 +331,7 @@ class FaultHarness:
 
     async def _probe_all(self) -> list[str]:
         """Ways on which a new message does not cross in time."""
-        before = {way: self._probe(*way) for way in self.ways}
-        deadline_s = time.monotonic() + ALIVE_S
-        while time.monotonic() < deadline_s:
-            self.read()
-            if all(self.ledger.has_arrived(message_id) for message_id in before.values()):
-                return []
-            await asyncio.sleep(0.02)
-        return [f"{here}→{there}" for (here, there), each in before.items() if not self.ledger.has_arrived(each)]
+        return await unanswered({way: self._probe(*way) for way in self.ways}, self.ledger, self.read)
 
     def _probe(self, here: str, there: str) -> bytes:
         self._probes += 1
@@ -356,3 +349,14 @@ def everything_from(authority: str) -> list[str]:
     """Keys that together match every message from an authority once, and do not look like those of a recorder."""
     source = f"up/{authority}/*/*/*"
     return [f"{source}/*/{{}}/{{}}/{{}}/{{}}/{{}}", f"{source}/0/*/*/*/*/*", f"{source}/*/*/*/*/*/0"]
+
+
+async def unanswered(probes: Mapping[tuple[str, str], bytes], ledger: Ledger, read: Callable[[], object]) -> list[str]:
+    """The ways (from, to) whose probe, a message id, does not arrive in time. ``read`` brings the ledger up to date."""
+    deadline_s = time.monotonic() + ALIVE_S
+    while time.monotonic() < deadline_s:
+        read()
+        if all(map(ledger.has_arrived, probes.values())):
+            return []
+        await asyncio.sleep(0.02)
+    return [f"{here}→{there}" for (here, there), probe in probes.items() if not ledger.has_arrived(probe)]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.brokers import Mosquitto
-from tests.fault.harness import ALIVE_S, QUIET_S, SETTLE_S, everything_from
+from tests.fault.harness import QUIET_S, SETTLE_S, everything_from, unanswered
 from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
@@ -544,14 +544,7 @@ class PairHarness:
 
     async def _probe_all(self) -> list[str]:
         """Ways on which a new message does not cross in time."""
-        before = {way: self._probe(*way) for way in self.ways}
-        deadline_s = time.monotonic() + ALIVE_S
-        while time.monotonic() < deadline_s:
-            self.read()
-            if all(self.ledger.has_arrived(message_id) for message_id in before.values()):
-                return []
-            await asyncio.sleep(0.02)
-        return [f"{here}→{there}" for (here, there), each in before.items() if not self.ledger.has_arrived(each)]
+        return await unanswered({way: self._probe(*way) for way in self.ways}, self.ledger, self.read)
 
 
 def _mqtt(port: int, structure: str, authorities: list[str]) -> dict[str, Any]:

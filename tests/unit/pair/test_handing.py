@@ -108,7 +108,9 @@ async def test_what_was_on_its_way_when_the_link_broke_is_not_taken_for_shared(s
     assert read(first.path.with_name("pair.json")).shared == 1
 
 
-async def test_a_disk_that_was_replaced_is_not_taken_for_the_one_before(stations: Stations) -> None:
+async def test_a_disk_that_was_replaced_is_not_taken_for_the_one_before(
+    stations: Stations, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second = stations.first, stations.second
     await until(lambda: first.works and first.member.is_protected, "a whole copy")
     await first.write(8)
@@ -118,7 +120,7 @@ async def test_a_disk_that_was_replaced_is_not_taken_for_the_one_before(stations
         each.unlink()
     first.journal.rows = unreadable  # type: ignore[method-assign]
     await second.start()
-    await until(lambda: "cannot be read" in first.member.why_alone, "the copy is given up")
+    await until(lambda: "pair_copy_failed reason=the journal cannot be read" in caplog.text, "the copy is given up")
     assert read(first.path.with_name("pair.json")).other != read(second.path.with_name("pair.json")).disk
     assert not first.member.is_protected
     assert second.member.why_not_ready() != ""

@@ -448,3 +448,29 @@ def test_a_copy_that_has_not_had_the_beginning_takes_and_confirms_nothing(pair: 
     pair.loop.run_until(lambda: not pair.copy.is_busy)
     assert contents(pair.copy)["rows"] == []
     assert pair.link.answers == type(pair.link.answers)()
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["during a copy", "either"])
+def test_what_counts_as_written_before_the_other_one_has_it_is_not_shared(pair: Pair, waits: bool) -> None:
+    """A lower number than those that it has: after a kill, it would be taken for what it has."""
+    untold: list[int] = []
+    pair.mirrored.arrange(is_even=True, tell=pair.link.tell, waits=waits, untold=untold.append)
+    pair.connect()
+    pair.carry()
+    pair.write("eight", Batch(rows=[row(8)]))
+    pair.on_disk(1)
+    pair.carry()
+    assert pair.mirrored.shared == 8
+    untold.clear()
+    if waits:
+        pair.mirrored.work_alone()
+        pair.mirrored.other_came()  # it is told everything, and nothing of that has been answered
+        assert pair.mirrored.is_alone
+    pair.write("two", Batch(rows=[row(2)]))
+    assert untold == [2]
+    assert pair.mirrored.shared == 1
+    pair.on_disk(2)
+    assert pair.done == ["eight", "two"]
+    pair.carry()
+    assert contents(pair.copy)["rows"] == [2, 8]
+    assert pair.mirrored.shared == 8
