@@ -43,6 +43,7 @@ from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
 from streamer.transports.link_error import LinkFailure
 from streamer.transports.local import LocalTransport
+from streamer.transports.own_nodes import OwnNodes
 from streamer.uprotocol.form import FORM
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
@@ -81,6 +82,7 @@ class Daemon:
         self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
         self.pair: Paired | None = None
+        self._own_nodes = OwnNodes(None if config.pair is None else config.pair.key())
         self.transports, problems = self._built(config, config.endpoints)
         problems += self._unprepared(self.transports)
         if problems:
@@ -128,8 +130,8 @@ class Daemon:
         def build(name: str) -> None:
             endpoint = config.endpoints[name]
             transports[name] = load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
-            if self.pair is not None:
-                transports[name].listen_aside(self.pair.member.hear_aside)
+            if self.pair is not None and (shared := transports[name].shared) is not None:
+                shared.listen(self.pair.member.hear_aside)
 
         return transports, [problem for name in names if (problem := _tried(name, partial(build, name)))]
 
@@ -147,6 +149,7 @@ class Daemon:
             serves=_served(config, name),
             events=_EndpointEvents(self, name),
             now_ms=self._clock.wall_ms,
+            own_nodes=self._own_nodes,
         )
 
     def _paired(self, config: Config) -> Paired | None:

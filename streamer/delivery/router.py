@@ -272,14 +272,14 @@ class Router:
         is_hearing = self._is_registered
         await self._register()
         for transport in self.transports.values():
-            if not (is_hearing and transport.is_overheard):
+            if not (is_hearing and transport.shared is not None):
                 await transport.start()
 
     async def overhear(self, hear: Callable[[str, Sequence[Received]], None]) -> None:
         """Have ``hear`` called with what comes on networks that others hear as well, until `take_over`."""
         await self._register()
         for name, transport in self.transports.items():
-            if transport.is_overheard:
+            if transport.shared is not None:
                 self.ingresses[name].overhear = hear
                 await transport.start()
 

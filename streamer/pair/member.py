@@ -16,7 +16,7 @@ import logging
 import math
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -49,6 +49,7 @@ _MOST_AHEAD = 256  # batches that it was told and has not answered
 _COPIES_AGAIN_S = 60.0  # after the other one has not written
 _ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _COPY = "copy of the pair"
+_MAX_REPORTED_NODES = 256  # of an endpoint; the number of all is reported as well
 
 
 class Identity(NamedTuple):
@@ -67,6 +68,9 @@ class OwnStreamer(Protocol):
 
     def lost(self) -> Sequence[str]:
         """Return the endpoints that it is not connected to, as far as it is active."""
+
+    def nodes(self) -> Mapping[str, Collection[str]]:
+        """Return, by endpoint, the ids of the connected nodes that are foreign to the pair, where the network has nodes."""
 
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         """Take messages as if they had arrived at an endpoint; return False if there is no such endpoint."""
@@ -495,7 +499,16 @@ class Member:
     def _report(self) -> pb.Report:
         """Return how this one is."""
         streamer = self._streamer
-        return pb.Report(reaches=streamer.reached(), lost=streamer.lost(), is_whole=self.is_whole, problem=self._problem())
+        return pb.Report(
+            reaches=streamer.reached(),
+            lost=streamer.lost(),
+            is_whole=self.is_whole,
+            problem=self._problem(),
+            nodes=[
+                pb.Nodes(endpoint=name, ids=sorted(ids)[:_MAX_REPORTED_NODES], count=len(ids))
+                for name, ids in streamer.nodes().items()
+            ],
+        )
 
     def _problem(self) -> str:
         """Return why this one cannot write its journal; empty if it can."""

@@ -7,7 +7,7 @@ back ends, and starts anew on standby: so there is one way into each role.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from streamer import __version__
@@ -26,7 +26,7 @@ from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
 from streamer.pair.state import MirroredFile
 from streamer.pair.view import PairView
-from streamer.transports.base import LinkState, Received, UTransport
+from streamer.transports.base import LinkState, Received, SharedNetwork, UTransport
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
@@ -126,8 +126,8 @@ class Paired:
                 on_opened()
 
         tried = self._copy.start(opened)
-        for transport in self._router.transports.values():
-            transport.listen_aside(self.member.hear_aside)
+        for _, network in self._shared():
+            network.listen(self.member.hear_aside)
         await self._router.overhear(self.member.shadows.hear)
         await asyncio.to_thread(tried.wait, _TRIED_S)
         if self._copy.is_newer:  # it could not take over, and waiting would not help
@@ -229,6 +229,10 @@ class Paired:
     def _networks(self) -> list[tuple[str, UTransport]]:
         return [(name, each) for name, each in self._router.transports.items() if name != LOCAL_ENDPOINT]
 
+    def _shared(self) -> list[tuple[str, SharedNetwork]]:
+        """Return the networks on which the other one hears every message as well."""
+        return [(name, each.shared) for name, each in self._networks() if each.shared is not None]
+
     # -- as the `OwnStreamer` of the member
 
     def reached(self) -> Sequence[str]:
@@ -261,6 +265,9 @@ class Paired:
             self._is_leaving = True
             self._end(True, False)  # also in the middle of a drain
 
+    def nodes(self) -> Mapping[str, Collection[str]]:
+        return {name: network.others() for name, network in self._shared()}
+
     def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
         if is_first:
             self._told_interest.tell_all()
@@ -270,8 +277,8 @@ class Paired:
         self._heard_interest.take(told)
 
     def say_aside(self, payload: bytes) -> None:
-        for transport in self._router.transports.values():
-            transport.say_aside(payload)
+        for _, network in self._shared():
+            network.say(payload)
 
     def wants_to_hand_over(self, why: str) -> None:
         if not self._is_leaving:
@@ -283,7 +290,7 @@ class Paired:
         while not self.member.lease.is_active:
             if self.member.report.lost:
                 for name, transport in self._networks():
-                    if transport.is_overheard:
+                    if transport.shared is not None:
                         continue
                     (self._could_reach.add if await transport.can_connect() else self._could_reach.discard)(name)
             await asyncio.sleep(_PROBE_EVERY_S)

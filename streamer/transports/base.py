@@ -30,10 +30,12 @@ from streamer.transports.events import TransportEvents as TransportEvents  # noq
 from streamer.transports.link_error import LinkError as LinkError  # noqa: PLC0414
 from streamer.transports.link_error import LinkFailure as LinkFailure  # noqa: PLC0414
 from streamer.transports.link_error import LinkStatus as LinkStatus  # noqa: PLC0414
+from streamer.transports.own_nodes import OwnNodes
 from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
+from streamer.transports.shared_network import SharedNetwork as SharedNetwork  # noqa: PLC0414
 from streamer.transports.tcp_info import NO_BYTES as NO_BYTES  # noqa: PLC0414
 from streamer.transports.tcp_info import ByteCounts as ByteCounts  # noqa: PLC0414
 from streamer.uprotocol.flows import Flows
@@ -104,6 +106,7 @@ class TransportContext:
 
     ``name`` is the endpoint's, ``authority`` the streamer's own. ``serves`` are the authorities, without the wildcard, that
     this network reaches through the streamer. ``now_ms`` is the wall clock. ``flows`` are those that this endpoint receives.
+    ``own_nodes`` recognises the nodes of this streamer, and of the other one of its pair.
     """
 
     name: str
@@ -112,6 +115,7 @@ class TransportContext:
     events: TransportEvents = field(default_factory=TransportEvents)
     now_ms: Callable[[], int] = _WALL_MS
     flows: Flows = field(default_factory=Flows)
+    own_nodes: OwnNodes = field(default_factory=OwnNodes)
 
 
 LONGEST_S = 30 * 86_400
@@ -227,8 +231,8 @@ class UTransport(ABC):
     source_retransmits: bool = False
     """Whether the network redelivers unacknowledged messages when the streamer comes back."""
 
-    is_overheard: ClassVar[bool] = False
-    """Whether a second streamer, connected with the same options, gets every message as well, and disturbs nobody."""
+    shared: SharedNetwork | None = None
+    """Set if a second streamer, connected with the same options, gets every message as well, and disturbs nobody."""
 
     confirms_in_order: bool = False
     """Whether the network handles one message after another and confirms each: messages in flight delay later ones."""
@@ -349,18 +353,6 @@ class UTransport(ABC):
         """Begin to connect, and return. The transport goes on connecting in the background, for as long as it takes.
 
         Raises `ConfigurationError` as `prepare` does.
-        """
-
-    def listen_aside(self, take: Callable[[bytes], None]) -> None:
-        """Have ``take`` called with what others of this authority say aside (`say_aside`). To be called before `start`.
-
-        Anybody on the network may say something there. By default nothing comes.
-        """
-
-    def say_aside(self, payload: bytes) -> None:
-        """Say something to others of this authority, beside all messages, if that is possible now; it may be lost.
-
-        For a few hundred bytes, some times in a second. By default nobody hears it.
         """
 
     async def can_connect(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import zenoh
 
+from streamer.transports.own_nodes import OwnNodes
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.link_sockets import LinkSocket, LinkSockets
 from tests.ports import free_port
@@ -26,7 +27,7 @@ async def _watched(**settings: Any) -> AsyncIterator[tuple[zenoh.Session, LinkSo
     session = open_peer(**settings)
     loop = asyncio.get_running_loop()
     control = ControlThread(loop, "test")
-    sockets = LinkSockets(loop, control, session, 15.0)
+    sockets = LinkSockets(loop, control, session, 15.0, OwnNodes().has)
     try:
         await control.ask(sockets.watch)
         yield session, sockets

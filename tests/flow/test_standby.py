@@ -6,6 +6,7 @@ from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.base import Refused
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
+from tests.fake_network import FakeNetwork
 from tests.flow.harness import SPEED, RouterHarness, configuration
 
 ROUTES = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
@@ -14,7 +15,7 @@ ROUTES = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}
 async def test_what_a_transport_refuses_on_standby_is_the_other_ones_to_report() -> None:
     harness, shadows = RouterHarness(), Shadows()
     vehicle = harness.transports["vehicle"]
-    vehicle.is_overheard = True  # type: ignore[misc]  # as Zenoh is
+    vehicle.shared = FakeNetwork()
     await harness.router.overhear(shadows.hear)
     vehicle.context.events.packets_received(1)
     harness.router.ingresses["vehicle"].refuse(
@@ -32,7 +33,7 @@ async def test_a_standby_listens_to_what_was_subscribed_to_at_the_active_one() -
     active, standby = RouterHarness(configuration(routes=ROUTES)), RouterHarness(configuration(routes=ROUTES))
     told, heard, shadows = ToldInterest(active.router), HeardInterest(standby.router), Shadows()
     vehicle = standby.transports["vehicle"]
-    vehicle.is_overheard = True  # type: ignore[misc]
+    vehicle.shared = FakeNetwork()
     await standby.router.overhear(shadows.hear)
     async with active:
         active.router.set_interest(SPEED, {"cloud": EVERY_MESSAGE}, "somebody")
@@ -64,7 +65,7 @@ async def test_a_standby_listens_to_what_was_subscribed_to_at_the_active_one() -
 async def test_what_is_overheard_is_counted_and_what_is_taken_counts_once_more() -> None:
     harness, shadows = RouterHarness(), Shadows()
     vehicle = harness.transports["vehicle"]
-    vehicle.is_overheard = True  # type: ignore[misc]  # as Zenoh is
+    vehicle.shared = FakeNetwork()
     await harness.router.overhear(shadows.hear)
     dealt_with, waiting = harness.speed(), harness.speed()
     harness.arrive("vehicle", dealt_with, waiting)

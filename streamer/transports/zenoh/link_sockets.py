@@ -5,9 +5,10 @@ For each link, Zenoh has a queue (two batches of 64 KiB for a priority), which o
 socket. A put blocks once that queue is full, so only some time after the socket has stopped taking bytes. As long as the
 socket's buffer is far from full, that thread does not wait, and the queue empties.
 
-`arrival` derives from a socket which messages have arrived. That counts only where the receivers are at the other ends:
-behind a router, and over links other than TCP (with or without TLS, on Linux), nothing is known, and `has_room` is always
-False, so messages go through the sender's thread.
+`arrival` derives from a socket which messages have arrived. Links to the streamer's own nodes say nothing: no message is for
+these. What other links say counts only where the receivers are at their other ends: behind a router, and over links
+other than TCP (with or without TLS, on Linux), nothing is known, and `has_room` is always False, so messages go through the
+sender's thread.
 
 Zenoh owns its descriptors, and may close and reuse them at any time. So these are duplicates. A duplicate does not keep its
 connection open, because Zenoh shuts the connection down before it closes its descriptor, and can still be read after that.
@@ -58,12 +59,13 @@ Ends = tuple[str, str]
 class LinkSocket:
     """A duplicate of one connection's socket, to the node ``zid``. ``inode`` identifies the connection."""
 
-    __slots__ = ("_connection", "_limit", "arrival", "inode", "zid")
+    __slots__ = ("_connection", "_limit", "arrival", "inode", "is_own", "zid")
 
-    def __init__(self, connection: socket.socket, zid: str, inode: int, opened_s: float) -> None:
+    def __init__(self, connection: socket.socket, zid: str, inode: int, opened_s: float, is_own: bool = False) -> None:
         self._connection = connection
         self._limit = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _BUFFER_DIVISOR
         self.zid = zid
+        self.is_own = is_own
         self.inode = inode
         self.arrival = Arrival(opened_s)
 
@@ -103,7 +105,9 @@ class LinkSocket:
 
 
 class _Found(NamedTuple):
-    """The links over TCP, `_MAX_LINKS` at most. ``are_all``: there are no others. ``are_direct``: no node is a router.
+    """The links over TCP, `_MAX_LINKS` at most, with the ids of their nodes.
+
+    ``are_all``: there are no others, but for own nodes. ``are_direct``: no node is a router, but for own ones.
 
     ``others``: the other ends of the first `MAX_ENDS` links, whatever their protocol.
     """
@@ -131,13 +135,15 @@ class LinkSockets:
         control: ControlThread,
         session: zenoh.Session,
         forget_s: float,
+        is_own: Callable[[str], bool],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``forget_s``: how long a closed link counts as evidence, if its node stays."""
+        """``forget_s``: how long a closed link counts as evidence, if its node stays. ``is_own``: see `OwnNodes`."""
         self._loop = loop
         self._control = control
         self._session = session
         self._forget_s = forget_s
+        self._is_own = is_own
         self._now_s = now_s
         self.others: tuple[str, ...] = ()
         self._open: tuple[LinkSocket, ...] = ()
@@ -162,12 +168,13 @@ class LinkSockets:
 
     def arrived_until_s(self, now_s: float) -> float:
         """Return the time before which everything that was put has arrived at all nodes; minus infinity if unknown."""
-        if not self._are_all or not self._are_direct or not (self._open or self._closed) or now_s < self._suspended_until_s:
-            return -math.inf
         while self._closed and self._closed[0][0] + self._forget_s <= now_s:
             self._closed.pop(0)[1].close()
+        links = [each for each in self._all() if not each.is_own]
+        if not self._are_all or not self._are_direct or not links or now_s < self._suspended_until_s:
+            return -math.inf
         until_s = self._unused[0][1] if self._unused else math.inf
-        for each in self._all():
+        for each in links:
             each.look(now_s)
             until_s = min(until_s, each.arrival.until_s)
         return until_s
@@ -219,7 +226,7 @@ class LinkSockets:
 
         def look() -> None:
             events = self._events
-            found = None if session.is_closed() else _find(session)
+            found = None if session.is_closed() else _find(session, self._is_own)
             if not tell_loop(self._loop, self._use, found, events) and found is not None:
                 found.close()
 
@@ -255,23 +262,24 @@ class LinkSockets:
                 connection.close()
                 sockets.append(known[inode])
             else:
-                sockets.append(LinkSocket(connection, zid, inode, opened_s))
+                sockets.append(LinkSocket(connection, zid, inode, opened_s, self._is_own(zid)))
         self._open = tuple(sockets)
         self._are_all, self._are_direct, self.others = found.are_all, found.are_direct, found.others
         self._are_few = found.are_all and len(sockets) <= _MAX_CHECKED_LINKS
         self._events_used = events
 
 
-def _find(session: zenoh.Session) -> _Found:
+def _find(session: zenoh.Session, is_own: Callable[[str], bool]) -> _Found:
     links = session.info.links()
-    are_direct = not any(str(transport.whatami) == "router" for transport in session.info.transports())
+    foreign = [transport for transport in session.info.transports() if not is_own(str(transport.zid))]
+    are_direct = not any(str(transport.whatami) == "router" for transport in foreign)
     wanted: dict[Ends, str] = {}
     are_all = len(links) <= _MAX_LINKS
     for link in links[:_MAX_LINKS]:
         (our_protocol, ours), (protocol, others) = _place(link.src), _place(link.dst)
         if our_protocol in _STREAMS and protocol in _STREAMS:
             wanted[ours, others] = str(link.zid)
-        else:
+        elif not is_own(str(link.zid)):
             are_all = False
     by_inode = {inode: (connection, wanted[ends]) for ends, inode, connection in _connections(wanted)}
     shown = tuple(sorted({_shown(link.dst) for link in links[:MAX_ENDS]}))

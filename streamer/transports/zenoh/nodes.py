@@ -36,7 +36,7 @@ Node = tuple[str, bool]
 
 
 class Nodes:
-    """The nodes to which there is a link.
+    """The nodes to which there is a link, without the streamer's own ones (`OwnNodes`): no message is for these.
 
     ``changed`` is called on the loop when a node is lost (False) or has come (True). ``settled`` is called when a node has
     been there for the grace: all its subscriptions are known. ``lost_now`` is called on another thread at every sign of a
@@ -50,6 +50,7 @@ class Nodes:
         control: ControlThread,
         session: zenoh.Session,
         name: str,
+        is_own: Callable[[str], bool],
         changed: Callable[[bool], None],
         settled: Callable[[], None],
         lost_now: Callable[[], None],
@@ -61,6 +62,7 @@ class Nodes:
         self._control = control
         self._session = session
         self._name = name
+        self._is_own = is_own
         self._changed = changed
         self._settled = settled
         self._lost_now = lost_now
@@ -90,9 +92,11 @@ class Nodes:
 
         def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of its own
             is_there = event.kind == zenoh.SampleKind.PUT
+            node = (str(event.transport.zid), event.transport.is_multicast)
+            if self._is_own(node[0]):
+                return
             if not is_there:
                 self._lost_now()
-            node = (str(event.transport.zid), event.transport.is_multicast)
             tell_loop(self._loop, self._on_event, is_there, node)
 
         self._events = self._session.info.declare_transport_events_listener(on_event, history=True)
@@ -138,7 +142,8 @@ class Nodes:
         for zid in known - there:
             self._set((zid, False), False)
         for zid in there - known:
-            self._set((zid, False), True)
+            if not self._is_own(zid):
+                self._set((zid, False), True)
 
     def _set(self, node: Node, is_there: bool) -> None:
         if self._is_closed or (node in self.present) is is_there:

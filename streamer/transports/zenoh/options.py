@@ -302,8 +302,8 @@ def certificates(config: zenoh.Config, mode: str) -> Sequence[CertificateFile]:
     return tuple(found)
 
 
-def session_config(options: ZenohOptions) -> zenoh.Config:
-    """Return Zenoh's configuration. Raises `ConfigurationError` with the option that Zenoh does not accept."""
+def session_config(options: ZenohOptions, node: str | None = None) -> zenoh.Config:
+    """Return Zenoh's configuration, with ``node`` as the id. Raises `ConfigurationError` for an unacceptable option."""
     if options.config_file is None:
         config = zenoh.Config()
         given = {"mode", "listen", "connect"}
@@ -320,6 +320,8 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
     ):
         if option in given or json.loads(config.get_json(key)) is None:  # where a file says nothing, Zenoh has both on
             _insert(config, option, key, value)
+    if node is not None:
+        _insert(config, "config_file", "id", node)
     _insert(config, "config_file", _SHARED_MEMORY, False)
     _insert(config, "config_file", _PROTOCOLS, _RELIABLE)
     _check_endpoints_of_file(config)

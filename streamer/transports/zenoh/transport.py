@@ -18,7 +18,7 @@ import math
 import random
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -33,7 +33,6 @@ from streamer.transports.link_error import LinkError, LinkFailure
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.probe import Probe
 from streamer.transports.zenoh.absence import LOOK_S, why_absent
-from streamer.transports.zenoh.aside import Aside
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import NO_SUBSCRIPTIONS, Intake
 from streamer.transports.zenoh.ledger import ReceiptLedger
@@ -55,6 +54,7 @@ from streamer.transports.zenoh.probe import probes
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.sender import Publishers, Sender
+from streamer.transports.zenoh.shared import ZenohNetwork
 from streamer.transports.zenoh.subscription import Gate
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
@@ -86,13 +86,13 @@ class ZenohTransport(ListeningTransport):
     """uTransport over Zenoh, which acknowledges nothing; only streamers acknowledge messages to each other (`receipts`)."""
 
     kind = "zenoh"
-    is_overheard = True
     Options = ZenohOptions
     capacity = 0  # set from the options; an attribute because the router reads it for every message
 
     def __init__(self, context: TransportContext, options: ZenohOptions) -> None:
         super().__init__(context, options)
         self.options: ZenohOptions = options
+        self.shared: ZenohNetwork = ZenohNetwork(context.own_nodes.new_id(), context.authority)
         self.capacity = options.window
         self._mode: str = options.mode
         self._is_calling = True  # a client, or with addresses to connect to: not having a link is a failure
@@ -112,8 +112,6 @@ class ZenohTransport(ListeningTransport):
         self._certificates: Sequence[CertificateFile] = ()
         self._wait_before_close_s = 0.0
         self._problem = "Zenoh is opening the session"
-        self._take_aside: Callable[[bytes], None] | None = None
-        self._aside: Aside | None = None
         self._looking: asyncio.Task[None] | None = None  # why no other node is there
 
     @property
@@ -174,20 +172,13 @@ class ZenohTransport(ListeningTransport):
 
     def prepare(self) -> None:
         """Read Zenoh's own configuration file and the key of receipts. Raises `ConfigurationError`."""
-        self._session_config = session_config(self.options)
+        self._session_config = session_config(self.options, self.shared.own)
         if self.options.receipts is not None:
             self._receipt_key = self.options.receipts.key()
         self._mode = self.options.effective_mode(self._session_config)
         self._is_calling = self._mode == "client" or bool(endpoints_of(self._session_config, "connect", self._mode))
         self._certificates = certificates(self._session_config, self._mode)
         self._wait_before_close_s = wait_before_close_s(self._session_config)
-
-    def listen_aside(self, take: Callable[[bytes], None]) -> None:
-        self._take_aside = take
-
-    def say_aside(self, payload: bytes) -> None:
-        if self._aside is not None and not self._stopped:
-            self._aside.say(payload)
 
     def set_served(self, authorities: Sequence[str]) -> None:
         super().set_served(authorities)
@@ -277,7 +268,8 @@ class ZenohTransport(ListeningTransport):
         state = (f"session {context.name}", "open")
         text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
         logger.info(text, context.name, session.zid(), self._mode, extra={"state": state})
-        sockets = LinkSockets(*on, options.uncertain_s)
+        is_own = context.own_nodes.has
+        sockets = LinkSockets(*on, options.uncertain_s, is_own)
         undeclaring = threading.Lock()
         publishers = Publishers(session, context.authority, undeclaring)
         sender = Sender(
@@ -295,7 +287,13 @@ class ZenohTransport(ListeningTransport):
         own = (context.name, context.authority, context.serves)
         receipts = Receipts(*on, self._receipt_key, *own, trusted, patience_s, self._receipts_refused)
         nodes = Nodes(
-            *on, context.name, self._node_changed, self._node_settled, lost_now=sender.break_off, heard=self._node_heard
+            *on,
+            context.name,
+            is_own,
+            self._node_changed,
+            self._node_settled,
+            lost_now=sender.break_off,
+            heard=self._node_heard,
         )
         decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes, context.flows)
         filters = () if self._is_leaving else self.registry.filters()
@@ -305,9 +303,7 @@ class ZenohTransport(ListeningTransport):
         # All this after the subscriptions: the link must not be reported as up before we listen.
         await control.ask(nodes.watch)
         await control.ask(sockets.watch)
-        if self._take_aside is not None:
-            self._aside = Aside(*on, context.authority, self._take_aside)
-            await control.ask(self._aside.listen)
+        await self.shared.open(*on, nodes)
         if options.receipts is not None:
             receipts.announce()
         self._update_link()
@@ -340,6 +336,7 @@ class ZenohTransport(ListeningTransport):
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         self._stop_looking()
+        self.shared.close()
         opened = self._opened
         if opened is not None:
             opened.nodes.close()

@@ -196,16 +196,28 @@ class Settled(_message.Message):
     def __init__(self, flows: _Optional[_Iterable[_Union[Settled.Flow, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("reaches", "lost", "is_whole", "problem")
+    __slots__ = ("reaches", "lost", "is_whole", "problem", "nodes")
     REACHES_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     reaches: _containers.RepeatedScalarFieldContainer[str]
     lost: _containers.RepeatedScalarFieldContainer[str]
     is_whole: bool
     problem: str
-    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+    nodes: _containers.RepeatedCompositeFieldContainer[Nodes]
+    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Nodes, _Mapping]]] = ...) -> None: ...
+
+class Nodes(_message.Message):
+    __slots__ = ("endpoint", "ids", "count")
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    endpoint: str
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    count: int
+    def __init__(self, endpoint: _Optional[str] = ..., ids: _Optional[_Iterable[str]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("messages",)

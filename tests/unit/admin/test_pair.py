@@ -12,6 +12,7 @@ from streamer.cli.main import main
 from streamer.cli.running import user
 from streamer.config.shown import fingerprint
 from streamer.transports.memory import MemoryTransport
+from tests.fake_network import FakeNetwork
 from tests.flow.harness import SPEED
 from tests.unit.admin.audit import audited
 from tests.unit.admin.daemon import running
@@ -45,11 +46,11 @@ async def test_each_of_the_two_says_how_it_sees_the_pair(two: PairHarness) -> No
 async def test_a_transport_that_is_built_anew_still_hears_the_other_one_beside_the_link(
     two: PairHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daemon, heard = two.active.daemon, []
-    monkeypatch.setattr(MemoryTransport, "listen_aside", lambda transport, take: heard.append(take), raising=False)
+    daemon, network = two.active.daemon, FakeNetwork()
+    monkeypatch.setattr(MemoryTransport, "shared", network)
     await daemon._rebuild("vehicle")
     assert daemon.pair is not None
-    assert heard == [daemon.pair.member.hear_aside]
+    assert network.takes == [daemon.pair.member.hear_aside]
 
 
 async def test_one_that_works_alone_has_no_pair(tmp_path: Path) -> None:

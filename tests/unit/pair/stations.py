@@ -56,6 +56,7 @@ class Station:
         self.adopted: list[Received] = []
         self.reaches = ["vehicle", "cloud"]
         self.wants = ""
+        self.foreign: dict[str, set[str]] = {}  # nodes by endpoint
         self.aside: list[Callable[[bytes], None]] = []  # who hears what it says beside the link
         self.has_stepped_back = False
 
@@ -90,6 +91,9 @@ class Station:
 
     def lost(self) -> list[str]:
         return [name for name in ("vehicle", "cloud") if name not in self.reaches]
+
+    def nodes(self) -> dict[str, set[str]]:
+        return self.foreign
 
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         if endpoint != "vehicle":

@@ -199,3 +199,14 @@ def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None
     path.unlink()
     assert read(path)[:1] == Notes(0, "")[:1]
     assert os.listdir(tmp_path) == []
+
+
+async def test_each_reports_which_foreign_nodes_it_is_connected_to(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    first.foreign = {"vehicle": {"b2", "a1"}, "trailer": set()}
+    second.foreign = {"vehicle": {f"{number:032x}" for number in range(300)}}
+    await until(lambda: second.member.report.nodes and first.member.report.nodes, "a report")
+    told = [(each.endpoint, list(each.ids), each.count) for each in second.member.report.nodes]
+    assert told == [("vehicle", ["a1", "b2"], 2), ("trailer", [], 0)]
+    (many,) = first.member.report.nodes
+    assert (list(many.ids), many.count) == (sorted(second.foreign["vehicle"])[:256], 300)

@@ -7,6 +7,7 @@ from typing import Any
 
 import zenoh
 
+from streamer.transports.own_nodes import OwnNodes
 from streamer.transports.zenoh.nodes import Nodes
 from tests.waiting import until
 
@@ -21,8 +22,8 @@ class FakeInfo:
         assert history
         self._listener = listener
 
-    def tell(self, kind: zenoh.SampleKind) -> None:
-        event = SimpleNamespace(kind=kind, transport=SimpleNamespace(zid="a1", is_multicast=False))
+    def tell(self, kind: zenoh.SampleKind, zid: str = "a1") -> None:
+        event = SimpleNamespace(kind=kind, transport=SimpleNamespace(zid=zid, is_multicast=False))
         thread = threading.Thread(target=self._listener, args=(event,))
         thread.start()
         thread.join()
@@ -30,18 +31,23 @@ class FakeInfo:
 
 async def test_a_loss_is_told_at_once_and_each_event_is_followed_by_a_turn_of_the_loop() -> None:
     told: list[str] = []
+    own = OwnNodes()
     session: Any = SimpleNamespace(info=FakeInfo())
     nodes = Nodes(
         asyncio.get_running_loop(),
         SimpleNamespace(),  # type: ignore[arg-type]  # no survey comes to its turn
         session,
         "vehicle",
+        own.has,
         lambda is_there: told.append("came" if is_there else "lost"),
         lambda: None,
         lost_now=lambda: told.append("lost now"),
         heard=lambda is_there, is_news, zid: told.append("heard"),
     )
     nodes.watch()
+    ours = own.new_id()
+    session.info.tell(zenoh.SampleKind.PUT, ours)
+    session.info.tell(zenoh.SampleKind.DELETE, ours)  # nothing is told: no message is for it
     session.info.tell(zenoh.SampleKind.PUT)
     session.info.tell(zenoh.SampleKind.DELETE)
     session.info.tell(zenoh.SampleKind.DELETE)  # Zenoh says it twice
