@@ -13,7 +13,7 @@ from tests.fault.pair import NAMES, Gateway, PairHarness
 from tests.fault.pair_stranger import call, forged
 from tests.fault.proxy import BOTH, FORWARD
 from tests.fault.registry import Run, fault
-from tests.fault.setup import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW
+from tests.fault.setup import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, PairSetup
 
 SEEDS = 20
 NUMBER = 19
@@ -54,7 +54,7 @@ async def killed(run: Run, harness: PairHarness) -> Gateway:
 
 @fault(NUMBER, "pair: active one killed", seeds=SEEDS)
 async def active_killed(run: Run) -> Verdict:
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         rounds = int(run.lasts(1, 3))
         for _ in range(rounds):
@@ -66,7 +66,7 @@ async def active_killed(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: active one stopped for a while", seeds=SEEDS)
 async def active_stopped(run: Run) -> Verdict:
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         first, second = await under_way(run, harness)
         began_s = time.monotonic()
@@ -98,7 +98,7 @@ async def link_cut(run: Run) -> Verdict:
 
     What that one had accepted alone in the meantime arrives once there is a link again.
     """
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         await under_way(run, harness)
         if run.chance.random() < 0.5:
@@ -117,7 +117,7 @@ async def link_cut(run: Run) -> Verdict:
 @fault(NUMBER, "pair: link cut, no broker", seeds=SEEDS)
 async def split(run: Run) -> Verdict:
     """Both work. Each of them hears something on Zenoh that the other one does not hear."""
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         first, second = await under_way(run, harness)
         for each in run.chance.sample(["a", "b"], 2):
@@ -144,7 +144,7 @@ async def split(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: standby back with an empty disk, then the active one killed", seeds=SEEDS)
 async def empty_standby(run: Run) -> Verdict:
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         first, second = await under_way(run, harness)
         second.signal(signal.SIGKILL, stays=True)
@@ -169,7 +169,7 @@ async def empty_standby(run: Run) -> Verdict:
 @fault(NUMBER, "pair: both killed, the one with the older journal comes first", seeds=SEEDS)
 async def older_comes_first(run: Run) -> Verdict:
     """It waits for the other one, and then works. What that one had accepted alone is delivered once it is back."""
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         first, second = await under_way(run, harness)
         second.signal(signal.SIGKILL, stays=True)
@@ -235,7 +235,7 @@ async def strangers(run: Run) -> Verdict:
 @fault(NUMBER, "pair: link that flaps", seeds=SEEDS)
 async def flapping(run: Run) -> Verdict:
     """The other one takes over where the silence was long enough for that."""
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         await harness.until_flowing()
         flaps = int(run.lasts(5, 40))
@@ -261,7 +261,7 @@ async def flapping(run: Run) -> Verdict:
 @fault(NUMBER, "pair: slow link", seeds=SEEDS)
 async def slow_link(run: Run) -> Verdict:
     """200 ms each way, 1 MB/s."""
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.link.slow(MIB)
         harness.link.delay(0.2)
         harness.load(rate(run))
@@ -279,7 +279,7 @@ async def slow_link(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: SIGTERM of the active one", seeds=SEEDS)
 async def active_terminated(run: Run) -> Verdict:
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         for _ in range(int(run.lasts(1, 3))):
             first, second = await under_way(run, harness)
@@ -293,12 +293,13 @@ async def active_terminated(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: handed over by command", seeds=SEEDS)
 async def handed_over(run: Run) -> Verdict:
-    async with PairHarness(run.directory, run.seed, has_far=True) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
         for _ in range(int(run.lasts(1, 3))):
             first, second = await under_way(run, harness)
             began_s = time.monotonic()
-            await first.command("handover")
+            status, said = await first.command("handover")
+            assert status == 0, said
             await harness.until_takes_over(second)
             await harness.until_flowing(since_s=began_s)
             await harness.until_pair()
@@ -307,7 +308,7 @@ async def handed_over(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: active one without the cloud", seeds=SEEDS)
 async def without_the_cloud(run: Run) -> Verdict:
-    async with PairHarness(run.directory, run.seed, has_far=True, pair={"prefer_s": 2}) as harness:
+    async with PairHarness(run.directory, run.seed, PairSetup("far streamer", pair={"prefer_s": 2})) as harness:
         harness.load(rate(run))
         first, second = await under_way(run, harness)
         began_s = time.monotonic()
@@ -335,7 +336,7 @@ def small_disks(run: Run) -> Iterator[dict[str, Path]]:
 @fault(NUMBER, "pair: disk of the active one full", seeds=SEEDS)
 async def active_full(run: Run) -> Verdict:
     with small_disks(run) as disks:
-        async with PairHarness(run.directory, run.seed, has_far=True, disks=disks) as harness:
+        async with PairHarness(run.directory, run.seed, PairSetup("far streamer", disks=disks)) as harness:
             harness.load(rate(run))
             first, second = await under_way(run, harness)
             began_s = time.monotonic()
@@ -352,7 +353,7 @@ async def active_full(run: Run) -> Verdict:
 @fault(NUMBER, "pair: disk of the standby full", seeds=SEEDS)
 async def standby_full(run: Run) -> Verdict:
     with small_disks(run) as disks:
-        async with PairHarness(run.directory, run.seed, has_far=True, disks=disks) as harness:
+        async with PairHarness(run.directory, run.seed, PairSetup("far streamer", disks=disks)) as harness:
             harness.load(rate(run))
             first, second = await under_way(run, harness)
             filler = await asyncio.to_thread(fill, second.disk.parent)

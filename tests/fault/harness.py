@@ -119,7 +119,7 @@ class FaultHarness:
         ports = {name: free_port() for name in ("source", "receiver", "router")}
         for name in ("source", "router" if self.setup.through_router else "receiver"):
             self.proxies[name] = await stack.enter_async_context(Proxy(ports[name]))
-        self.source = ZenohSource("veh", f"tcp/127.0.0.1:{ports['source']}", self.book)
+        self.source = ZenohSource("veh", self.book, listen=[f"tcp/127.0.0.1:{ports['source']}"])
         await asyncio.to_thread(self.source.start)
         stack.callback(self.source.close)
         lease = [] if self.setup.lease_ms is None else ["--lease-ms", str(self.setup.lease_ms)]
@@ -244,7 +244,7 @@ class FaultHarness:
     def read(self) -> None:
         """Take what the Zenoh receiver has written."""
         if self.receiver is not None:
-            self.receiver.poll(lambda message: self.book.take("veh", message))
+            self.receiver.poll(lambda message, at_s: self.book.take("veh", message, at_s))
 
     def queued(self) -> int:
         """Messages that the daemon says it holds."""

@@ -8,6 +8,7 @@ Pure: no network, no clock. Generators and receivers write here, from any thread
 """
 
 import hashlib
+import math
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Breach(Enum):
     BOOKS = "the metrics do not balance"
     DEAD = "nothing crosses any more"
     LEFT = "waits although everything has arrived: it would be sent again"
+    LATE = "a route has worked for less of the time than it must"
+    SIGN = "a sign has said what was not so"
 
 
 def digest_of(payload: bytes) -> str:
@@ -90,6 +93,8 @@ class Verdict:
     figures: Counter[str] = field(default_factory=Counter)
     took_s: list[float] = field(default_factory=list)
     """How long something took, for faults that report that."""
+    worked: list[float] = field(default_factory=list)
+    """For how much of the time a route has worked, in per cent (`Ledger.worked`)."""
 
     @property
     def is_clean(self) -> bool:
@@ -111,6 +116,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._sent: dict[bytes, Sent] = {}
         self._arrived: Counter[bytes] = Counter()
+        self._arrived_s: dict[bytes, float] = {}
         self._last: dict[str, tuple[int, str]] = {}
         self._dead: dict[bytes, list[int]] = {}
         self._answered: dict[bytes, int] = {}
@@ -127,8 +133,8 @@ class Ledger:
         with self._lock:
             self._sent[message_id].acknowledged = True
 
-    def arrived(self, side: str, message_id: bytes, digest: str) -> None:
-        """A message came out on a side."""
+    def arrived(self, side: str, message_id: bytes, digest: str, at_s: float | None = None) -> None:
+        """A message came out on a side, so many seconds after the start of the load, if that matters."""
         with self._lock:
             entry = self._sent.get(message_id)
             if entry is None:
@@ -142,6 +148,8 @@ class Ledger:
             self._arrived[message_id] += 1
             if self._arrived[message_id] > 1:
                 return
+            if at_s is not None:
+                self._arrived_s[message_id] = at_s
             number, what = self._last.get(entry.flow, (-1, ""))
             if entry.number < number:
                 self._breach(Breach.INVERTED, f"{entry} after {what}")
@@ -210,6 +218,22 @@ class Ledger:
         with self._lock:
             sent = islice(self._sent.values(), skip, None)
             return {(entry.origin, entry.to) for entry in sent if entry.id in self._arrived}
+
+    def worked(self, way: tuple[str, str], since_s: float, until_s: float, within_s: float) -> float:
+        """Return for how much of a time a way (from, to) has worked, in per cent.
+
+        Each second counts by the share of its messages that arrived in time; one in which nothing could be sent is lost.
+        """
+        sent: Counter[int] = Counter()
+        in_time: Counter[int] = Counter()
+        with self._lock:
+            for entry in self._sent.values():
+                if (entry.origin, entry.to) == way and since_s <= entry.sent_s < until_s:
+                    second = int(entry.sent_s - since_s)
+                    sent[second] += 1
+                    in_time[second] += self._arrived_s.get(entry.id, math.inf) - entry.sent_s <= within_s
+        shares = [in_time[second] / sent[second] if sent[second] else 0.0 for second in range(int(until_s - since_s))]
+        return 100 * sum(shares) / max(1, len(shares))
 
     def arrivals_at(self, side: str) -> int:
         with self._lock:
@@ -295,6 +319,7 @@ class Ledger:
                         "sent_s": round(entry.sent_s, 4),
                         "acknowledged": entry.acknowledged,
                         "arrived": self._arrived[entry.id],
+                        "arrived_s": self._arrived_s.get(entry.id),
                         "dead_lettered": self._dead.get(entry.id),
                         "excused": self._excused.get(entry.id),
                     }

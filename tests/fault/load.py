@@ -71,13 +71,18 @@ class Book:
 
     def message(self, flow: Flow, number: int, payload: bytes) -> Plain:
         message_id = uuid7(time.time_ns() // 1_000_000 - flow.age_ms)
-        sent_s = time.monotonic() - self._start_s
+        sent_s = self.now_s
         is_request = flow.type == REQUEST
         self.ledger.sent(Sent(message_id, flow.name, number, flow.to, digest_of(payload), sent_s, is_request))
         return Plain(flow.type, flow.source, flow.sink, payload, flow.priority, flow.ttl_ms, id=message_id)
 
-    def take(self, side: str, message: Plain) -> None:
-        """A message came out on a side."""
+    @property
+    def now_s(self) -> float:
+        """Seconds since the start of the load."""
+        return time.monotonic() - self._start_s
+
+    def take(self, side: str, message: Plain, at_s: float | None = None) -> None:
+        """A message came out on a side, now or at a time of the monotonic clock."""
         if message.source == DEAD_LETTERS:
             letter = ustreamer.DeadLetter.FromString(message.payload)
             uuid = letter.message.attributes.id
@@ -87,7 +92,8 @@ class Book:
             assert message.reqid is not None
             self.ledger.answered(message.reqid, message.commstatus)
         else:
-            self.ledger.arrived(side, message.id, digest_of(message.payload))
+            since_start_s = (time.monotonic() if at_s is None else at_s) - self._start_s
+            self.ledger.arrived(side, message.id, digest_of(message.payload), since_start_s)
 
 
 class Pump:

@@ -4,8 +4,8 @@
                                                   ⇄ far streamer ⇄ another broker → uEntity at plant
 
 Between the two is a proxy, and so on every link of each of them. Load runs cloud→veh and veh→cloud, and veh→plant if there
-is a far streamer: ``cloud`` and ``veh`` are plain receivers, which get what comes twice; ``plant`` is behind one that drops
-it.
+is a plant: ``cloud`` and ``veh`` are plain receivers, which get what comes twice; ``plant`` is behind a streamer that drops
+it, or on a broker of its own. `PairSetup` says what else there may be.
 
 What was put on Zenoh has to arrive, as long as one of the two was there to hear it.
 """
@@ -18,19 +18,21 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, closing, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from tests.brokers import Mosquitto
+from tests.fault.hanging_disk import WHILE
 from tests.fault.harness import QUIET_S, SETTLE_S, everything_from, unanswered
 from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.pair_tap import IdTap, PairTap
 from tests.fault.proxy import Direction, Proxy
-from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS
+from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS, PairSetup
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
 from tests.independent.message import Plain
 from tests.ports import HOST, free_port
@@ -43,17 +45,21 @@ PROGRAM = (sys.executable, "-m", "streamer")
 AGAIN_S = 0.2
 """How long a supervisor waits before it starts a daemon again."""
 WITHIN_S = 40.0
+IN_TIME_S = 2.0
+"""A message that takes longer has not arrived in time."""
+PLANT_CLIENT_ID = "the-pair-at-plant"
 
 
 class Gateway:
     """One of the two. Its log says which role it has."""
 
-    def __init__(self, name: str, directory: Path, disk: Path, config: dict[str, Any]) -> None:
+    def __init__(self, name: str, directory: Path, disk: Path, config: dict[str, Any], environ: dict[str, str]) -> None:
         directory.mkdir(exist_ok=True)
         disk.mkdir(exist_ok=True)
         self.name = name
         self.disk = disk
-        self.process = StreamerProcess(directory, config, program=PROGRAM)
+        self.copied_disk = directory / "copied disk"
+        self.process = StreamerProcess(directory, config, environ | {WHILE: str(directory / "hangs")}, program=PROGRAM)
         self.is_active = False
         self.has_begun = False
         """It has started, and its handlers of signals are there."""
@@ -111,6 +117,22 @@ class Gateway:
         shutil.rmtree(self.disk)
         self.disk.mkdir()
 
+    def copy_disk(self) -> None:
+        """Copy its disk as it is at a moment. Whoever is its pair does not notice."""
+        self.signal(signal.SIGSTOP)
+        shutil.copytree(self.disk, self.copied_disk)
+        self.signal(signal.SIGCONT)
+
+    @contextmanager
+    def hanging_disk(self) -> Iterator[None]:
+        """Its disk hangs for a while (`hanging_disk`)."""
+        file = self.copied_disk.with_name("hangs")
+        file.touch()
+        try:
+            yield
+        finally:
+            file.unlink()
+
     def read_log(self) -> None:
         """Learn its role."""
         if not self.process.log_path.exists():
@@ -131,11 +153,15 @@ class Gateway:
                 self.take_overs += self.is_active
                 self.reasons.append(said["reason"])
 
-    async def command(self, *words: str) -> None:
-        """Run a command of the program for this one; raises AssertionError unless it succeeds."""
+    async def command(self, *words: str) -> tuple[int, str]:
+        """Run a command of the program for this one: exit status and output."""
         argv = [*PROGRAM, *words, "--config", str(self.process.path)]
         done = await asyncio.to_thread(subprocess.run, argv, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S)
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.returncode, done.stdout + done.stderr
+
+    def is_ready(self) -> bool:
+        """Whether it says so: on standby, that it could take over without a loss."""
+        return self.process.get("/readyz")[0] == HTTPStatus.OK
 
     def refused(self, what: str) -> float:
         """How often it has refused strangers, frames or heartbeats, by its own count."""
@@ -160,18 +186,9 @@ class Gateway:
 class PairHarness:
     """An asynchronous context manager. When it is entered, one is active and the other has a copy of everything."""
 
-    def __init__(
-        self,
-        directory: Path,
-        seed: int,
-        *,
-        has_far: bool = False,
-        changes: dict[str, Any] | None = None,
-        disks: dict[str, Path] | None = None,
-        pair: dict[str, Any] | None = None,
-    ) -> None:
-        """``changes`` replace keys of the configuration, ``pair`` those of its section; ``disks``: of the journals."""
+    def __init__(self, directory: Path, seed: int, setup: PairSetup | None = None) -> None:
         self.directory = directory
+        self.setup = setup or PairSetup()
         self.ledger = Ledger()
         self.book = Book(self.ledger, seed)
         self.tap = PairTap()
@@ -179,22 +196,26 @@ class PairHarness:
         """What each has said to the receiver on Zenoh."""
         self.gateways: dict[str, Gateway] = {}
         self.proxies: dict[tuple[str, str], Proxy] = {}
-        """Of each gateway those to the ``broker``, the ``source`` and the ``receiver``."""
+        """Of each gateway those to the ``broker``, the ``source`` and the ``receiver``, and to the broker of ``plant``."""
         self.link: Proxy
+        self.near: Proxy | None = None
+        """Between the two over Zenoh, if there is such a link: FORWARD is from b to a."""
         self.link_port = 0
         """Where the one of the two listens, past the proxy."""
         self.broker: Mosquitto
         self.key_file = directory / "key"
-        self._has_far = has_far
-        self._changes = changes or {}
-        self._pair = {"wait_s": 2} | (pair or {})
-        self._disks = disks or {name: directory / name / "disk" for name in NAMES}
+        self._disks = self.setup.disks or {name: directory / name / "disk" for name in NAMES}
+        self._zenoh_ports = {name: free_port() for name in NAMES}
+        """Where they listen, if programs connect to them."""
         self._generators: dict[str, Iterator[Plain]] = {}
         self._nodes: dict[str, MqttNode] = {}
         self._source: ZenohSource
-        self._receiver: ZenohNode
+        self.receiver: ZenohNode
+        self.plant_port = 0
         self._probes = 0
         self._took_s: list[float] = []
+        self._measured: list[tuple[float, float, float]] = []
+        self._wrong_signs: list[str] = []
         self._named: set[bytes] = set()
         self._stack = AsyncExitStack()
 
@@ -206,23 +227,14 @@ class PairHarness:
             self.key_file.chmod(0o600)
             self.broker = stack.enter_context(Mosquitto())
             self._add_node(stack, "cloud", self.broker, "off-vehicle", ["+/cloud"])
-            ports = [free_port(), free_port()]
-            self._source = ZenohSource("veh", f"tcp/{HOST}:{ports[0]}", self.book)
-            await asyncio.to_thread(self._source.start)
-            stack.callback(self._source.close)
-            keys = [part for key in everything_from("cloud") for part in ("--key", key)]
-            self._receiver = ZenohNode(self.directory, "--listen", f"tcp/{HOST}:{ports[1]}", "--lease-ms", "2000", *keys)
-            stack.callback(self._receiver.kill)
-            await asyncio.to_thread(self._receiver.start)
             self.link_port = free_port()
             self.link = await stack.enter_async_context(Proxy(self.link_port, self.tap))
-            if self._has_far:
-                await self._open_far(stack)
+            if self.setup.plant is not None:
+                await self._open_plant(stack)
+            await self._open_vehicle(stack)
             for name in NAMES:
-                for what, port in zip(("broker", "source", "receiver"), (self.broker.port, *ports), strict=True):
-                    tap = self.said[name] if what == "receiver" else None
-                    self.proxies[name, what] = await stack.enter_async_context(Proxy(port, tap))
-                gateway = Gateway(name, self.directory / name, self._disks[name], self._configuration(name))
+                config = self._configuration(name)
+                gateway = Gateway(name, self.directory / name, self._disks[name], config, self.setup.environ)
                 self.gateways[name] = gateway
                 task = asyncio.create_task(gateway.supervise(), name=f"supervisor-{name}")
                 stack.callback(gateway.end)
@@ -242,9 +254,12 @@ class PairHarness:
         node.start()
         stack.callback(node.close)
 
-    async def _open_far(self, stack: AsyncExitStack) -> None:
+    async def _open_plant(self, stack: AsyncExitStack) -> None:
         broker = stack.enter_context(Mosquitto())
+        self.plant_port = broker.port
         self._add_node(stack, "plant", broker, "in-vehicle", ["veh/#"])
+        if self.setup.plant == "broker":
+            return
         config = {
             "authority": FAR,
             "endpoints": {
@@ -256,42 +271,75 @@ class PairHarness:
         far = StreamerProcess(self.directory, config)
         await stack.enter_async_context(far)
 
+    async def _open_vehicle(self, stack: AsyncExitStack) -> None:
+        """A source and a receiver on Zenoh, and a proxy on every link of the two: who connects depends on the setup."""
+        programs = {"source": free_port(), "receiver": free_port()}
+        is_readme = self.setup.is_readme
+        for name in NAMES:
+            targets = {
+                "broker": self.broker.port,
+                **(dict.fromkeys(programs, self._zenoh_ports[name]) if is_readme else programs),
+            }
+            if self.setup.plant == "broker":
+                targets["plant"] = self.plant_port
+            for what, port in targets.items():
+                tap = self.said[name] if what == "receiver" else None
+                self.proxies[name, what] = await stack.enter_async_context(Proxy(port, tap))
+        if is_readme:
+            self.near = await stack.enter_async_context(Proxy(self._zenoh_ports["a"]))
+        where = {
+            what: {"connect": [_tcp(self.proxies[name, what].port) for name in NAMES]}
+            if is_readme
+            else {"listen": [_tcp(port)]}
+            for what, port in programs.items()
+        }
+        self._source = ZenohSource("veh", self.book, **where["source"])
+        await asyncio.to_thread(self._source.start)
+        stack.callback(self._source.close)
+        at = [part for how, places in where["receiver"].items() for place in places for part in (f"--{how}", place)]
+        keys = [part for key in everything_from("cloud") for part in ("--key", key)]
+        self.receiver = ZenohNode(self.directory, *at, *([] if is_readme else ["--lease-ms", "2000"]), *keys)
+        stack.callback(self.receiver.kill)
+        await asyncio.to_thread(self.receiver.start)
+
     def _configuration(self, name: str) -> dict[str, Any]:
-        sources = [f"tcp/{HOST}:{self.proxies[name, what].port}" for what in ("source", "receiver")]
         where = {"listen": f"{HOST}:{self.link_port}"} if name == "a" else {"connect": f"{HOST}:{self.link.port}"}
+        zenoh: dict[str, Any]
+        if self.near is not None:
+            zenoh = {"listen": [_tcp(self._zenoh_ports[name])], "connect": [_tcp(self.near.port)] if name == "b" else []}
+        else:
+            zenoh = {"connect": [_tcp(self.proxies[name, what].port) for what in ("source", "receiver")]} | ZENOH_OPTIONS
+        at_cloud = ["*"] if self.setup.is_readme else ["cloud", *(["plant"] if self.setup.plant == "far streamer" else [])]
+        topics = [f"//veh/FFFFFFFF/FF/{TOPICS['cloud']:X}"]
+        endpoints = {
+            "cloud": _mqtt(self.proxies[name, "broker"].port, "off-vehicle", at_cloud),
+            "veh": {"transport": "zenoh", "authorities": ["veh"], "options": {"mode": "peer"} | zenoh},
+        }
+        routes = [
+            {"from": "veh", "to": "cloud", "publish": topics, "publish_to": ["cloud"]},
+            {"from": "cloud", "to": "veh", "publish": [f"//cloud/FFFFFFFF/FF/{TOPICS['veh']:X}"]},
+        ]
+        if self.setup.plant == "broker":
+            endpoints["plant"] = _mqtt(self.proxies[name, "plant"].port, "in-vehicle", ["plant"], PLANT_CLIENT_ID)
+            routes.append({"from": "veh", "to": "plant"})
         return {
             "authority": GATEWAY,
-            "endpoints": {
-                "cloud": _mqtt(self.proxies[name, "broker"].port, "off-vehicle", ["cloud", "plant"]),
-                "veh": {
-                    "transport": "zenoh",
-                    "authorities": ["veh"],
-                    "options": {"mode": "peer", "connect": sources} | ZENOH_OPTIONS,
-                },
-            },
-            "routes": [
-                {
-                    "from": "veh",
-                    "to": "cloud",
-                    "publish": [f"//veh/FFFFFFFF/FF/{TOPICS['cloud']:X}"],
-                    "publish_to": ["cloud"],
-                },
-                {"from": "cloud", "to": "veh", "publish": [f"//cloud/FFFFFFFF/FF/{TOPICS['veh']:X}"]},
-            ],
+            "endpoints": endpoints,
+            "routes": routes,
             "journal": {"path": str(self._disks[name] / "journal.db")},
             "shutdown": {"drain_s": 20},
-            "pair": {**where, "key_file": str(self.key_file), **self._pair},
-        } | self._changes
+            "pair": {**where, "key_file": str(self.key_file), "wait_s": 2, **self.setup.pair},
+        } | self.setup.changes
 
     @property
     def ways(self) -> list[tuple[str, str]]:
-        return [("cloud", "veh"), ("veh", "cloud"), *([("veh", "plant")] if self._has_far else [])]
+        return [("cloud", "veh"), ("veh", "cloud"), *([("veh", "plant")] if self.setup.plant else [])]
 
     # -- load ---------------------------------------------------------------------------------------------------------
 
-    def load(self, rate: float) -> None:
-        """Start sending so many messages a second, each way."""
-        for origin in ("cloud", "veh"):
+    def load(self, rate: float, origins: Iterable[str] = ("cloud", "veh")) -> None:
+        """Start sending so many messages a second, each way, or from these sides only."""
+        for origin in origins:
             if origin not in self._generators:
                 kinds = [f for here, there in self.ways if here == origin for f in self._flows(here, there)]
                 self._generators[origin] = self.book.generator(kinds, 1024)
@@ -301,13 +349,24 @@ class PairHarness:
         for origin in ("cloud", "veh"):
             self._pump(origin).stop()
 
+    @contextmanager
+    def measured(self, least: float) -> Iterator[None]:
+        """Measure how much of this time the routes between cloud and veh work; ``least``: in per cent (`Ledger.worked`)."""
+        began_s = self.book.now_s
+        yield
+        self._measured.append((began_s, self.book.now_s, least))
+
+    def sign_was_wrong(self, what: str) -> None:
+        """Something that one of the two has said is not so."""
+        self._wrong_signs.append(what)
+
     def _pump(self, side: str) -> Any:
         return self._source.pump if side == "veh" else self._nodes[side].pump
 
-    @staticmethod
-    def _flows(here: str, there: str) -> list[Flow]:
+    def _flows(self, here: str, there: str) -> list[Flow]:
         found = flows(here, there, TOPICS[there])
-        return [each for each in found if there != "plant" or each.sink is not None]  # an off-vehicle Publish has one place
+        has_publishes = self.setup.has_publishes and there != "plant"  # an off-vehicle Publish has one place
+        return [each for each in found if has_publishes or each.sink is not None]
 
     def _probe(self, here: str, there: str) -> bytes:
         self._probes += 1
@@ -378,9 +437,64 @@ class PairHarness:
 
         await self.until(is_linked, "a new link, a whole copy, and heartbeats")
 
-    async def until_whole(self) -> None:
+    async def until_whole(self, within_s: float = WITHIN_S) -> None:
         """Wait until the standby has a copy of everything that waits."""
-        await self.until(lambda: self.link.open_links > 0 and self.tap.is_whole, "a whole copy")
+        await self.until(lambda: self.link.open_links > 0 and self.tap.is_whole, "a whole copy", within_s)
+
+    async def happens(self, condition: Callable[[], bool], within_s: float) -> bool:
+        """Whether something that is asked of a daemon becomes true in time."""
+        deadline_s = time.monotonic() + within_s
+        while not (is_true := await asyncio.to_thread(condition)) and time.monotonic() < deadline_s:
+            self.read()
+            await asyncio.sleep(0.05)
+        return is_true
+
+    def delay(self, seconds: float) -> None:
+        """Make the way between the two longer, and between them and the vehicle, in each direction."""
+        vehicle = [self.proxies[name, what] for name in NAMES for what in ("source", "receiver")]
+        for proxy in (self.link, *vehicle, *([] if self.near is None else [self.near])):
+            proxy.delay(seconds)
+
+    async def receiver_leaves(self) -> None:
+        """Nobody listens at veh any more, and both know."""
+        await asyncio.to_thread(self.receiver.kill)
+        ways = [self.proxies[name, "receiver"] for name in NAMES]
+        await self.until(lambda: not any(way.open_links for way in ways), "the end of the receiver's links")
+
+    async def receiver_returns(self) -> None:
+        await asyncio.to_thread(self.receiver.start)
+
+    async def until_received(self) -> None:
+        """Wait until the active one has got everything from cloud, and it has waited for the standby; without a load.
+
+        It has been active since the harness was entered.
+        """
+        await until(lambda: not any(node.unconfirmed for node in self._nodes.values()), "the broker's PUBACKs")
+        sent = sum(entry.origin == "cloud" for entry in self.ledger.entries())
+        process = self.active.process
+
+        def has_received() -> bool:
+            received = process.total("ustreamer_received_messages_total", endpoint="cloud")
+            return received >= sent and process.total("ustreamer_pair_waiting_bytes") == 0
+
+        assert await self.happens(has_received, WITHIN_S), "not everything has been received"
+
+    async def pile_up_on_both(self, rate: float, seconds: float) -> None:
+        """Have messages from cloud wait on both disks; nobody takes them."""
+        self.load(rate, ["cloud"])
+        await asyncio.sleep(seconds)
+        self.stop_load()
+        await self.until_received()
+
+        def is_on_both() -> bool:
+            counts = [{table: each.entries(table) for table in ("rows", "segments")} for each in self.gateways.values()]
+            return counts[0] == counts[1] and any(counts[0].values())
+
+        assert await self.happens(is_on_both, WITHIN_S), "the two do not have the same"
+
+    def took(self, since_s: float) -> None:
+        """Report how long something took, since a time of the monotonic clock."""
+        self._took_s.append(time.monotonic() - since_s)
 
     async def pile_up(self, gateway: Gateway, seconds: float) -> None:
         """Cut its link to the broker, and have messages wait for that."""
@@ -436,7 +550,7 @@ class PairHarness:
 
     def read(self) -> None:
         """Take what the Zenoh receiver has written."""
-        self._receiver.poll(lambda message: self.book.take("veh", message))
+        self.receiver.poll(lambda message, at_s: self.book.take("veh", message, at_s))
 
     async def until(self, condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
         """Wait for something that the ledger or the two tell."""
@@ -456,7 +570,7 @@ class PairHarness:
         wanted = set(ways or self.ways)
         await self.until(lambda: self.ledger.crossed(so_far) >= wanted, f"traffic on {wanted}", SETTLE_S)
         if since_s is not None:
-            self._took_s.append(time.monotonic() - since_s)
+            self.took(since_s)
 
     def note_named(self) -> None:
         """What has been named to the other one so far, and has come once, must not come twice over MQTT."""
@@ -516,6 +630,16 @@ class PairHarness:
         verdict.add(Breach.BOOKS, unbalanced)
         verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
         verdict.took_s = self._took_s
+        for since_s, until_s, least in self._measured:
+            worked = {way: self.ledger.worked(way, since_s, until_s, IN_TIME_S) for way in self.ways if "plant" not in way}
+            verdict.worked += worked.values()
+            late = [
+                f"{here}→{there}: {share:.0f} % of {until_s - since_s:.0f} s"
+                for (here, there), share in worked.items()
+                if share < least
+            ]
+            verdict.add(Breach.LATE, late)
+        verdict.add(Breach.SIGN, self._wrong_signs)
         for each in self.gateways.values():
             wrong += each.unexpected_ends
             if "Traceback" in each.process.log:
@@ -547,7 +671,11 @@ class PairHarness:
         return await unanswered({way: self._probe(*way) for way in self.ways}, self.ledger, self.read)
 
 
-def _mqtt(port: int, structure: str, authorities: list[str]) -> dict[str, Any]:
+def _tcp(port: int) -> str:
+    return f"tcp/{HOST}:{port}"
+
+
+def _mqtt(port: int, structure: str, authorities: list[str], client_id: str | None = None) -> dict[str, Any]:
     options = {
         "broker": f"mqtt://{HOST}:{port}",
         "topics": structure,
@@ -556,5 +684,5 @@ def _mqtt(port: int, structure: str, authorities: list[str]) -> dict[str, Any]:
         "connect_timeout_s": 4,
         "receive_maximum": RECEIVE_MAXIMUM,
         "reconnect": {"initial_ms": 100, "max_ms": 500},
-    }
+    } | ({} if client_id is None else {"client_id": client_id})
     return {"transport": "mqtt5", "authorities": authorities, "options": options}

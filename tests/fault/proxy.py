@@ -86,6 +86,7 @@ class Proxy:
         self._flowing = {direction: asyncio.Event() for direction in BOTH}
         self._bytes_per_s: float | None = None
         self._delay_s = 0.0
+        self._lives_s: float | None = None
         self._fragments = False
         self.heal_flow()
 
@@ -151,6 +152,10 @@ class Proxy:
         """Hand on every byte in a write of its own, and have the kernel send it at once."""
         self._fragments = True
 
+    def shorten(self, seconds: float) -> None:
+        """End each new connection with RST so long after it has begun."""
+        self._lives_s = seconds
+
     async def refuse(self) -> None:
         """Refuse new connections; those that are open stay."""
         server, self._server = self._server, None
@@ -166,6 +171,7 @@ class Proxy:
         """Hand on everything again, at full speed; what was held up goes first."""
         self._bytes_per_s = None
         self._delay_s = 0.0
+        self._lives_s = None
         self._fragments = False
         for event in self._flowing.values():
             event.set()
@@ -193,6 +199,8 @@ class Proxy:
         self._open.add(link)
         self.links += 1
         number = self.links
+        if self._lives_s is not None:
+            asyncio.get_running_loop().call_later(self._lives_s, link.reset)
         if self._tap is not None:
             self._tap.opened(number)
         try:

@@ -13,8 +13,11 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from tests.fault.ledger import Verdict
+
+Case = TypeVar("Case")
 
 
 @dataclass
@@ -35,6 +38,10 @@ class Run:
 
     def between(self, least: float, most: float) -> float:
         return self.chance.uniform(least, most)
+
+    def one_of(self, *cases: Case) -> Case:
+        """Return the case that is this seed's turn: as many seeds as there are cases try each."""
+        return cases[(self.seed - 1) % len(cases)]
 
     def lasts(self, short_s: float, long_s: float) -> float:
         """How long something takes, in the short or the long form."""

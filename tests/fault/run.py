@@ -22,6 +22,9 @@ MODULES = (
     "faults_hostile",
     "faults_mqtt",
     "faults_pair",
+    "faults_pair_brokers",
+    "faults_pair_disks",
+    "faults_pair_network",
     "faults_refusals",
     "faults_reload",
     "faults_services",
@@ -66,6 +69,7 @@ async def run_fault(fault: Fault, seeds: range, is_long: bool) -> bool:
     """All seeds of one fault, and its line."""
     figures: Counter[str] = Counter()
     took_s: list[float] = []
+    worked: list[float] = []
     failed: list[str] = []
     started_s = time.monotonic()
     done = 0
@@ -75,10 +79,13 @@ async def run_fault(fault: Fault, seeds: range, is_long: bool) -> bool:
         if verdict is not None:
             figures.update(verdict.figures)
             took_s += verdict.took_s
+            worked += verdict.worked
         if wrong:
             failed.append(f"    seed {seed}, kept in {directory}\n      " + wrong.strip().replace("\n", "\n      "))
     first = FIGURES if "sent" in figures else ()
     numbers = " ".join(f"{name}={figures[name]}" for name in (*first, *sorted(figures.keys() - set(first))))
+    if worked:
+        numbers += f" worked={min(worked):.0f}-{max(worked):.0f}%"
     if took_s:
         numbers += f" took={min(took_s):.1f}-{max(took_s):.1f}s"
     outcome = "clean" if not failed else f"FAILED {len(failed)}"

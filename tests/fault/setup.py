@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from tests.fault.load import GATEWAY, TOPIC_SIDES
 from tests.fault.scripted import Script
@@ -55,3 +56,23 @@ class FaultSetup:
             "shutdown": {"drain_s": 3},
         }
         return config | self.changes
+
+
+@dataclass
+class PairSetup:
+    """What a fault of a pair needs. ``changes`` replace top-level keys of both configurations."""
+
+    plant: Literal["far streamer", "broker"] | None = None
+    """Where plant is: behind another streamer, on a broker of its own that the two connect to, or nowhere."""
+    is_readme: bool = False
+    """As the README and the how-to have it: the cloud has all other authorities, and programs in the vehicle connect to the
+    two, with Zenoh's own times. The two are linked over Zenoh, too."""
+    has_publishes: bool = True
+    """Whether the load has Publishes: if nobody listens, they go nowhere."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    pair: dict[str, Any] = field(default_factory=dict)
+    """Replaces keys of the section."""
+    disks: dict[str, Path] | None = None
+    """Of the journals."""
+    environ: dict[str, str] = field(default_factory=dict)
+    """Of both processes."""

@@ -1,5 +1,7 @@
 """The ledger notices each kind of violation, names it, and is content when everything adds up."""
 
+import math
+
 import pytest
 
 from tests.fault.ledger import FIRST, Allowance, Breach, Ledger, Sent, Verdict, digest_of
@@ -171,3 +173,20 @@ def test_dump_has_every_message_and_what_became_of_it(ledger: Ledger) -> None:
     assert len(dump["sent"]) == 20
     assert dump["sent"][0]["arrived"] == 1
     assert len(dump["breaches"]["INVERTED"]) == 1
+
+
+def test_time_that_a_way_has_worked_counts_each_second_by_its_messages_in_time() -> None:
+    ledger = Ledger()
+    late = {
+        0: 1.0,
+        1: 3.0,
+        2: 1.0,
+        3: math.inf,
+    }  # two in the first second, one in the second, none in the third, one in the last
+    for number, sent_s in enumerate((10.0, 10.5, 11.5, 13.5)):
+        ledger.sent(Sent(message_id(number), "near→far publish", number, "far", DIGEST, sent_s))
+        if late[number] < math.inf:
+            ledger.arrived("far", message_id(number), DIGEST, sent_s + late[number])
+    assert ledger.worked(("near", "far"), 10.0, 14.0, within_s=2.0) == pytest.approx(100 * (0.5 + 1 + 0 + 0) / 4)
+    assert ledger.worked(("near", "far"), 10.0, 12.0, within_s=3.0) == 100
+    assert ledger.worked(("far", "near"), 10.0, 14.0, within_s=2.0) == 0

@@ -133,6 +133,19 @@ async def test_reset_is_a_reset_on_both_sides() -> None:
         assert isinstance(echo.ended[0], ConnectionResetError)
 
 
+async def test_connections_that_are_opened_later_are_shortened() -> None:
+    async with proxied() as (_, proxy, _recorder, reader, writer):
+        writer.write(b"a")
+        assert await read(reader, 2) == b"aa"
+        proxy.shorten(SHORT_S)
+        short_reader, short = await asyncio.open_connection(HOST, proxy.port)
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(short_reader.read(1), SOON_S)
+        short.close()
+        writer.write(b"b")  # what was open before stays open
+        assert await read(reader, 2) == b"bb"
+
+
 async def test_refuse_and_heal() -> None:
     async with proxied() as (_, proxy, _recorder, reader, writer):
         await proxy.refuse()

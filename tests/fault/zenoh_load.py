@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import zenoh
@@ -28,7 +28,7 @@ PRIORITIES = {2: zenoh.Priority.DATA_LOW, 4: zenoh.Priority.DATA_HIGH, 5: zenoh.
 class ZenohSource:
     """A uEntity that puts, in a session of its own in this process and a thread of its own."""
 
-    def __init__(self, side: str, endpoint: str, book: Book) -> None:
+    def __init__(self, side: str, book: Book, *, listen: Iterable[str] = (), connect: Iterable[str] = ()) -> None:
         self.side = side
         self.pump = Pump()
         self.puts: list[bytes] = []
@@ -41,7 +41,7 @@ class ZenohSource:
         """Nothing has."""
         self.error: Exception | None = None
         self._unmatched_s = 0.0
-        self._endpoint = endpoint
+        self._config = session_config(listen=listen, connect=connect)
         self._book = book
         self._base = 0
         self._ends = False
@@ -49,7 +49,7 @@ class ZenohSource:
         self._thread = threading.Thread(target=self._run, name=f"zenoh-{side}", daemon=True)
 
     def start(self) -> None:
-        self._session = zenoh.open(session_config(listen=[self._endpoint]))
+        self._session = zenoh.open(self._config)
         # The daemon subscribes to what has a sink and to Publishes, with wildcards: one key stands for each.
         keys = (f"up/{self.side}/100/0/1/8100/cloud/1/0/1/0", f"up/{self.side}/200/0/1/8003/{{}}/{{}}/{{}}/{{}}/{{}}")
         self._watches = [self._session.declare_publisher(key) for key in keys]
@@ -155,8 +155,8 @@ class ZenohNode:
                 if pipe is not None:
                     pipe.close()
 
-    def poll(self, take: Callable[[Plain], None]) -> None:
-        """Hand over what it has written since the last time."""
+    def poll(self, take: Callable[[Plain, float], None]) -> None:
+        """Hand over what it has written since the last time, and when that arrived, by the monotonic clock."""
         with self.out.open("rb") as file:
             file.seek(self._position)
             data = file.read()
@@ -172,5 +172,6 @@ class ZenohNode:
                     commstatus=values["commstatus"],
                     reqid=bytes.fromhex(values["reqid"]) or None,
                     id=bytes.fromhex(values["id"]),
-                )
+                ),
+                values["at_s"],
             )

@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,6 +58,7 @@ def main() -> None:
             "commstatus": message.commstatus,
             "reqid": (message.reqid or b"").hex(),
             "id": message.id.hex(),
+            "at_s": time.monotonic(),
         }
         os.write(out, json.dumps(line).encode() + b"\n")
 
