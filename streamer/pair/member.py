@@ -45,7 +45,6 @@ _PARITY = {True: 0, False: 1}
 _NOTED_EVERY_S = 1.0
 _SETTLED_PER_HEARTBEAT = 4
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
-_MOST_AHEAD = 256  # batches that it was told and has not answered
 _COPIES_AGAIN_S = 60.0  # after the other one has not written
 _ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _COPY = "copy of the pair"
@@ -134,7 +133,9 @@ class Member:
         self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing, self._notes.thrown_out)
         self.settled = Settled()
         self.shadows = Shadows()
-        self.state = MirroredState(lambda written: self._say(pb.Frame(state=wire.state_to_proto(written))))
+        self.state = MirroredState(
+            lambda written: self._say(pb.Frame(state=wire.state_to_proto(written))), clock.monotonic_s
+        )
         self.other: pb.Hello | None = None
         self.report = pb.Report()
         self.takeovers = 0
@@ -179,7 +180,9 @@ class Member:
 
     def arrange(self, journal: MirroredJournal) -> None:
         """Prepare a journal that is not open yet for `work`."""
-        journal.arrange(self._identity.name == FIRST, self._tell, self._is_safe_at_both, self._untold)
+        journal.arrange(
+            self._identity.name == FIRST, self._tell, self._is_safe_at_both, self._untold, self._clock.monotonic_s
+        )
 
     def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
         """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
@@ -382,7 +385,7 @@ class Member:
             return
         if self._why_gone(now_s):
             self.state.work_alone()
-        self.state.tick(now_s)
+        self.state.tick()
         if why := self._why_alone(working, now_s):
             if not working.is_alone or working.is_copied:
                 working.work_alone()
@@ -405,14 +408,11 @@ class Member:
             return why
         if self.report.problem:
             return f"the other one cannot write: {self.report.problem}"
-        why, working.unreadable = working.unreadable, ""
+        why, working.problem_of_copy = working.problem_of_copy, ""
         if why:
-            why = f"the journal cannot be read: {why}"
             logger.error("pair_copy_failed reason=%s consequence=%s", why, f"it is tried again after {_COPIES_AGAIN_S:g} s")
-        elif working.waits_since_s is not None and now_s - working.waits_since_s > _PATIENCE_S:
+        elif working.silent_s > _PATIENCE_S:
             why = "the other one does not write"
-        elif working.ahead > _MOST_AHEAD:
-            why = f"the other one is {working.ahead} batches behind"
         if why:
             self._copies_again_s = now_s + _COPIES_AGAIN_S
         return why

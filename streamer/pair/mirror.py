@@ -17,23 +17,22 @@ from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, CorruptEntryError, JournalError, Mark
 from streamer.journal.journal import Journal
 from streamer.journal.letters import LetterChange
+from streamer.pair.sending import Unsent, Window, size_of
 
-_MAX_LATER_BYTES = 64 << 20
+_MOST_UNSENT_BYTES = 64 << 20
 _SHARE_S = 10.0  # how long whoever changes letters waits for the other one
 _PART_ENTRIES = 256
-_PART_BYTES = 1 << 20
 _NONE = 1 << 63  # no number of an entry
-_PARTS_ON_THE_WAY = 2  # heartbeats queue behind them
 _UNBOUNDED = LetterBounds(*[1 << 62] * 4)
 
 logger = logging.getLogger("ustreamer.pair")
 
 
 class Told(NamedTuple):
-    """A batch on its way to the other one: the ``number``-th of this process. A link begins with everything that waits.
+    """A batch on its way to the standby: the ``number``-th of this process. A link begins with a snapshot and its tail.
 
-    ``is_first`` and ``is_last`` mark the ends of that. What the other one has of this journal, and was not in there, is
-    gone.
+    ``is_first`` and ``is_last`` mark the ends of that. With the last one, the standby has everything that waits; what it has
+    of this journal, and was not named in there, is gone.
     """
 
     number: int
@@ -56,6 +55,7 @@ class MirroredJournal(Journal):
         tell: Callable[[Told], bool],
         waits: bool = True,
         untold: Callable[[int], None] = lambda lowest: None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set which numbers it gives, and what sends a batch to the other one and returns whether there is a link.
 
@@ -64,7 +64,7 @@ class MirroredJournal(Journal):
         their numbers.
         """
         self._untold = untold
-        self.unreadable = ""
+        self.problem_of_copy = ""
         self._waits = waits
         self._parity = 0 if is_even else 1
         self._tell = tell
@@ -76,14 +76,13 @@ class MirroredJournal(Journal):
         self._highest = 0  # number of an entry that was told
         self._sharing: deque[tuple[int, int, int]] = deque()  # what was told, highest number until then, lowest in it
         self._needed = 0  # what has to be stored for the batch that is being written
-        self.waits_since_s: float | None = None  # for the other one, by the monotonic clock
         self._waiting: list[Callable[[], None]] = []  # called back once the other one has everything
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
         self._is_asked_for_all = False
-        self._all: Iterator[Batch] | None = None  # the rest of what waits, while that is being told
-        self._is_tail = False  # it is what was written meanwhile
-        self._later: deque[Batch] = deque()  # what was written meanwhile
-        self._later_bytes = 0
+        self._snapshot: Iterator[Batch] | None = None  # the rest of it, and then its tail, while that is being sent
+        self._is_tail = False
+        self._unsent = Unsent()  # what was written since the snapshot began
+        self._window = Window(monotonic_s)
 
     def number(self) -> int:
         """Return the next number of those that are this one's."""
@@ -119,7 +118,8 @@ class MirroredJournal(Journal):
         self._stored = max(self._stored, min(number, self._told))
         while self._sharing and self._sharing[0][0] <= self._stored:
             self.shared = max(self.shared, self._sharing.popleft()[1])
-        self._tell_more()
+        self._window.answered(self._stored)
+        self._send_more()
         self._let_go()
 
     def link_lost(self) -> None:
@@ -127,14 +127,14 @@ class MirroredJournal(Journal):
         self._forget_link()
 
     @property
-    def ahead(self) -> int:
-        """Return how many batches were told and not answered."""
-        return self._told - self._stored
+    def silent_s(self) -> float:
+        """Return for how long the standby has confirmed nothing, although something is on its way to it."""
+        return self._window.silent_s
 
     @property
     def is_copied(self) -> bool:
         """Whether the other one has had everything that waits, or is being told."""
-        return self.is_mirrored or self._all is not None or self._is_asked_for_all
+        return self.is_mirrored or self._snapshot is not None or self._is_asked_for_all
 
     @property
     def is_whole(self) -> bool:
@@ -143,8 +143,8 @@ class MirroredJournal(Journal):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the other one has on disk what it was told."""
-        return self._stored >= self._told
+        """Whether the other one has on disk what was written."""
+        return self._stored >= self._told and not self._unsent
 
     def work_alone(self) -> None:
         """Wait for nobody: the other one is gone, or does not answer."""
@@ -154,18 +154,19 @@ class MirroredJournal(Journal):
 
     def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
         self._done_here = partial(super()._written, committed_bytes, done)
-        self.waits_since_s = time.monotonic()
         self._tell_all()
         self._let_go()
 
     def _let_go(self) -> None:
-        if not (self.is_alone or not self._waits or (self.is_mirrored and self._stored >= self._needed)):
+        if not (
+            self.is_alone or not self._waits or (self.is_mirrored and not self._unsent and self._stored >= self._needed)
+        ):
             return
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()
         if self._done_here is not None:
-            done, self._done_here, self.waits_since_s = self._done_here, None, None
+            done, self._done_here = self._done_here, None
             done()
 
     def _changed(self, change: LetterChange, committed_bytes: int) -> None:
@@ -178,16 +179,13 @@ class MirroredJournal(Journal):
         self._let_go()
 
     def _pass_on(self, batch: Batch) -> None:
-        """Tell the other one of a batch now, or after everything that waited before."""
-        if self.is_alone or not self._waits or not (self.is_mirrored or self._all is not None):
+        """Send a batch to the standby, once there is room for it behind what was written before."""
+        is_followed = self.is_mirrored or self._snapshot is not None
+        if self.is_alone or not self._waits or not is_followed:
             self._lower(self._lowest(batch))  # it counts as written before the other one has it
-        if self._all is not None:
-            self._later.append(batch)
-            self._later_bytes += batch.bytes
-            if self._later_bytes > _MAX_LATER_BYTES:  # the disk is faster than the link: begin again
-                self.other_came()
-        elif self.is_mirrored:
-            self._send(batch)
+        if is_followed:
+            self._unsent.add(batch)
+            self._send_more()
 
     def _lowest(self, batch: Batch) -> int:
         """Return the lowest number of this one's entries in a batch."""
@@ -203,32 +201,32 @@ class MirroredJournal(Journal):
     def _tell_all(self) -> None:
         if self._is_asked_for_all and (not self.is_busy or self._done_here is not None):
             self._is_asked_for_all = False
-            self._all = self._parts()
+            self._snapshot = self._parts()
             self._send(Batch(), is_first=True)
-            self._tell_more()
+            self._send_more()
 
-    def _tell_more(self) -> None:
-        """Tell the next parts of everything, as many as may be on their way, and in the end what was written meanwhile."""
-        while self._all is not None and self._told - self._stored < _PARTS_ON_THE_WAY:
-            try:
-                part = next(self._all, None)
-            except (JournalError, CorruptEntryError) as exc:  # what is left of it would be taken for its end
-                self.unreadable = str(exc)
-                self.work_alone()
-                return
-            if part is not None:
-                self._send(part)
+    def _send_more(self) -> None:
+        """Send the next parts of the snapshot and then what was written meanwhile, as far as the window has room."""
+        while self._window.has_room and (self._snapshot is not None or self._unsent):
+            if self._snapshot is None:
+                self._send(self._unsent.take(self._window.part_bytes))
                 continue
-            if not self._is_tail:
-                self._is_tail = True
-                self._send(Batch(), is_last=True)
-            later, self._later, self._later_bytes = self._later, deque(), 0
-            if later and self._all is not None:
-                self._all = iter(later)
-            elif self._all is not None:
-                self._all, self._is_tail = None, False
-                self._whole = self._told
-                self.is_mirrored, self.is_alone = True, False
+            try:
+                part = next(self._snapshot, None)
+            except (JournalError, CorruptEntryError) as exc:  # what is left of it would be taken for its end
+                self._give_up(f"the journal cannot be read: {exc}")
+                return
+            self._is_tail = part is None
+            if part is None:
+                part = self._unsent.take(self._window.part_bytes)
+            self._send(part, is_last=self._is_tail and part.is_empty)  # the standby adds its deletions to that
+        if self._unsent.bytes > _MOST_UNSENT_BYTES:
+            self._give_up(f"the link is slower than this one writes: {_MOST_UNSENT_BYTES >> 20} MiB wait for it")
+
+    def _give_up(self, problem: str) -> None:
+        """Do without a copy. Its owner finds `problem_of_copy`, and tries again."""
+        self.problem_of_copy = problem
+        self.work_alone()
 
     def _parts(self) -> Iterator[Batch]:
         """Yield everything in parts. The marks of letters come after the letters."""
@@ -241,7 +239,7 @@ class MirroredJournal(Journal):
         )
         for number, (kind, entry) in enumerate(entries, 1):
             getattr(part, kind).append(entry)
-            if number % _PART_ENTRIES == 0 or part.bytes > _PART_BYTES:
+            if number % _PART_ENTRIES == 0 or part.bytes > self._window.part_bytes:
                 yield part
                 part = Batch()
         if not part.is_empty:
@@ -252,16 +250,20 @@ class MirroredJournal(Journal):
         self._needed = self._told
         numbers = (each.number for entries in (batch.rows, batch.segments, batch.letters) for each in entries)
         self._highest = max(self._highest, max(numbers, default=0))
-        if is_last or self.is_mirrored or self._is_tail:
+        if self.is_mirrored or self._is_tail:
             self._sharing.append((self._told, self._highest, self._lowest(batch)))
+        if is_last:
+            self._snapshot, self._is_tail, self._whole = None, False, self._told
+            self.is_mirrored, self.is_alone = True, False
+        self._window.sent(self._told, size_of(batch))
         if not self._tell(Told(self._told, batch, is_first, is_last)):
             self._forget_link()
 
     def _forget_link(self) -> None:
-        later, self._later, self._later_bytes = self._later, deque(), 0
-        lowest = [*(lowest for _, _, lowest in self._sharing), *map(self._lowest, later)]
+        lowest = [*(lowest for _, _, lowest in self._sharing), *map(self._lowest, self._unsent.drain())]
         self._sharing.clear()
-        self._all, self._is_asked_for_all, self.is_mirrored, self._is_tail = None, False, False, False
+        self._window.forget()
+        self._snapshot, self._is_asked_for_all, self.is_mirrored, self._is_tail = None, False, False, False
         self._stored = self._told  # answers to what was told before prove nothing any more
         self._lower(min(lowest, default=_NONE))
 

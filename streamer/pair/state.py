@@ -2,8 +2,8 @@
 
 The active one has a `MirroredState`, the standby a `StateReplica`. The law of this file:
 
-- It begins with all rows, as statements that insert them, and what is written here meanwhile. It is told in parts, few of
-  which are on their way at a time. The standby replaces everything that it has by that, in one transaction.
+- It begins with all rows, as statements that insert them, and what is written here meanwhile, in parts: as many as are
+  answered in time (`streamer.pair.sending.Window`). The standby replaces everything that it has by that, in one transaction.
 - The statements of each transaction follow in the order of the commits.
 - A change is answered once both have it. It is enough to have it here if this one works alone, or if the standby cannot
   write its file, which then has everything told again after a while.
@@ -14,22 +14,25 @@ Unlike journals, state files that grew apart in a split are not put together: th
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from streamer.journal.sqlite import FileError
+from streamer.pair.sending import Window
 
 RETRY_S = 30.0
 """How long after a failure everything is told again."""
 
-SILENT_S = 30.0
+SILENT_S = 5.0
 """How long the standby may take for an answer, before it counts as one that cannot write its file."""
 
+SILENT_AT_FIRST_S = 30.0
+"""The same for the copy of everything, which is one transaction."""
+
 _PART_STATEMENTS = 256
-_PART_BYTES = 1 << 20
-_PARTS_ON_THE_WAY = 2  # heartbeats queue behind them
 _MAX_LATER_BYTES = 64 << 20
 _STATE = "state file of the pair"
 
@@ -81,7 +84,7 @@ class MirroredState:
     ``is_mirrored``: the other one has had everything, and gets each transaction. ``problem`` is why it cannot have it.
     """
 
-    def __init__(self, tell: Callable[[Written], bool]) -> None:
+    def __init__(self, tell: Callable[[Written], bool], monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.is_alone = True
         self.is_mirrored = False
         self.problem = ""
@@ -95,7 +98,8 @@ class MirroredState:
         self._later: deque[Statement] = deque()  # what was written meanwhile
         self._later_bytes = 0
         self._waiting: deque[tuple[int, Callable[[str], None]]] = deque()  # each with the number that it waits for, or 0
-        self._answered: tuple[int, float] | None = None  # the last answer that a tick has seen, and when
+        self._monotonic_s = monotonic_s
+        self._window = Window(monotonic_s)
         self._is_there = False  # the other one, on standby
         self._has_failed = False
         self._again_s = 0.0  # when everything is told again; 0: the next tick decides
@@ -158,22 +162,23 @@ class MirroredState:
             return
         was_whole = self.is_whole
         self._stored = number
+        self._window.answered(number)
         if self.is_whole and not was_whole:
             self.is_alone, self.problem = False, ""
             logger.info("pair_state_copied", extra={"state": (_STATE, "copied")})
         self._tell_more()
         self._let_go()
 
-    def tick(self, now_s: float) -> None:
+    def tick(self) -> None:
         """Notice that no answer comes, and try again after a failure; to be called every second or more often."""
+        now_s = self._monotonic_s()
         if self._has_failed and self._is_there:
             self._again_s = self._again_s or now_s + RETRY_S
             if now_s >= self._again_s:
                 self.other_came()
-        if self._answered is None or self._answered[0] != self._stored or self._told == self._stored:
-            self._answered = self._stored, now_s
-        elif now_s > self._answered[1] + SILENT_S:
-            self._fail(f"no answer for {SILENT_S:g} s")
+        patience_s = SILENT_S if self.is_whole else SILENT_AT_FIRST_S
+        if self._window.silent_s > patience_s:
+            self._fail(f"no answer for {patience_s:g} s")
 
     def _begin(self, moment: int, rows: AllRows | FileError) -> None:
         if isinstance(rows, FileError):
@@ -187,9 +192,9 @@ class MirroredState:
             self._tell_more()
 
     def _tell_more(self) -> None:
-        while self._rows is not None and self._told - self._stored < _PARTS_ON_THE_WAY:
+        while self._rows is not None and self._window.has_room:
             try:
-                part = self._rows.take(_PART_STATEMENTS, _PART_BYTES) or self._take_later()
+                part = self._rows.take(_PART_STATEMENTS, self._window.part_bytes) or self._take_later()
             except FileError as exc:
                 self._fail(str(exc))
                 return
@@ -204,7 +209,7 @@ class MirroredState:
     def _take_later(self) -> list[Statement]:
         part: list[Statement] = []
         size = 0
-        while self._later and len(part) < _PART_STATEMENTS and size < _PART_BYTES:
+        while self._later and len(part) < _PART_STATEMENTS and size < self._window.part_bytes:
             part.append(self._later.popleft())
             size += _size(part[-1])
         self._later_bytes -= size
@@ -212,6 +217,7 @@ class MirroredState:
 
     def _send(self, told: Written) -> bool:
         self._told = told.number
+        self._window.sent(told.number, sum(_size(statement) + len(statement[0]) for statement in told.statements))
         if self._tell(told):
             return True
         self._forget_link()
@@ -225,6 +231,7 @@ class MirroredState:
         self.is_mirrored = False
         self._later.clear()
         self._later_bytes = 0
+        self._window.forget()
         self._stored = self._told
         self._waiting = deque((0, done) for _, done in self._waiting)
 

@@ -81,7 +81,7 @@ def test_without_a_journal_unconfirmed_messages_are_in_memory_and_stalled_ones_h
 def test_a_pair_costs_what_its_modules_allow_and_nothing_else_does() -> None:
     pair = {"listen": "127.0.0.1:7448", "key_file": "/key"}
     changes = found(config(), config(pair=pair))
-    waiting = MOST_WAITING_BYTES + mirror._MAX_LATER_BYTES
+    waiting = MOST_WAITING_BYTES + mirror._MOST_UNSENT_BYTES
     overheard = shadows._MAX_BYTES + 100 * shadows._MAX_SETTLED
     memory = changes.pop(MEMORY)
     assert memory.before is not None

@@ -102,7 +102,7 @@ async def test_what_was_on_its_way_when_the_link_broke_is_not_taken_for_shared(s
     await until(lambda: read(first.path.with_name("pair.json")).shared == 8, "a note of what is shared")
     second.member.end_standby()  # it hears, and stores nothing any more
     writing = asyncio.create_task(first.write_batch(Batch(rows=[of_message(2, publish(1, SPEED, b"two"))])))
-    await until(lambda: first.mirrored.ahead == 1, "it is told")
+    await until(lambda: not first.mirrored.is_stored, "it is told")
     await second.kill()
     await writing
     assert read(first.path.with_name("pair.json")).shared == 1

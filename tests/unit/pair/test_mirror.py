@@ -278,19 +278,66 @@ def test_numbers_are_of_one_kind(pair: Pair) -> None:
     assert numbers == sorted(set(numbers))
 
 
-def test_a_disk_that_is_faster_than_the_link_begins_again_and_loses_nothing(
+def test_a_disk_that_is_faster_than_the_link_works_alone_says_why_and_loses_nothing(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.pair.mirror._MAX_LATER_BYTES", 1000)
+    monkeypatch.setattr("streamer.pair.mirror._MOST_UNSENT_BYTES", 1000)
     pair.write("one", Batch(rows=[row(number) for number in range(2, 6002, 2)]))
     pair.until_done("one")
     pair.connect()
     for name, number in (("two", 7000), ("three", 7002)):
         pair.write(name, Batch(rows=[row(number, bytes(900))]))
         pair.until_done(name)
+    assert not pair.mirrored.is_copied
+    assert "the link is slower than this one writes" in pair.mirrored.problem_of_copy
+    pair.cut()
+    pair.connect()
     pair.carry()
     assert pair.same()
     assert contents(pair.copy)["rows"][-2:] == [7000, 7002]
+
+
+def test_the_tail_of_a_copy_ends_however_often_something_is_written_per_answer(pair: Pair) -> None:
+    """Each answer takes a round trip, in which more is written than one part per batch could carry."""
+    pair.write("before", Batch(rows=[row(number) for number in range(2, 6002, 2)]))
+    pair.until_done("before")
+    pair.connect()
+    for round_trip in range(40):
+        if pair.mirrored.is_whole:
+            break
+        for each in range(20):
+            number = 10_000 + 2 * (20 * round_trip + each)
+            pair.write(str(number), Batch(rows=[row(number)], rows_done=[number - 2]))
+            pair.loop.run_until(lambda: not pair.working.is_busy or pair.mirrored._done_here is not None)
+            if pair.working.is_busy:
+                break
+        told, pair.link.told = pair.link.told, deque()
+        for each_told in told:  # what is sent from now on is answered in the next round trip
+            answers = len(pair.link.answers)
+            pair.replica.take(each_told)
+            pair.loop.run_until(lambda answers=answers: len(pair.link.answers) > answers)  # type: ignore[misc]
+        while pair.link.answers:
+            pair.mirrored.other_stored(pair.link.answers.popleft())
+    assert pair.mirrored.is_whole
+    assert pair.replica.is_whole
+    pair.carry()
+    assert pair.same()
+
+
+def test_the_standby_has_no_whole_copy_before_it_has_what_was_written_during_the_copy(pair: Pair) -> None:
+    """That counts as written without the standby: it would be missing after a take-over."""
+    pair.write("one", Batch(rows=[row(number) for number in range(2, 6002, 2)]))
+    pair.until_done("one")
+    pair.connect()
+    pair.write("two", Batch(rows=[row(7000)]))
+    pair.until_done("two")
+    while not pair.replica.is_whole:
+        assert pair.link.told
+        told = pair.link.told.popleft()
+        pair.replica.take(told)
+        pair.loop.run_until(lambda: bool(pair.link.answers))
+        pair.mirrored.other_stored(pair.link.answers.popleft())
+    assert 7000 in contents(pair.copy)["rows"]
 
 
 def test_a_letter_that_is_purged_is_gone_there_before_anybody_is_told(pair: Pair) -> None:
@@ -451,9 +498,13 @@ def test_a_copy_that_has_not_had_the_beginning_takes_and_confirms_nothing(pair: 
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["during a copy", "either"])
-def test_what_counts_as_written_before_the_other_one_has_it_is_not_shared(pair: Pair, waits: bool) -> None:
+def test_what_counts_as_written_before_the_other_one_has_it_is_not_shared(
+    pair: Pair, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lower number than those that it has: after a kill, it would be taken for what it has."""
     untold: list[int] = []
+    monkeypatch.setattr("streamer.pair.sending._FIRST_BYTES", 1)
+    monkeypatch.setattr("streamer.pair.sending._LEAST_BYTES", 1)
     pair.mirrored.arrange(is_even=True, tell=pair.link.tell, waits=waits, untold=untold.append)
     pair.connect()
     pair.carry()
