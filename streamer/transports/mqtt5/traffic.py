@@ -7,6 +7,7 @@ delivery per read.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from mqtt5 import DisconnectReasonCode
 
@@ -18,6 +19,11 @@ from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.frames import ProtocolError
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.session import Session
+from streamer.uprotocol.message import UMessageType
+
+_REQUEST: Final = UMessageType.REQUEST  # looking up a member of an enumeration is slow
+_CALLS_S: Final = 10.0
+"""For how long more packets are expected after a Request was sent, or a message has come."""
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
@@ -52,6 +58,7 @@ class Traffic:
         self._reading: Connection | None = None  # the connection of the current read
         self._pass: Callable[[bytes], None] = self._pass_on  # the bound method, made once
         self._flush_is_due = False
+        self._expects_until_s = 0.0  # by the loop's clock
 
     # -- sending
 
@@ -63,8 +70,15 @@ class Traffic:
             return
         session.submit(parcels, done)
         self.write_outgoing()
-        if self.connection is not None and session.unconfirmed:
-            self.connection.set_reading(True)  # the confirmations come behind packets that wait to be read
+        connection = self.connection
+        if connection is None:
+            return
+        if session.unconfirmed:
+            connection.set_reading(True)  # the confirmations come behind packets that wait to be read
+        for parcel in parcels:
+            if parcel.message.attributes.type is _REQUEST:
+                self._expects_until_s = connection.now_s() + _CALLS_S
+                break
 
     def write(self, packet: bytes) -> None:
         """Write a packet, if there is a connection."""
@@ -87,7 +101,10 @@ class Traffic:
     # -- receiving
 
     def on_frames(self, connection: Connection, read: list[bytes]) -> bool:
-        """Handle the packets of one read. Return whether more are expected from the broker soon."""
+        """Handle the packets of one read. Return whether more are expected from the broker soon.
+
+        They are while something is unconfirmed, and where a Response or the next Request may follow at any moment.
+        """
         session, intake = self._session, self._intake
         overflowed = intake.overflows
         batch: list[Received] = []
@@ -103,6 +120,7 @@ class Traffic:
         session.report_results()
         self.write_outgoing()
         if batch:
+            self._expects_until_s = connection.last_read_s + _CALLS_S
             session.pressure.note_received(len(session.unacknowledged))
             self._registry.deliver(batch)
             if session.pressure.is_at_bound(len(session.unacknowledged)):
@@ -114,7 +132,7 @@ class Traffic:
             connection.set_reading(False)
         if error is not None:
             connection.disconnect(error.reason, str(error))
-        return len(batch) > 0 or session.unconfirmed > 0
+        return session.unconfirmed > 0 or connection.last_read_s < self._expects_until_s
 
     def _pass_on(self, frame: bytes) -> None:
         if self._reading is not None:

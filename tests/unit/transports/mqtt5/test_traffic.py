@@ -10,11 +10,15 @@ from typing import Any
 import mqtt5
 import pytest
 
+from streamer.transports.base import MessageParcel
 from streamer.transports.errors import LinkLostError
 from streamer.transports.link_error import LinkFailure
+from streamer.uprotocol.message import request
 from streamer.uprotocol.status import UCode
-from tests.unit.transports.mqtt5.traffic_harness import TrafficHarness
+from streamer.uprotocol.uri import UUri
+from tests.unit.transports.mqtt5.traffic_harness import NOW_MS, TrafficHarness
 
+CALLER, METHOD = UUri("veh1", 0xA, 1, 0), UUri("cloud", 0xB, 1, 7)
 PINGREQ = b"\xc0\x00"
 PINGRESP = b"\xd0\x00"
 
@@ -131,6 +135,26 @@ async def test_more_is_expected_after_messages_and_while_something_is_unconfirme
         harness.submit(*sent)
     frames = [harness.publish(b"m") if each == "message" else each for each in came]
     assert harness.traffic.on_frames(harness.connection, frames) is is_expecting
+
+
+async def test_a_response_is_expected_after_the_puback_of_its_request(make: Make) -> None:
+    harness = make()
+    harness.traffic.submit([MessageParcel(request(NOW_MS, CALLER, METHOD, 1000))], lambda parcels, error: None)
+    assert harness.traffic.on_frames(harness.connection, [puback(1)]) is True
+
+
+async def test_the_next_request_is_expected_after_the_puback_of_a_response(make: Make) -> None:
+    harness = make()
+    harness.read(harness.publish(b"a Request, say"))
+    harness.submit(b"the Response")
+    assert harness.traffic.on_frames(harness.connection, [puback(1)]) is True
+
+
+async def test_long_after_the_last_call_nothing_is_expected(make: Make) -> None:
+    harness = make()
+    harness.traffic.submit([MessageParcel(request(NOW_MS, CALLER, METHOD, 1000))], lambda parcels, error: None)
+    harness.connection.last_read_s += 11
+    assert harness.traffic.on_frames(harness.connection, [puback(1)]) is False
 
 
 async def test_a_mistake_of_the_broker_ends_the_connection_after_what_came_before_it(make: Make) -> None:
