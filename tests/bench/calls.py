@@ -120,9 +120,8 @@ class Calls:
     """A caller and a service, each at its end: calls the method, and notes how long each answer takes."""
 
     def __init__(self, way: str) -> None:
-        self._caller, self._method = (
-            UUri(name, 0xA, 1, resource) for name, resource in zip(WAYS[way], (CALLER, METHOD), strict=True)
-        )
+        caller, service = WAYS[way]
+        self._caller, self._method = UUri(caller, 0xA, 1, 0), UUri(service, 0xA, 1, 7)
         self._open: dict[bytes, tuple[float, asyncio.Future[float]]] = {}
         self.call: OnMessage = lambda message: None
         self.answer: OnMessage = lambda message: None
