@@ -216,7 +216,8 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     demo = command(
         "demo", _demo, "Run a demonstration with a broker, a vehicle, a cloud and the streamer.", needs_config=False
     )
-    demo.add_argument("--seconds", type=float, metavar="N", help="end after N seconds")
+    demo.add_argument("--seconds", type=float, metavar="N", help="end after N seconds (with --pair: 20, unless it is said)")
+    demo.add_argument("--pair", action="store_true", help="two streamers as a pair, of which the active one is killed")
     demo.add_argument("--plain", action="store_true", help="print lines instead of a live table")
     completion.add_to(commands, parser)
     return parser
@@ -342,4 +343,4 @@ def _demo(arguments: argparse.Namespace) -> int:
         from streamer.demo.run import run  # noqa: PLC0415  # its libraries come with an extra
     except ModuleNotFoundError as exc:
         return complain(f"the demo needs {exc.name}; install with: pip install 'ustreamer[demo]'", 1)
-    return asyncio.run(run(seconds=arguments.seconds, plain=arguments.plain))
+    return asyncio.run(run(seconds=arguments.seconds, plain=arguments.plain, is_pair=arguments.pair))

@@ -24,7 +24,7 @@ SILENT_S = 2.9
 LATE_S = 2.3
 ASLEEP_S = 1.5
 
-PATIENCE_S = 6.0
+PATIENCE_S = 30.0
 """How many seconds longer than the TTL a caller waits for an answer that is due."""
 SILENT_PATIENCE_S = 0.3
 """How many seconds longer than the TTL a caller waits for a service that never answers."""
@@ -153,7 +153,7 @@ class Cloud:
             ("5", attributes.priority.name),
             ("6", str(attributes.ttl)),
         ]
-        properties.MessageExpiryInterval = -(-attributes.ttl // 1000)
+        # Without an expiry interval: the streamer says what has expired. A broker without one would drop it silently.
         topic = f"{attributes.source.authority}/{attributes.sink.authority}"
         try:
             await self._client.publish(topic, message.payload or b"", qos=1, properties=properties)

@@ -11,6 +11,7 @@ from rich.text import Text
 from streamer.demo import scenario
 from streamer.demo.ledger import Calls, DemoFlow, Ledger
 from streamer.demo.metrics import Snapshot
+from streamer.demo.pair import PairStory
 
 PLAIN_WIDTH = 132
 
@@ -24,7 +25,9 @@ _FLOW_WIDTH = 26
 _GOOD, _BAD, _QUIET = "green", "bold red", "dim"
 
 
-def live(ledger: Ledger, snapshot: Snapshot, now_s: float, status: str, size: tuple[int, int]) -> RenderableType:
+def live(
+    ledger: Ledger, snapshot: Snapshot, now_s: float, status: str, size: tuple[int, int], story: PairStory | None = None
+) -> RenderableType:
     """Draw everything, or as much as fits into ``size`` (columns, lines), the most important first."""
     columns, lines = size
     calls: RenderableType = _calls(ledger.calls.values())
@@ -32,8 +35,9 @@ def live(ledger: Ledger, snapshot: Snapshot, now_s: float, status: str, size: tu
         side = Table.grid(padding=(0, 4))
         side.add_row(calls, _endpoints(snapshot))
         calls = side
-    wanted = (
+    wanted: tuple[tuple[RenderableType, int], ...] = (
         (_title(snapshot, status), _TITLE_LINES),
+        *(() if story is None else ((each, _FRAME_LINES + each.row_count) for each in _pair(story))),
         (_flows(ledger, now_s, columns), _FRAME_LINES + len(ledger.flows)),
         (calls, _FRAME_LINES + len(ledger.calls)),
         (_letters(ledger), _FRAME_LINES + max(1, len(ledger.letters))),
@@ -65,8 +69,8 @@ def line(ledger: Ledger, snapshot: Snapshot, now_s: float, since_s: float, statu
     return " | ".join([*parts, status] if status else parts)
 
 
-def summary(console: Console, ledger: Ledger, snapshot: Snapshot | None) -> None:
-    """Print the sent and arrived messages, then the daemon's own accounts."""
+def summary(console: Console, ledger: Ledger, snapshot: Snapshot, story: PairStory | None = None) -> None:
+    """Print the sent and arrived messages, then the daemon's own accounts, and what happened to a pair."""
     table = _table("What was sent, and what became of it")
     _columns(table, "flow", min_width=_FLOW_WIDTH)
     if console.width >= _MIDDLE:
@@ -89,10 +93,10 @@ def summary(console: Console, ledger: Ledger, snapshot: Snapshot | None) -> None
         table,
         _calls(ledger.calls.values()),
         _letters(ledger),
-        None if snapshot is None else _routes(snapshot),
+        _routes(snapshot),
+        *(() if story is None else _pair(story)),
     ):
-        if part is not None:
-            console.print(_spaced(part))
+        console.print(_spaced(part))
 
 
 def verdict(ledger: Ledger, problems: list[str]) -> str:
@@ -103,10 +107,11 @@ def verdict(ledger: Ledger, problems: list[str]) -> str:
     disorder = sum(f.out_of_order for f in flows)
     if problems:
         return f"Not all is accounted for: {'; '.join(problems)}."
+    again = f"{twice} came twice with equal ids" if twice else "none came twice"
     return (
         f"All {sent} messages are accounted for: {arrived} arrived, {dead} could not be delivered and came back as dead "
-        f"letters that say why; {twice or 'none'} came twice, {disorder or 'none'} out of order, and every route's books "
-        "balance."
+        f"letters that say why, 0 still wait, 0 are lost; {again}, {disorder or 'none'} out of order, and every route's "
+        "books balance."
     )
 
 
@@ -207,6 +212,19 @@ def _letters(ledger: Ledger) -> Table:
     for (reason, flow), (count, text) in ledger.letters.items():
         table.add_row(flow, f"{count}", reason, text)
     return table
+
+
+def _pair(story: PairStory) -> tuple[Table, Table]:
+    roles = _table("The pair")
+    _columns(roles, "streamer", "role", "state")
+    for name, role, state in story.roles():
+        roles.add_row(name, Text(role, {"active": _GOOD, "killed": _BAD}.get(role, "")), state)
+    events = _table("What happened")
+    _columns(events, "after", right=True, min_width=7)
+    _columns(events, "event")
+    for event in story.events:
+        events.add_row(f"{event.at_s:.1f} s", event.text)
+    return roles, events
 
 
 def _table(title: str) -> Table:

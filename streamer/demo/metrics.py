@@ -1,7 +1,9 @@
-"""Reads the daemon's `/metrics`: each route's account and each endpoint's state."""
+"""Reads what the daemon says of itself: each route's account, each endpoint's state, and its role in a pair."""
 
+import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -36,12 +38,26 @@ class EndpointState:
     in_flight: int = 0
 
 
+class PairRole(NamedTuple):
+    """The part of one streamer in its pair. ``problem``: why the standby could not take over now; empty: it could."""
+
+    is_active: bool
+    epoch: int
+    problem: str
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The daemon's metrics at one moment."""
+    """The daemon's metrics at one moment. ``role``: None if it works alone."""
 
     books: tuple[Books, ...] = ()
     endpoints: tuple[EndpointState, ...] = ()
+    role: PairRole | None = None
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it carries messages: alone, or as the active one of a pair."""
+        return self.role is None or self.role.is_active
 
     def is_up(self, endpoint: str) -> bool:
         """Whether messages can be sent through an endpoint."""
@@ -87,10 +103,18 @@ def read(text: str) -> Snapshot:
     return Snapshot(tuple(books.values()), tuple(endpoints.values()))
 
 
-async def fetch(session: aiohttp.ClientSession, url: str) -> Snapshot | None:
-    """Read the page at ``url``; None if there is no answer."""
+async def fetch(session: aiohttp.ClientSession, address: str, is_paired: bool) -> Snapshot | None:
+    """Read the daemon at ``address``; None if there is no answer."""
     try:
-        async with session.get(url, timeout=_TIMEOUT) as response:
-            return read(await response.text()) if response.status == 200 else None
+        snapshot = read(await _get(session, f"{address}/metrics"))
+        if not is_paired:
+            return snapshot
+        pair = json.loads(await _get(session, f"{address}/api/v1/pair"))
     except (TimeoutError, aiohttp.ClientError):
         return None
+    return replace(snapshot, role=PairRole(pair["role"] == "active", pair["epoch"], pair["problem"]))
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url, timeout=_TIMEOUT, raise_for_status=True) as response:
+        return await response.text()

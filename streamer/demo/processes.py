@@ -1,9 +1,10 @@
-"""The processes of the demonstration: the embedded broker and the daemon, with a temporary directory for both."""
+"""The processes of the demonstration: the embedded broker and the daemons, with a temporary directory for all of them."""
 
 import asyncio
 import json
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -22,10 +23,11 @@ from streamer.demo.metrics import Snapshot, fetch
 from streamer.demo.scenario import CLOUD, GATEWAY, SLEEPER, VEHICLE
 
 HOST = "127.0.0.1"
-START_S = 20.0
+START_S = 60.0
 STOP_S = 15.0
 _POLL_S = 0.02
 _LOG_TAIL = 2000
+_PORTS = iter(random.sample(range(20_000, 32_000), 1000))  # each is tried once, so that nobody gets the port of another
 _FROM_TERMINAL = {signal.SIGINT, signal.SIGHUP}
 
 
@@ -34,9 +36,8 @@ class DemoError(Exception):
 
 
 def free_port() -> int:
-    """Return an unused port, below the range that the kernel uses for outgoing connections."""
-    for _ in range(1000):
-        port = random.randrange(20_000, 32_000)
+    """Return an unused port that was not returned before, below the range that the kernel uses for outgoing connections."""
+    for port in _PORTS:
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
@@ -56,24 +57,121 @@ async def until(condition: Callable[[], bool], within_s: float) -> bool:
     return True
 
 
-class DemoProcesses:
-    """Broker and daemon, which run inside ``async with``. Its end always stops the processes and removes their files."""
+class DemoDaemon:
+    """One streamer: its process, its place on Zenoh, its log. ``pair``: its section of that name."""
 
-    def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="ustreamer-demo-"))
-        self.log = self._directory / "streamer.log"
-        self.mqtt_port = free_port()
+    def __init__(self, name: str, directory: Path, mqtt_port: int, pair: dict[str, str] | None) -> None:
+        self.name = name
         self.zenoh = f"tcp/{HOST}:{free_port()}"
-        self._garage = f"tcp/{HOST}:{free_port()}"
+        self.log = directory / f"{name}.log"
+        self.is_killed = False
+        self._is_paired = pair is not None
         self._admin = f"{HOST}:{free_port()}"
+        self._path = directory / f"{name}.yaml"
+        self._process: asyncio.subprocess.Process | None = None
+        self._path.write_text(
+            _STREAMER.format(
+                gateway=GATEWAY,
+                vehicle=VEHICLE,
+                sleeper=SLEEPER,
+                cloud=CLOUD,
+                zenoh=self.zenoh,
+                garage=f"tcp/{HOST}:{free_port()}",
+                broker=f"mqtt://{HOST}:{mqtt_port}",
+                admin=self._admin,
+                journal=json.dumps(str(directory / f"{name}.db")),
+                pair=json.dumps(pair),
+            )
+        )
+
+    async def start(self) -> None:
+        """Start the process; it may have run before."""
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "streamer", "run", "--config", str(self._path)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C does not reach the daemon; `stop` stops it
+            )
+        self.is_killed = False
+
+    async def until_answers(self, http: aiohttp.ClientSession) -> None:
+        """Wait for its first metrics. Raises `DemoError`."""
+        deadline_s = asyncio.get_running_loop().time() + START_S
+        while await self.snapshot(http) is None:
+            if asyncio.get_running_loop().time() > deadline_s:
+                address, tail = f"http://{self._admin}", self._log_tail()
+                raise DemoError(f"the daemon does not answer on {address} after {START_S:.0f} s:\n{tail}")
+            await asyncio.sleep(_POLL_S)
+
+    async def snapshot(self, http: aiohttp.ClientSession) -> Snapshot | None:
+        """Return the present metrics; None: it does not answer. Raises `DemoError` if it has ended by itself."""
+        if self.is_killed:
+            return None
+        if self._process is not None and (status := self._process.returncode) is not None:
+            raise DemoError(f"the daemon ended by itself (exit status {status}):\n{self._log_tail()}")
+        return await fetch(http, f"http://{self._admin}", self._is_paired)
+
+    async def kill(self) -> None:
+        """End the process at once (SIGKILL)."""
+        if self._process is None:
+            raise AssertionError("the daemon was started before it is killed")
+        self.is_killed = True
+        self._process.kill()
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """End the process in an orderly way; if it takes too long, at once."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
+        except BaseException as exc:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            if not isinstance(exc, TimeoutError):
+                raise
+
+    def _log_tail(self) -> str:
+        return self.log.read_text(errors="replace")[-_LOG_TAIL:].rstrip() if self.log.exists() else ""
+
+
+class DemoProcesses:
+    """Broker and daemons, which run inside ``async with``. Its end always stops the processes and removes their files.
+
+    ``latest`` is the last answer of each daemon, by its name; None: it does not answer.
+    """
+
+    def __init__(self, is_pair: bool) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="ustreamer-demo-"))
+        self.mqtt_port = free_port()
+        pairs: dict[str, dict[str, str] | None] = {"streamer": None}
+        if is_pair:
+            key = self._directory / "pair.key"
+            key.touch(0o600)
+            key.write_text(secrets.token_hex(32))
+            link = f"{HOST}:{free_port()}"
+            pairs = {
+                name: {where: link, "key_file": str(key)} for name, where in (("first", "listen"), ("second", "connect"))
+            }
+        self.daemons = [DemoDaemon(name, self._directory, self.mqtt_port, pair) for name, pair in pairs.items()]
+        self.latest: dict[str, Snapshot | None] = {daemon.name: None for daemon in self.daemons}
         self._broker: Broker | None = None
-        self._daemon: asyncio.subprocess.Process | None = None
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         try:
             await asyncio.to_thread(self._start_broker)
-            await self._start_daemon()
+            self._http = aiohttp.ClientSession()
+            for daemon in self.daemons:
+                await daemon.start()
+            for daemon in self.daemons:
+                await daemon.until_answers(self._http)
         except BaseException as exc:
             await self.__aexit__(type(exc), exc, exc.__traceback__)
             raise
@@ -86,30 +184,28 @@ class DemoProcesses:
             endings.callback(shutil.rmtree, self._directory, ignore_errors=True)
             if self._broker is not None:
                 endings.push_async_callback(asyncio.to_thread, self._broker.stop)
-            endings.push_async_callback(self._stop_daemon)
+            for daemon in self.daemons:
+                endings.push_async_callback(daemon.stop)
             if self._http is not None:
                 endings.push_async_callback(self._http.close)
 
-    def keep_log(self) -> Path | None:
-        """Copy the daemon's log to a file that stays, and return its path; None: there is no log."""
-        if not self.log.exists():
-            return None
-        descriptor, kept = tempfile.mkstemp(prefix="ustreamer-demo-", suffix=".log")
-        with os.fdopen(descriptor, "wb") as copy:
-            copy.write(self.log.read_bytes())
-        return Path(kept)
+    def keep_logs(self) -> list[str]:
+        """Copy the daemons' logs to files that stay, and return their paths."""
+        kept = []
+        for daemon in self.daemons:
+            if daemon.log.exists():
+                descriptor, path = tempfile.mkstemp(prefix="ustreamer-demo-", suffix=".log")
+                with os.fdopen(descriptor, "wb") as copy:
+                    copy.write(daemon.log.read_bytes())
+                kept.append(path)
+        return kept
 
-    async def snapshot(self) -> Snapshot | None:
-        """Return the daemon's present metrics; None: it does not answer."""
+    async def read(self) -> None:
+        """Read the present metrics of each daemon into ``latest``. Raises `DemoError` if one has ended by itself."""
         if self._http is None:
-            raise AssertionError("the daemon was started before anybody reads it")
-        return await fetch(self._http, f"http://{self._admin}/metrics")
-
-    async def watch(self) -> None:
-        """Wait for ever. Raises `DemoError` when the daemon ends by itself."""
-        assert self._daemon is not None
-        status = await self._daemon.wait()
-        raise DemoError(f"the daemon ended by itself (exit status {status}):\n{self._log_tail()}")
+            raise AssertionError("the daemons were started before anybody reads them")
+        for daemon in self.daemons:
+            self.latest[daemon.name] = await daemon.snapshot(self._http)
 
     def _start_broker(self) -> None:
         """Start the broker, on a thread of its own, with the terminal's signals blocked, so that it survives Ctrl-C."""
@@ -123,60 +219,6 @@ class DemoProcesses:
             raise DemoError(f"the embedded MQTT broker (iotcore) does not start on {HOST}:{self.mqtt_port}: {exc}") from exc
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FROM_TERMINAL)
-
-    async def _start_daemon(self) -> None:
-        path = self._directory / "streamer.yaml"
-        path.write_text(self._config())
-        with self.log.open("wb") as log:
-            self._daemon = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "streamer", "run", "--config", str(path)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C does not reach the daemon; `_stop_daemon` stops it
-            )
-        self._http = aiohttp.ClientSession()
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + START_S
-        while await self.snapshot() is None:
-            if self._daemon.returncode is not None:
-                raise DemoError(f"the daemon does not start (exit status {self._daemon.returncode}):\n{self._log_tail()}")
-            if loop.time() > deadline_s:
-                raise DemoError(
-                    f"the daemon does not answer on http://{self._admin} after {START_S:.0f} s:\n{self._log_tail()}"
-                )
-            await asyncio.sleep(_POLL_S)
-
-    async def _stop_daemon(self) -> None:
-        daemon = self._daemon
-        if daemon is None or daemon.returncode is not None:
-            return
-        daemon.terminate()
-        try:
-            async with asyncio.timeout(STOP_S):
-                await daemon.wait()
-        except BaseException as exc:
-            if daemon.returncode is None:
-                daemon.kill()
-                await daemon.wait()
-            if not isinstance(exc, TimeoutError):
-                raise
-
-    def _log_tail(self) -> str:
-        return self.log.read_text(errors="replace")[-_LOG_TAIL:].rstrip() if self.log.exists() else ""
-
-    def _config(self) -> str:
-        return _STREAMER.format(
-            gateway=GATEWAY,
-            vehicle=VEHICLE,
-            sleeper=SLEEPER,
-            cloud=CLOUD,
-            zenoh=self.zenoh,
-            garage=self._garage,
-            broker=f"mqtt://{HOST}:{self.mqtt_port}",
-            admin=self._admin,
-            journal=json.dumps(str(self._directory / "journal.db")),
-        )
 
 
 _STREAMER = """\
@@ -203,6 +245,7 @@ dead_letter: {{endpoints: [origin, cloud]}}
 metrics: {{listen: "{admin}"}}
 log: {{format: human}}
 shutdown: {{drain_s: 5}}
+pair: {pair}
 """
 
 _BROKER = """\

@@ -16,6 +16,13 @@ def now_s() -> float:
     return time.monotonic()
 
 
+async def wait(stop: asyncio.Event, within_s: float | None) -> None:
+    """Wait for ``stop``, at most for so long; None: without an end."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await stop.wait()
+
+
 async def ticks(every_s: float, first_s: float, stop: asyncio.Event) -> AsyncIterator[int]:
     """Yield 0, 1, 2, … at a steady rate until ``stop``; a late tick does not delay the next one."""
     start_s = now_s() + first_s
@@ -23,9 +30,7 @@ async def ticks(every_s: float, first_s: float, stop: asyncio.Event) -> AsyncIte
     while True:
         wait_s = start_s + number * every_s - now_s()
         if wait_s > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await stop.wait()
+            await wait(stop, wait_s)
         if stop.is_set():
             return
         yield number

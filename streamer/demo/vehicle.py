@@ -32,7 +32,7 @@ from streamer.uprotocol.uri import everything_at
 SPEED_S = 0.02
 DOOR_S = 0.7
 FORBIDDEN_S = 1.9
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 _HEADER_BYTES = 8192
 
 _JSON = UPayloadFormat.JSON
@@ -41,8 +41,8 @@ _JSON = UPayloadFormat.JSON
 class Vehicle:
     """All uEntities at authority ``veh1``. Entering the context connects; messages arrive on Zenoh's threads."""
 
-    def __init__(self, endpoint: str, ledger: Ledger) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoints: list[str], ledger: Ledger) -> None:
+        self._endpoints = endpoints
         self._ledger = ledger
         self._decoder = SampleDecoder(scenario.VEHICLE, _HEADER_BYTES, _HEADER_BYTES, Flows())
         self._loop = asyncio.get_running_loop()
@@ -56,7 +56,7 @@ class Vehicle:
         try:
             await asyncio.shield(opening)
         except zenoh.ZError as exc:
-            raise DemoError(f"the simulated vehicle cannot open Zenoh at {self._endpoint}: {exc}") from exc
+            raise DemoError(f"the simulated vehicle cannot open Zenoh at {', '.join(self._endpoints)}: {exc}") from exc
         except asyncio.CancelledError:  # an open session would keep the process from ending
             await asyncio.wait([opening])
             if opening.exception() is None:
@@ -71,7 +71,7 @@ class Vehicle:
         config = zenoh.Config()
         for key, value in (
             ("mode", "peer"),
-            ("connect/endpoints", [self._endpoint]),
+            ("connect/endpoints", self._endpoints),
             ("connect/retry", {"period_init_ms": 100, "period_max_ms": 500, "period_increase_factor": 2}),
             ("listen/endpoints", []),
             ("scouting/multicast/enabled", False),
@@ -89,9 +89,9 @@ class Vehicle:
 
     @property
     def is_heard(self) -> bool:
-        """Whether the daemon has subscribed to everything that the vehicle publishes."""
+        """Whether each daemon is linked, and one of them has subscribed to everything that the vehicle publishes."""
         statuses: list[Any] = [publisher.matching_status for publisher in self._publishers]  # the stubs say bool
-        return all(status.matching for status in statuses)
+        return len(self._session.info.peers_zid()) >= len(self._endpoints) and all(status.matching for status in statuses)
 
     def _on_sample(self, sample: zenoh.Sample) -> None:
         """Pass a sample on to the event loop. Called on a thread of Zenoh, so it must not block."""

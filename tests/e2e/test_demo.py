@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-LIMIT_S = 90
+LIMIT_S = 240
 
 
 class Demo:
@@ -167,19 +167,56 @@ def test_more_ctrl_c_ends_it_at_once_and_completely(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-def test_a_daemon_that_dies_is_reported_with_its_log(directory: Path) -> None:
-    demo = Demo(directory)
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_pair_loses_nothing_when_the_active_one_is_killed_and_is_protected_again(directory: Path) -> None:
+    demo = Demo(directory, "--pair", "--seconds", "6")
     try:
-        demo.read_until("request, climate")
+        demo.read_until("first is started again")
         demo.note_children()
-        (daemon,) = (child for child in demo.children if "streamer" in child.cmdline())
+        status, out, err = demo.end()
+    finally:
+        demo.close()
+    assert (status, err) == (0, "")
+    assert "messages are accounted for" in out
+    assert "0 still wait, 0 are lost" in re.sub(r"\s+", " ", out)
+    flows = rows(out, "What was sent, and what became of it")
+    assert len(flows) == 8
+    for name, (_, sent, arrived, _, disorder, dead, unaccounted) in flows.items():
+        letters = sum(int(number) for number in re.findall(r"(\d+) [A-Z_]+", dead))
+        assert int(sent) == int(arrived) + letters, name
+        assert (disorder, unaccounted) == ("–", "0"), name
+    assert rows(out, "The pair") == {
+        "first": ["standby", "has a copy of everything, and could take over"],
+        "second": ["active", "works, in epoch 2"],
+    }
+    assert re.findall(r"^ +[\d.]+ s  (.*?) *$", out.partition("What happened")[2], re.MULTILINE) == [
+        "first is active, second is on standby with a copy of everything",
+        "first is killed (SIGKILL)",
+        "second has taken over and delivers, in both directions",
+        "first is started again",
+        "second is active, first is on standby with a copy of everything",
+    ]
+    assert len(demo.children) == 3, "the broker and two daemons"
+    assert wait_for_end(demo.children) == []
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("--pair",), marks=[pytest.mark.long, pytest.mark.timeout(300)])])
+def test_a_daemon_that_dies_is_reported_with_its_log(directory: Path, more: tuple[str, ...]) -> None:
+    demo = Demo(directory, *more)
+    try:
+        demo.read_until("first is active" if more else "request, climate")
+        demo.note_children()
+        daemon = next(child for child in demo.children if "streamer" in child.cmdline())
         daemon.kill()
         status, _, err = demo.end()
     finally:
         demo.close()
     assert status == 1
     assert "the daemon ended by itself (exit status -9)" in err
-    (log,) = directory.iterdir()
-    assert f"the daemon's log lines are in {log}" in err
-    assert "starting" in log.read_text()
+    logs = re.findall(r"(\S+\.log)\b", err.partition("the daemon's log lines are in")[2])
+    assert {Path(log) for log in logs} == set(directory.iterdir())
+    assert len(logs) == 1 + len(more)
+    assert all("starting" in Path(log).read_text() for log in logs)
     assert wait_for_end(demo.children) == []
