@@ -17,7 +17,7 @@ from typing import cast
 
 from streamer.admin.certificate import PortCertificate
 from streamer.logs.audit import DENIED, audit
-from streamer.transports.sockets import listening_socket
+from streamer.transports.sockets import addresses_of, listening_socket
 
 MAX_CONNECTIONS = 32
 CONNECTION_TIMEOUT_S = 10.0
@@ -53,9 +53,8 @@ class AdminListener:
 
     async def open(self) -> None:
         """Listen on every address of the configured host. Raises OSError with the address in its text."""
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = await addresses_of(self._host, self._port, socket.AI_PASSIVE)
         except OSError as exc:
             raise OSError(exc.errno, f"{self._host}:{self._port}: {(exc.strerror or str(exc)).lower()}") from exc
         missing: OSError | None = None

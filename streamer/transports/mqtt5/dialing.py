@@ -17,6 +17,7 @@ from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.tunnel import HttpProxy, ProxyError, open_tunnel
+from streamer.transports.sockets import addresses_of
 
 _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
@@ -50,10 +51,10 @@ async def dial(
     their number) come last. If no address accepts, raises the OSError of the last one, which may be a TimeoutError or
     `ProxyError`. Raises UnicodeError for a host that is not a valid name.
     """
-    loop, wait_s = asyncio.get_running_loop(), way.options.connect_timeout_s
+    wait_s = way.options.connect_timeout_s
     with _blamed(way):
         async with asyncio.timeout(wait_s):
-            found = await loop.getaddrinfo(way.near.host, way.near.port, type=socket.SOCK_STREAM)
+            found = await addresses_of(way.near.host, way.near.port)
     hosts = list(dict.fromkeys(socket.getnameinfo(address, _NUMERIC)[0] for *_, address in found))
     hosts.sort(key=lambda host: host != good_address)  # sorting keeps the order of the others
     begin = first_address % len(hosts)
