@@ -46,9 +46,14 @@ def free_endpoint() -> str:
 
 def has_link(endpoint: str) -> bool:
     """Whether somebody is connected to this port, on which a session listens."""
+    return links(endpoint) > 0
+
+
+def links(endpoint: str) -> int:
+    """How many connections there are to this port, on which a session listens."""
     port = int(endpoint.rpartition(":")[2])
     lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-    return any(local.endswith(f":{port:04X}") and state == "01" for _, local, _, state, *_ in lines)
+    return sum(local.endswith(f":{port:04X}") and state == "01" for _, local, _, state, *_ in lines)
 
 
 def open_peer(

@@ -246,6 +246,7 @@ def _warnings(config: Config) -> Iterator[str]:
     if not config.routes:
         yield "routes: empty; nothing is forwarded"
     yield from _everybody(config)
+    yield from _bystanders(config)
     for name, endpoint in config.endpoints.items():
         yield from (f"endpoints.{name}.options.{text}" for text in endpoint.options.hints())
     yield from _divided(config)
@@ -285,6 +286,30 @@ def _everybody(config: Config) -> Iterator[str]:
             f'endpoints {", ".join(wide)}: each takes "*": a message to an authority that no endpoint names goes to all of '
             "them that a route leads to, and its sources are believed at each; name who lives where at all but one"
         )
+
+
+def _bystanders(config: Config) -> Iterator[str]:
+    """Yield endpoints where the streamer's own subscriptions could be taken for a receiver, so that it does without."""
+    shared = [name for name, endpoint in config.endpoints.items() if endpoint.options.is_shared]
+    for name in shared:
+        if ANY_AUTHORITY not in config.endpoints[name].authorities:
+            continue
+        elsewhere = [each for other, endpoint in config.endpoints.items() if other != name for each in endpoint.authorities]
+        patterns = [pattern for route in config.routes if route.from_ == name for pattern in route.publish]
+        if config.pair is not None and (
+            ANY_AUTHORITY in elsewhere or any(pattern.authority == ANY_AUTHORITY for pattern in patterns)
+        ):
+            yield (
+                f'endpoints.{name}.authorities: with "*" the standby of the pair would be taken for the receiver of what '
+                "the active one sends there, so it does not listen: what is put there while a take-over lasts is lost; "
+                f"list the authorities that are reached through {name}"
+            )
+        if len(shared) > 1:
+            others = ", ".join(other for other in shared if other != name)
+            yield (
+                f'endpoints.{name}.authorities: with "*" it hears everything on its network, and is taken for the receiver '
+                f"of what {others} sends, if that is the same network; list the authorities that are reached through {name}"
+            )
 
 
 def _divided(config: Config) -> Iterator[str]:

@@ -98,7 +98,7 @@ class Router:
             self.initial_values = InitialValues(self.ingresses, self.interest, self.last_values, clock)
             self.initial_values.use(_initial_topics(config))
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
-        self.listening = Listening(transports, self.ingresses, self.interest)
+        self.listening = Listening(transports, self.ingresses, self.interest, is_of_pair=config.pair is not None)
         self._policy = config.queue_policy
         self._recovery: Recovery | None = None  # while it is not complete
         self._queues: dict[str, RouteQueue] = {}
@@ -269,7 +269,8 @@ class Router:
 
     async def start(self) -> None:
         """Authenticate with the transports, register the listeners, connect, as far as `overhear` has not done it."""
-        is_hearing = self._is_registered
+        is_hearing = self.listening.is_standby
+        self.listening.is_standby = False
         await self._register()
         for transport in self.transports.values():
             if not (is_hearing and transport.shared is not None):
@@ -277,6 +278,7 @@ class Router:
 
     async def overhear(self, hear: Callable[[str, Sequence[Received]], None]) -> None:
         """Have ``hear`` called with what comes on networks that others hear as well, until `take_over`."""
+        self.listening.is_standby = True
         await self._register()
         for name, transport in self.transports.items():
             if transport.shared is not None:
@@ -298,8 +300,8 @@ class Router:
             await self._tokens.read()
             for transport in self.transports.values():
                 await transport.authenticate(USTREAMER.at(self.table.authority))
-            await self.listening.use(self.table)
-            await self.listening.leave(self.table)
+        await self.listening.use(self.table)
+        await self.listening.leave(self.table)
 
     async def prepare(self, config: Config) -> None:
         """Read the files of a configuration that `use` needs."""

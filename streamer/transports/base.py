@@ -183,6 +183,11 @@ class TransportOptions(BaseModel):
         """Whether several streamers share this endpoint's messages, so that each message goes to only one of them."""
         return False
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the transport has a `SharedNetwork`, on which every subscription counts as a receiver."""
+        return False
+
     def exposures(self) -> Sequence[str]:
         """Return what these options leave open to attackers on the network, for ``streamer check``: ``KEY: sentence``."""
         return ()

@@ -80,3 +80,32 @@ async def test_what_is_overheard_is_counted_and_what_is_taken_counts_once_more()
         later = harness.speed()
         harness.arrive("vehicle", later)
         assert [message.id for message in harness.sent("cloud")] == [waiting.id, later.id]
+
+
+ANYBODY = {"vehicle": {"transport": "memory", "authorities": ["*"]}, "cloud": {"transport": "memory", "authorities": ["*"]}}
+
+
+async def test_where_everybody_may_be_a_standby_registers_nothing_that_could_be_taken_for_a_receiver() -> None:
+    pair = {"listen": "127.0.0.1:1", "key_file": "/key"}
+    standby, shadows = (
+        RouterHarness(configuration(endpoints=ANYBODY, routes=ROUTES, pair=pair, journal={"path": "/journal"})),
+        Shadows(),
+    )
+    vehicle = standby.transports["vehicle"]
+    vehicle.shared = FakeNetwork()
+    await standby.router.overhear(shadows.hear)
+    assert vehicle.registry.filters() == []
+    async with standby:
+        standby.router.take_over(shadows.settled(), shadows.take())
+        assert vehicle.registry.filters()
+
+
+async def test_endpoints_that_may_be_on_one_network_hear_only_their_own_side() -> None:
+    endpoints = {name: {"transport": "memory", "authorities": [name]} for name in ("veh1", "veh2", "cloud")}
+    harness = RouterHarness(configuration(endpoints=endpoints, routes=[{"from": "cloud", "to": "veh1"}]))
+    for name in ("veh1", "veh2"):
+        harness.transports[name].shared = FakeNetwork()
+    async with harness:
+        for name in ("veh1", "veh2"):
+            assert {source.authority for source, _ in harness.transports[name].registry.filters()} == {name}
+        assert {source.authority for source, _ in harness.transports["cloud"].registry.filters()} == {"*"}

@@ -3,12 +3,16 @@
 The filters of the routing table are registered at the start and at a reload, all or none. Those of subscriptions are
 registered and unregistered topic by topic at runtime, so that a topic that nobody is interested in is not even received. A
 filter that both need is registered once, and unregistered when neither needs it.
+
+A network that cannot tell who listens (`UTransport.shared`) takes whoever has subscribed for the receiver. Another node of
+this streamer may be on such a network: the other one of a pair, or another endpoint. There, filters are narrowed to sources
+that live on the endpoint's own side, so that nothing matches them that one of these nodes sends (`narrowed`).
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from streamer.delivery.inbound.ingress import Ingress
 from streamer.routing.interest import Interest
@@ -27,7 +31,16 @@ logger = logging.getLogger("ustreamer.subscriber")
 class Listening:
     """The listeners of every endpoint."""
 
-    def __init__(self, transports: Mapping[str, UTransport], ingresses: Mapping[str, Ingress], interest: Interest) -> None:
+    def __init__(
+        self,
+        transports: Mapping[str, UTransport],
+        ingresses: Mapping[str, Ingress],
+        interest: Interest,
+        is_of_pair: bool = False,
+    ) -> None:
+        self.is_standby = False
+        """Whether the other one of a pair is active: then filters that may match what that one sends are left out."""
+        self._is_of_pair = is_of_pair
         self._transports = transports
         self._ingresses = ingresses
         self._interest = interest
@@ -55,7 +68,7 @@ class Listening:
             added: list[tuple[str, Filter]] = []
             try:
                 for name, ingress in self._present():
-                    needed = set(always(name, table))
+                    needed = self._needed(name, table)
                     if name in changed:
                         for wanted in needed:
                             await changed[name].register_listener(*wanted, ingress)
@@ -79,7 +92,7 @@ class Listening:
 
     def replaced(self, endpoint: str, table: RoutingTable) -> None:
         """Record that a changed transport, whose filters `use` has registered, is in use. `leave` registers its topics."""
-        self._always[endpoint] = set(always(endpoint, table))
+        self._always[endpoint] = self._needed(endpoint, table)
         self._topics[endpoint] = set()
 
     def remove(self, endpoint: str) -> None:
@@ -94,12 +107,22 @@ class Listening:
         await self.catch_up()  # before anything is unregistered, so that what is still needed has no gap
         async with self._lock:
             for name, _ in self._present():
-                for unwanted in self._always[name] - set(always(name, table)):
+                for unwanted in self._always[name] - self._needed(name, table):
                     self._always[name].discard(unwanted)
                     if not self._is_topic(name, unwanted):
                         await self._unregister(name, unwanted)
             self._retry(len(self._refused))
         await self.catch_up()
+
+    def _needed(self, endpoint: str, table: RoutingTable) -> set[Filter]:
+        """Return the filters that an endpoint always needs, narrowed if another own node may be on its network."""
+        needed = set(always(endpoint, table))
+        shared = [name for name, transport in self._transports.items() if transport.shared is not None]
+        if endpoint not in shared or not (self._is_of_pair or len(shared) > 1):
+            return needed
+        if ANY_AUTHORITY not in table.authorities.get(endpoint, ()):
+            return set(narrowed(needed, table.authorities.get(endpoint, ())))
+        return {each for each in needed if not (self.is_standby and matches_sent(each, endpoint, table))}
 
     async def _unregister(self, endpoint: str, unwanted: Filter) -> None:
         try:
@@ -201,6 +224,25 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
         served = [(authority, EntityId(*entity)) for authority, *entity in sorted(table.services) if authority not in sinks]
         yield from ((anyone, entity.at(authority, ANY_RESOURCE)) for authority, entity in served)
     yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
+
+
+def narrowed(filters: Iterable[Filter], listed: Iterable[str]) -> Iterator[Filter]:
+    """Yield filters in place of ``filters`` that match only messages from these authorities."""
+    for source, sink in filters:
+        if source.authority == ANY_AUTHORITY:
+            yield from ((source._replace(authority=authority), sink) for authority in listed)
+        else:
+            yield source, sink
+
+
+def matches_sent(wanted: Filter, endpoint: str, table: RoutingTable) -> bool:
+    """Return whether a filter of an endpoint that takes `*` may match what the streamer itself sends there."""
+    source, sink = wanted
+    if source.authority != ANY_AUTHORITY:
+        return False
+    if sink is None or sink.authority == ANY_AUTHORITY:
+        return True
+    return sink.authority != table.authority and endpoint in table.homes(sink.authority)
 
 
 def where(topic: UUri, interested: Mapping[str, int], table: RoutingTable) -> Iterable[str]:

@@ -181,6 +181,10 @@ class ZenohOptions(WireOptions):
         return self
 
     @property
+    def is_shared(self) -> bool:
+        return True
+
+    @property
     def longest_unconfirmed_s(self) -> float:
         return self.uncertain_s
 

@@ -1,11 +1,12 @@
 """Where listeners for a topic are registered, and what happens when a transport refuses one."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from streamer.config.models import Config
-from streamer.delivery.inbound.listening import Listening, where
+from streamer.delivery.inbound.listening import Listening, always, matches_sent, narrowed, where
 from streamer.routing.interest import Interest
 from streamer.routing.table import RoutingTable
 from streamer.transports.listeners import Filter
@@ -55,8 +56,41 @@ def test_a_topic_that_lives_at_two_endpoints_is_heard_at_both() -> None:
     assert list(where(TOPIC, {"backend": 0}, table(*routes, authorities=both))) == ["vehicle", "mirror"]
 
 
+ACROSS_ALL = {"from": "vehicle", "to": "cloud", "publish": ["//*/FFFFFFFF/FF/FFFF"]}
+
+
+def sources(filters: Iterable[Filter]) -> set[str]:
+    return {source.authority for source, _ in filters}
+
+
+def test_where_authorities_are_listed_filters_are_narrowed_to_them() -> None:
+    listed = table(ACROSS_ALL, authorities={"vehicle": ["veh1", "veh2"], "cloud": ["*"]})
+    wide = set(always("vehicle", listed))
+    narrow = set(narrowed(wide, listed.authorities["vehicle"]))
+    assert sources(wide) == {"*"}
+    assert sources(narrow) == {"veh1", "veh2"}
+    assert {sink for _, sink in narrow} == {sink for _, sink in wide}
+    assert len(narrow) == 2 * len(wide)
+
+
+def test_a_pattern_with_an_authority_is_narrow_already() -> None:
+    given = (UUri("veh1", 0xA8000, 2, 0x8A50), None)
+    assert list(narrowed([given], ["veh1", "veh2"])) == [given]
+
+
+def test_an_endpoint_for_everybody_may_hear_what_is_sent_there_only_through_filters_that_lead_back() -> None:
+    one_way = table(UP, authorities={"vehicle": ["*"], "cloud": ["cloud"]})
+    assert not [each for each in always("vehicle", one_way) if matches_sent(each, "vehicle", one_way)]
+    patterns = table(ACROSS_ALL, authorities={"vehicle": ["*"], "cloud": ["cloud"]})
+    assert [sink for _, sink in always("vehicle", patterns) if matches_sent((_, sink), "vehicle", patterns)] == [None]
+    both = table(UP, authorities={"vehicle": ["*"], "cloud": ["*"]})
+    assert all(matches_sent(each, "vehicle", both) for each in always("vehicle", both))
+
+
 class LimitedTransport:
     """A transport that refuses listeners beyond a number."""
+
+    shared = None
 
     def __init__(self, most: int) -> None:
         self.most = most
