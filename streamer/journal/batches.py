@@ -11,7 +11,7 @@ route it may claim.
 import json
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate
@@ -19,8 +19,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamer.journal import codec
-from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row
-from streamer.journal.schema import REJECTED, complete
+from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Renumbering, Row
+from streamer.journal.schema import REJECTED, TABLES, complete
 from streamer.journal.sqlite import transaction
 
 logger = logging.getLogger("ustreamer.journal")
@@ -37,6 +37,12 @@ _SEGMENTS_DONE = _SPANNED.format("NEW.segments_done", "segments")
 
 _COUNT = """INSERT INTO totals
     SELECT (SELECT {sum} FROM rows) + (SELECT {sum} FROM segments), {letters}, NULL, NULL, 0 FROM letters"""
+_SEAL = ""
+"""The name of the fact by which a file is recognized: the bytes of its rows and segments, and its highest number."""
+
+TOP = f"max({', '.join(f'ifnull((SELECT max(number) FROM {table}), 0)' for table in TABLES)})"
+"""In SQL, the highest number in a file."""
+
 _REJECTED_NOW = REJECTED.replace("outcome", "value->>5").replace("route", "value->>2")  # by the columns of a `Letter`
 
 
@@ -65,7 +71,7 @@ _SETUP = (
     _COUNT.format(sum=_SUM, letters=_LETTERS_SUM),
     """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS segments, 0 AS letters,
         0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_unmarked, 0 AS added, 0 AS max_letters,
-        0 AS max_bytes, 0 AS max_rejected, 0 AS max_rejected_bytes""",
+        0 AS max_bytes, 0 AS max_rejected, 0 AS max_rejected_bytes, '{}' AS facts, 0 AS top""",
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
         UPDATE totals SET bytes = bytes + NEW.added
             - (SELECT {_SUM} FROM {_ROWS_DONE}) - (SELECT {_SUM} FROM {_SEGMENTS_DONE});
@@ -93,9 +99,14 @@ _SETUP = (
         DELETE FROM letters WHERE NEW.letters <> '[]' AND {_EVICTED_REJECTED};
         UPDATE totals SET letter_bytes = (SELECT {_LETTERS_SUM} FROM letters)
             WHERE NEW.letters <> '[]' OR NEW.letters_done <> '[]';
+        DELETE FROM facts WHERE NEW.facts IS NULL;
+        INSERT OR REPLACE INTO facts SELECT key, value FROM json_each(NEW.facts);
+        INSERT OR REPLACE INTO facts SELECT '{_SEAL}', bytes || ' ' || max(NEW.top, {TOP}) FROM totals
+            WHERE EXISTS (SELECT 1 FROM facts);
     END""",
 )
-_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_NO_CHANGE = "{}"  # of facts
 _MARK = "UPDATE letters SET redrive = ?, redrive_ttl = ? WHERE number = ?"
 _TOTALS = "SELECT bytes + letter_bytes, evicted FROM totals"
 _TEXTS = tuple(map(Letter._fields.index, ("text", "source", "sink")))
@@ -138,18 +149,60 @@ def totals(connection: sqlite3.Connection) -> Totals:
     return Totals(*connection.execute(_TOTALS).fetchone())
 
 
-def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: LetterBounds) -> None:
-    """Write a batch in one transaction; ``top`` is the highest number in the file. Raises sqlite3.Error."""
+def facts(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the facts that hold; none if somebody has added entries without them, as earlier versions do.
+
+    Raises sqlite3.Error.
+    """
+    try:
+        found = dict(connection.execute("SELECT name, value FROM facts"))
+    except sqlite3.OperationalError:  # the disk was full when the table was to be added
+        return {}
+    sealed_bytes, _, sealed_top = found.pop(_SEAL, "").partition(" ")
+    held, top = connection.execute(f"SELECT bytes, {TOP} FROM totals").fetchone()
+    return found if sealed_bytes == str(held) and top <= int(sealed_top) else {}
+
+
+def apply(
+    connection: sqlite3.Connection, batch: Batch, top: int, bounds: LetterBounds, changed: Mapping[str, str] | None = None
+) -> None:
+    """Write a batch in one transaction; ``top`` is the highest number in the file. Raises sqlite3.Error.
+
+    ``changed``: the facts that change; None: none hold any more.
+    """
     batch.letters = [fitting for letter in batch.letters if (fitting := _that_fits(letter, bounds)) is not None]
     parts = [_parameters(part, top, bounds) for part in _parts(batch)]
-    if len(parts) == 1 and not batch.rows and not batch.letters_marked:
+    highest = max((row.number for row in batch.rows), default=0)
+    last = None if changed is None else _to_json(changed)
+    parts = [*((*part, _NO_CHANGE, highest) for part in parts[:-1]), (*parts[-1], last, highest)]
+    if len(parts) == 1 and not batch.rows and not batch.letters_marked and batch.renumbered is None:
         connection.execute(_APPLY, parts[0])
         return
     with transaction(connection):
+        if batch.renumbered is not None:
+            _renumber(connection, batch.renumbered)
         for part in parts:
             connection.execute(_APPLY, part)
         _insert(connection, batch.rows, _ROWS_PER_STATEMENT if batch.bytes <= _MAX_BLOB_BYTES else 1)
         connection.executemany(_MARK, [(mark.redrive_ms, mark.ttl_ms, mark.number) for mark in batch.letters_marked])
+
+
+def _renumber(connection: sqlite3.Connection, wanted: Renumbering) -> None:
+    """Give entries new numbers. Few statements do it, however many entries there are."""
+    is_chosen = "(number % 2 = 0 AND number >= ?1) OR (number % 2 <> 0 AND number >= ?2)"
+    union = " UNION ALL ".join(f"SELECT number FROM {table} WHERE {is_chosen}" for table in TABLES)
+    connection.execute("CREATE TEMP TABLE renumbered (number INTEGER PRIMARY KEY, new INTEGER)")
+    connection.execute(
+        f"""INSERT INTO renumbered SELECT number, ?3 + 2 * (row_number() OVER (ORDER BY number) - 1) FROM ({union})""",
+        (wanted.even_from, wanted.odd_from, wanted.first),
+    )
+    for table in TABLES:
+        connection.execute(
+            f"""UPDATE {table} SET number = (SELECT new FROM renumbered WHERE renumbered.number = {table}.number)
+            WHERE {is_chosen}""",
+            (wanted.even_from, wanted.odd_from),
+        )
+    connection.execute("DROP TABLE renumbered")
 
 
 def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:

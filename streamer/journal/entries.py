@@ -3,6 +3,7 @@
 No files and no SQL in here. Numbers come from `Journal.number`; they give all entries one order.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -76,9 +77,33 @@ class Mark(NamedTuple):
     ttl_ms: int | None
 
 
+class Facts(NamedTuple):
+    """What the owner of a file states about it, by name. They replace earlier facts of the same names.
+
+    ``generation`` is that of the file (`Journal.files_set_aside`): of another one, they are void.
+    """
+
+    generation: int
+    values: Mapping[str, str]
+
+
+class Renumbering(NamedTuple):
+    """New numbers for even entries from ``even_from`` on, and odd ones from ``odd_from`` on (None: they keep theirs).
+
+    They get ``first``, ``first + 2``, ..., in their order. All of these are above the numbers of all entries.
+    """
+
+    even_from: int | None
+    odd_from: int | None
+    first: int
+
+
 @dataclass(slots=True)
 class Batch:
     """Everything that one transaction writes. The lists that end in ``_done`` have the numbers of entries to delete.
+
+    ``facts`` hold from this transaction on, together with earlier ones; None: no facts hold any more, because their owner
+    does not know what was written. ``renumbered`` comes before everything else.
 
     Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id,
     source, sink and route. ``letters_unmarked`` has the numbers of letters that stay after a redrive: their mark is removed.
@@ -93,6 +118,8 @@ class Batch:
     letters_done: list[int] = field(default_factory=list)
     letters_unmarked: list[int] = field(default_factory=list)
     letters_marked: list[Mark] = field(default_factory=list)
+    facts: Facts | None = None
+    renumbered: Renumbering | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -4,7 +4,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from functools import partial
@@ -44,7 +44,7 @@ class Journal:
     """The entries that survive the process. All methods are for the event loop's thread, except for `stop` and
     `change_letters`, which block; callbacks are posted to it.
 
-    ``entries_found`` is how many rows and segments were in the file when it was opened.
+    ``entries_found`` is how many rows and segments were in the file when it was opened, ``facts`` those that held then.
     ``problem`` is the reason why ``state`` is FAILING, as a text; ``is_newer``: the reason is the file's version.
     ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
     ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
@@ -70,6 +70,7 @@ class Journal:
         self.problem = ""
         self.is_newer = False
         self.entries_found = 0
+        self.facts: Mapping[str, str] = {}
         self.commits = 0
         self.rows_written = 0
         self.failures = 0
@@ -127,6 +128,11 @@ class Journal:
     def bounds(self) -> LetterBounds:
         """Return the bounds of dead letters."""
         return self._store.bounds
+
+    @property
+    def top(self) -> int:
+        """Return the highest number in the file, or a higher one; exact while no batch is being written."""
+        return self._store.top
 
     def number(self) -> int:
         """Return the next number, above those of all entries in the file, even while the file cannot be read."""
@@ -243,18 +249,22 @@ class Journal:
                 return False
         with self._numbering:
             if self._numbers is None:
-                self._numbers = itertools.count(self._store.top + 1)
+                self._numbers = itertools.count(self._above(self._store.facts, self._store.top) + 1)
         if self._numbered_from is not None:
             shift = partial(self._store.shift_below, self._numbered_from)
             while not self._attempt(shift):
                 if self._has_to_stop(self._retry_s):
                     return False
         self._found_up_to = self._store.top
-        self.entries_found = self._store.entries
+        self.entries_found, self.facts = self._store.entries, self._store.facts
         self._committed_bytes = self._store.totals.bytes
         logger.info("journal_opened file=%s bytes=%d", self.path, self._committed_bytes)
         self._tried.set()
         return True
+
+    def _above(self, facts: Mapping[str, str], top: int) -> int:
+        """Return the number above which new entries are numbered; ``top`` is the highest one in the file."""
+        return top
 
     def _serve(self) -> None:
         """Write what is handed over. When nothing is, tidy the file, which also shows whether it can be used."""

@@ -45,6 +45,8 @@ JOURNAL = FileForm(
     is_whole=is_whole,
 )
 TABLES = tuple(JOURNAL.tables)
+FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
+"""What the owner of a file has stated about it (`entries.Facts`). Not an entry: a salvaged file has none."""
 _LETTER_KEY = """SELECT key.name FROM pragma_index_list('letters') AS list, pragma_index_info(list.name) AS key
     WHERE list.origin = 'u'"""
 
@@ -57,8 +59,8 @@ def complete(connection: sqlite3.Connection) -> None:
     with suppress(sqlite3.OperationalError), transaction(connection):
         if ("sink",) not in connection.execute(_LETTER_KEY).fetchall():
             rebuild(connection, {"letters": JOURNAL.tables["letters"]})
-        for index in JOURNAL.indexes:
-            connection.execute(index)
+        for addition in (*JOURNAL.indexes, FACTS):
+            connection.execute(addition)
 
 
 def journal_faults(path: Path) -> AbstractContextManager[None]:

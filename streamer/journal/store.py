@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -14,7 +15,7 @@ from streamer.journal.letters import LetterChange
 from streamer.journal.schema import JOURNAL, TABLES
 from streamer.journal.sqlite import BUSY_S, CorruptFileError, transaction
 
-_TOP = "SELECT max(" + ", ".join(f"ifnull((SELECT max(number) FROM {table}), 0)" for table in TABLES) + ")"
+_TOP = f"SELECT {batches.TOP}"
 _ENTRIES = "SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM segments)"
 _LETTERS = """SELECT crc, redrive_ttl, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms,
     type, source, sink, body FROM letters WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"""
@@ -28,7 +29,7 @@ class Store:
     """One journal file. Methods raise `JournalError` if the file cannot be used now: call again later.
 
     ``top`` is the highest number in the file, ``entries`` how many rows and segments it had when it was opened,
-    ``generation`` counts the files that took the place of another.
+    ``generation`` counts the files that took the place of another. ``facts`` are those that held when it was opened.
     ``bounds`` apply from the next batch on; any thread may set others. Writing stops while the write-ahead log has more than
     ``max_wal_bytes`` and another program reads it.
     """
@@ -36,6 +37,7 @@ class Store:
     def __init__(self, path: Path, bounds: LetterBounds, max_wal_bytes: int = 1 << 30) -> None:
         self.top = self.entries = 0
         self.totals = Totals(0, 0)
+        self.facts: Mapping[str, str] = {}
         self.letters_evicted = 0
         self.bounds = bounds
         self._max_wal_bytes = max_wal_bytes
@@ -65,7 +67,10 @@ class Store:
         self._file.open()
 
     def shift_below(self, number: int) -> None:
-        """Renumber all entries in the file to below ``number``, in the same order, unless they are below already."""
+        """Renumber all entries in the file to below ``number``, in the same order, unless they are below already.
+
+        Facts speak of the numbers before, so none hold any more.
+        """
 
         def shift(connection: sqlite3.Connection) -> None:
             if self.top < number:
@@ -76,7 +81,9 @@ class Store:
             with transaction(connection):
                 for table in TABLES:
                     connection.execute(f"UPDATE {table} SET number = number - ?", (by,))
+                connection.execute("DELETE FROM facts")
             self.top -= by
+            self.facts = {}
 
         self._file.use(shift)
 
@@ -86,8 +93,12 @@ class Store:
         def write(connection: sqlite3.Connection) -> None:
             if self._file.wal_bytes > self._max_wal_bytes and not _shrink_wal(connection):
                 raise JournalError(_WAL_FULL.format(self._file.path, self._file.wal_bytes), is_link_good=True)
-            batches.apply(connection, batch, self.top, self.bounds)
+            facts = batch.facts
+            changed = None if facts is None or facts.generation != self.generation else facts.values
+            batches.apply(connection, batch, self.top, self.bounds, changed)
             self._count(connection)
+            if batch.renumbered is not None:
+                (self.top,) = connection.execute(_TOP).fetchone()
 
         self._file.use(write)
         self._is_tidy = False
@@ -160,6 +171,7 @@ class Store:
         (self.entries,) = connection.execute(_ENTRIES).fetchone()
         batches.set_up(connection)
         self.totals = batches.totals(connection)
+        self.facts = batches.facts(connection)
         self._is_tidy = False
 
     def _count(self, connection: sqlite3.Connection) -> None:

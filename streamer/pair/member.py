@@ -24,10 +24,11 @@ from streamer.clock import Clock
 from streamer.journal import codec
 from streamer.journal.journal import Journal, JournalState
 from streamer.pair import notes, wire
+from streamer.pair.disk import NO_CLAIM, Disk
 from streamer.pair.handing import Adoption, Offers
 from streamer.pair.lease import Changed, Lease, Timing
 from streamer.pair.link import Link
-from streamer.pair.mirror import MirroredJournal, Replica, Told
+from streamer.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
 from streamer.pair.sealing import TAG_BYTES
 from streamer.pair.shadows import Settled, Shadows
 from streamer.pair.state import MirroredFile, MirroredState, StateReplica
@@ -109,9 +110,8 @@ class Member:
         key: bytes,
         is_safe_at_both: bool = True,
         prefer_s: float | None = None,
-        is_new_disk: bool = False,
     ) -> None:
-        """``path``: that of the notes. ``is_new_disk``: there is no journal beside it. Raises `NotesError`."""
+        """``path``: that of the notes. Raises `NotesError`."""
         self._identity = identity
         self._path = path
         self._clock = clock
@@ -125,9 +125,8 @@ class Member:
         self._prefer_s = prefer_s
         self._noted_s = clock.monotonic_s()
         self._notes = notes.read(path)
-        if is_new_disk:
-            self._notes = notes.Notes(self._notes.epoch, secrets.token_hex(8))
-        self._saving = threading.Lock()  # a thread writes what is shared, the event loop an epoch
+        self._had_peer = self._notes.epoch > 0  # it is not the first start of the pair
+        self._saving = threading.Lock()  # threads write, and the event loop
         self._save()
         run = secrets.randbits(63) + 1
         self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing, self._notes.thrown_out)
@@ -167,8 +166,15 @@ class Member:
         """Have the other side write an open journal, and the state file, until `end_standby`."""
         self._journal = journal
         self._state_replica = StateReplica(state, self._answer_state)
-        self._replica = Replica(journal, self._is_mine, self._stored)
-        self._offers = Offers(journal, self._is_mine, self._say, self._replica.delete)
+        self._copy_of(journal, self._disk_of(journal.facts, journal.top))
+
+    def _copy_of(self, journal: Journal, disk: Disk) -> None:
+        """Have the active one copy a journal from the beginning."""
+        if self._offers is not None:
+            self._offers.end()
+        self._replica = replica = Replica(journal, disk, self._stored)
+        self._offers = Offers(journal, replica.is_own, self._say, replica.delete)
+        self._know(disk)
         self._greet()  # what has come before was not written
 
     def end_standby(self) -> None:
@@ -180,13 +186,46 @@ class Member:
 
     def arrange(self, journal: MirroredJournal) -> None:
         """Prepare a journal that is not open yet for `work`."""
-        journal.arrange(
-            self._identity.name == FIRST, self._tell, self._is_safe_at_both, self._untold, self._clock.monotonic_s
-        )
+        is_even = self._identity.name == FIRST
+        safe, monotonic_s = self._is_safe_at_both, self._clock.monotonic_s
+        journal.arrange(is_even, self._tell, safe, lambda: self.lease.epoch, self._disk_of, monotonic_s)
+
+    def _disk_of(self, facts: Mapping[str, str], top: int) -> Disk:
+        """Return the disk of a journal. Facts that the notes do not know are of another one, or of an earlier version."""
+        disk = disk_of_facts(facts, top, _PARITY[self._identity.name == FIRST])
+        return disk if disk.name == self._notes.journal else disk_of_facts({}, disk.top, disk.parity)
+
+    @property
+    def _disk(self) -> Disk | None:
+        """Return the disk of the journal; None while that is not open."""
+        if self._replica is not None:
+            return self._replica.disk
+        return None if self._working is None else self._working.disk
+
+    def _know(self, disk: Disk) -> None:
+        """Write down the name of the disk, beside its journal."""
+        if disk.name != self._notes.journal:
+            self._notes = self._notes._replace(journal=disk.name)
+            self._save()
+
+    def _check_files(self) -> None:
+        """Notice that a journal was salvaged while it was in use: it is another disk, and copied anew."""
+        if self._working is not None:
+            self._working.check_file()
+            if self._working.disk.name != self._notes.journal:
+                self._know(self._working.disk)
+                self._greet()
+        elif self._replica is not None and self._journal is not None and self._replica.is_void:
+            logger.error("pair_disk_renamed reason=%s", "its journal was salvaged")
+            self._copy_of(self._journal, self._disk_of({}, self._journal.top))
 
     def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
         """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
         self._working = journal
+        if self.other is not None:
+            journal.met(self.other.disk, wire.claim_from_proto(self.other.claim))
+        self._know(journal.disk)
+        self._greet()
         self.state.work(state)
         if self.lease.is_alone:
             journal.work_alone()
@@ -294,6 +333,7 @@ class Member:
             self._act(self.lease.tick(self._clock.monotonic_s()))
             self._say_heartbeat()
             self._say(pb.Frame(report=self._report()))
+            self._check_files()
             self._look(self._clock.monotonic_s())
             self._note()
             for _ in range(_SETTLED_PER_HEARTBEAT):
@@ -337,7 +377,9 @@ class Member:
                 if self._replica is not None:
                     told = frame.batch
                     batch = wire.batch_from_proto(told)
-                    self._replica.take(Told(told.number, batch, told.is_snapshot_begin, told.is_snapshot_end))
+                    ends = told.is_snapshot_begin, told.is_snapshot_end
+                    origin = wire.origin_from_proto(told.origin) if told.HasField("origin") else None
+                    self._replica.take(Told(told.number, batch, *ends, told.position, told.is_complete, origin))
             case "state":
                 if self._state_replica is not None:
                     self._state_replica.take(wire.state_from_proto(frame.state))
@@ -350,7 +392,7 @@ class Member:
                     self._streamer.hear_interest(frame.interest)
             case "stored":
                 if self._working is not None:
-                    self._working.other_stored(frame.stored.number)
+                    self._working.other_stored(frame.stored.number, wire.claim_from_proto(frame.stored.granted))
                     self._has_stored.set()
             case "report":
                 self.report = frame.report
@@ -363,16 +405,13 @@ class Member:
 
     # -- on standby
 
-    def _is_mine(self, number: int) -> bool:
-        """Whether an entry is this side's own, and not known to be on the disk of the other one that is there now."""
-        if number % 2 != _PARITY[self._identity.name == FIRST]:
-            return False
-        return self.other is None or self.other.disk != self._notes.other or number > self._notes.shared
-
     def _stored(self, told: Told) -> None:
         """A batch of the other side is on disk here: what waits in it need not be kept as overheard."""
         self.shadows.drop(_readable(row.body for row in told.batch.rows))
-        self._say(pb.Frame(stored=pb.Stored(number=told.number)))
+        stored = pb.Stored(number=told.number)
+        if told.is_last and self._replica is not None:
+            stored.granted.CopyFrom(wire.claim_to_proto(self._replica.disk.granted()))
+        self._say(pb.Frame(stored=stored))
         if self._offers is not None and told.is_last:
             self._offers.begin()
 
@@ -444,30 +483,21 @@ class Member:
         return 0.0
 
     def _note(self) -> None:
-        """Write down what the other side has, from time to time: what is not written down comes twice after a crash.
-
-        A thread does it: no heartbeat waits for the disk.
-        """
-        now_s, working, other = self._clock.monotonic_s(), self._working, self.other
+        """Write down how often the session was ended. A thread does it: no heartbeat waits for the disk."""
+        now_s = self._clock.monotonic_s()
         if now_s < self._noted_s + _NOTED_EVERY_S or (self._noting is not None and not self._noting.done()):
             return
         noted = self._notes._replace(thrown_out=self.lease.times_thrown_out)
-        if working is not None and other is not None and working.is_whole:
-            noted = noted._replace(shared=working.shared, other=other.disk)
         if noted != self._notes:
             self._noted_s, self._notes = now_s, noted
             self._noting = asyncio.get_running_loop().run_in_executor(None, self._save)
 
-    def _untold(self, lowest: int) -> None:
-        """The other side may lack an entry that has a lower number than others that it has: write that down at once."""
-        if lowest <= self._notes.shared:
-            self._notes = self._notes._replace(shared=lowest - 1)
-            self._save()
-
     def _copy_to_other(self) -> None:
         """Have the other side copy journal and state file, if it is there, on standby, and able to."""
-        is_there = self.other is not None and not self.other.is_active and not self.report.problem
-        if self._working is not None and is_there and not self.lease.is_alone:
+        other = self.other
+        if other is None or other.is_active or not other.disk or self.report.problem:
+            return
+        if self._working is not None and not self.lease.is_alone:
             self._working.other_came()
             self.state.other_came()
 
@@ -476,9 +506,9 @@ class Member:
     def _met(self, hello: pb.Hello) -> None:
         """The other side has said who it is."""
         self.other, self.report = hello, pb.Report()
-        if self._working is not None and hello.disk != self._notes.other:
-            self._working.shared = 0  # another disk has nothing yet
         self._compare()
+        if self._working is not None:
+            self._working.met(hello.disk, wire.claim_from_proto(hello.claim))
         self._copy_to_other()
         if self._working is not None and (interest := self._streamer.tell_interest(is_first=True)) is not None:
             self._say(pb.Frame(interest=interest))
@@ -527,7 +557,7 @@ class Member:
         role = "active" if changed.is_active else "standby"
         state = {"state": ("pair", role)}
         logger.warning("pair_role role=%s epoch=%d reason=%s", role, changed.epoch, changed.why, extra=state)
-        if changed.is_active and self._notes.other and not self.lease.has_heard:
+        if changed.is_active and self._had_peer and not self.lease.has_heard:
             text = "pair_may_miss consequence=%s"
             logger.warning(
                 text, "what the other one has accepted since they last heard each other waits on its disk until it is back"
@@ -556,11 +586,12 @@ class Member:
         self._streamer.say_aside(self._tag_aside(packed) + packed)
 
     def _greet(self) -> None:
-        identity = self._identity
+        identity, disk = self._identity, self._disk
         self._say(
             pb.Frame(
                 hello=pb.Hello(
-                    disk=self._notes.disk,
+                    disk="" if disk is None else disk.name,
+                    claim=wire.claim_to_proto(NO_CLAIM if disk is None else disk.claim),
                     config=identity.config,
                     is_active=self.lease.is_active,
                     version=identity.version,
@@ -571,6 +602,9 @@ class Member:
     def _tell(self, told: Told) -> bool:
         packed = wire.batch_to_proto(told.batch)
         packed.number, packed.is_snapshot_begin, packed.is_snapshot_end = told.number, told.is_first, told.is_last
+        packed.position, packed.is_complete = told.position, told.is_complete
+        if told.origin is not None:
+            packed.origin.CopyFrom(wire.origin_to_proto(told.origin))
         return self._say(pb.Frame(batch=packed))
 
     def _say(self, frame: pb.Frame) -> bool:

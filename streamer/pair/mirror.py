@@ -5,24 +5,27 @@ two gives even ones, the other odd ones. So journals that grew apart in a split 
 """
 
 import logging
+import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import Batch, CorruptEntryError, JournalError, Mark
+from streamer.journal.entries import Batch, CorruptEntryError, Facts, JournalError, Mark
 from streamer.journal.journal import Journal
 from streamer.journal.letters import LetterChange
+from streamer.pair.disk import EVERYTHING, NO_CLAIM, Claim, Disk, Origin
 from streamer.pair.sending import Unsent, Window, size_of
 
 _MOST_UNSENT_BYTES = 64 << 20
 _SHARE_S = 10.0  # how long whoever changes letters waits for the other one
 _PART_ENTRIES = 256
-_NONE = 1 << 63  # no number of an entry
+_MOST_BEYOND = 64
+_ADOPTED = "what is here and not proved to have been there is kept, and offered after the copy"
 _UNBOUNDED = LetterBounds(*[1 << 62] * 4)
 
 logger = logging.getLogger("ustreamer.pair")
@@ -31,22 +34,29 @@ logger = logging.getLogger("ustreamer.pair")
 class Told(NamedTuple):
     """A batch on its way to the standby: the ``number``-th of this process. A link begins with a snapshot and its tail.
 
-    ``is_first`` and ``is_last`` mark the ends of that. With the last one, the standby has everything that waits; what it has
-    of this journal, and was not named in there, is gone.
+    ``is_first`` and ``is_last`` mark the ends of that, ``origin`` comes with the first one (None: of an earlier version).
+    With the last one, the standby has everything that waits.
+
+    Nothing in it was written after ``position`` of the disk of the active one. ``is_complete``: with it, the standby has
+    everything up to there.
     """
 
     number: int
     batch: Batch
     is_first: bool = False
     is_last: bool = False
+    position: int = 0
+    is_complete: bool = False
+    origin: Origin | None = None
 
 
 class MirroredJournal(Journal):
     """A journal whose batches count as written once the other one has them as well, until it works alone.
 
-    It works alone at first. ``is_mirrored``: the other one has had everything that waits. ``shared`` is the number up to
-    which the other one has all entries. Its owner calls `arrange` before anything else, `other_came` when there is a link to
-    a standby, `other_stored` with its answers, and `work_alone` when it is gone. All for the event loop's thread.
+    It works alone at first. ``is_mirrored``: the other one has had everything that waits. ``disk`` is what the file can
+    prove, once it is open. Its owner calls `arrange` before anything else, `met` and `other_came` when there is a link to a
+    standby, `other_stored` with its answers, `work_alone` when it is gone, and `check_file` now and then. All for the event
+    loop's thread.
     """
 
     def arrange(
@@ -54,27 +64,33 @@ class MirroredJournal(Journal):
         is_even: bool,
         tell: Callable[[Told], bool],
         waits: bool = True,
-        untold: Callable[[int], None] = lambda lowest: None,
+        epoch: Callable[[], int] = int,
+        disk_of: Callable[[Mapping[str, str], int], Disk] | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set which numbers it gives, and what sends a batch to the other one and returns whether there is a link.
 
-        ``waits``: batches count as written only once the other one has them, too. ``untold`` is called before a batch counts
-        as written that the other one may not have, with the lowest number in it: entries are not written in the order of
-        their numbers.
+        ``waits``: batches count as written only once the other one has them, too. ``disk_of`` makes a disk of the facts in
+        the file and its highest number; ``epoch`` returns that in which it works. The journal's thread calls both.
         """
-        self._untold = untold
+        self._epoch = epoch
+        self._disk_of = disk_of or partial(disk_of_facts, parity=0 if is_even else 1)
+        self.disk = self._disk_of({}, 0)
+        self._is_open = False
+        self._generation = 0
+        self._is_unknown = False  # something was written without facts
+        self._peer = ""  # the disk of the standby
+        self._beyond: deque[tuple[int, int]] = deque()  # positions that it may not have, with the lowest numbers in there
+        self._claim = NO_CLAIM  # of the standby, about this disk
         self.problem_of_copy = ""
         self._waits = waits
         self._parity = 0 if is_even else 1
         self._tell = tell
         self.is_alone = True
         self.is_mirrored = False
-        self.shared = 0
         self._told = self._stored = 0
         self._whole = 0  # what ends with everything that waits
-        self._highest = 0  # number of an entry that was told
-        self._sharing: deque[tuple[int, int, int]] = deque()  # what was told, highest number until then, lowest in it
+        self._complete: deque[tuple[int, int]] = deque()  # what was told and completes a position
         self._needed = 0  # what has to be stored for the batch that is being written
         self._waiting: list[Callable[[], None]] = []  # called back once the other one has everything
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
@@ -91,8 +107,31 @@ class MirroredJournal(Journal):
 
     def write(self, batch: Batch, done: Callable[[], None]) -> None:
         """Hand over a batch; ``done`` is posted once it is on disk here and, unless it works alone, there."""
+        if self._is_open:
+            lowest = self._lowest(batch)
+            self.disk.wrote(max(self._numbers_in(batch), default=0))
+            if lowest != EVERYTHING:
+                self._beyond.append((self.disk.position, lowest))
+                if len(self._beyond) > _MOST_BEYOND:
+                    _, first = self._beyond.popleft()
+                    self._beyond[0] = self._beyond[0][0], min(first, self._beyond[0][1])
+                self.disk.lower(lowest)
+            batch.facts = Facts(self._generation, self.disk.changed())
+        else:
+            self._is_unknown = True
         self._pass_on(batch)
         super().write(batch, done)
+
+    def check_file(self) -> None:
+        """Give the disk a new name, and end the copy, if the file was salvaged, or written to before it was open."""
+        if not self._is_open or (self.files_set_aside == self._generation and not self._is_unknown):
+            return
+        self._generation, self._is_unknown = self.files_set_aside, False
+        self.disk = self._disk_of({}, 0)
+        self.disk.begin_run(secrets.token_hex(4), self._epoch(), 0)
+        self._beyond.clear()
+        logger.error("pair_disk_renamed disk=%s reason=%s", self.disk.name, "its journal was salvaged")
+        self._forget_link()
 
     def change_letters(self, change: LetterChange) -> int:
         """Delete or mark letters; once that is on disk here and, unless it works alone, there, return how many existed.
@@ -107,17 +146,33 @@ class MirroredJournal(Journal):
             logger.warning("letters_not_shared letters=%d consequence=%s", changed, consequence)
         return changed
 
+    def met(self, disk: str, claim: Claim) -> None:
+        """Note which disk there is on standby, and what it claims to have of the one here."""
+        self._peer, self._claim = disk, claim
+
     def other_came(self) -> None:
         """Tell the standby everything that waits, from when no batch is on its way to the disk."""
+        self.check_file()
         self._forget_link()
         self._is_asked_for_all = True
         self._tell_all()
 
-    def other_stored(self, number: int) -> None:
-        """Note that the other one has all batches of this link up to a number on its disk."""
+    def other_stored(self, number: int, granted: Claim = NO_CLAIM) -> None:
+        """Note that the other one has all batches of this link up to a number on its disk.
+
+        ``granted``: what may be claimed about its disk now.
+        """
+        if granted.disk and granted.disk == self._peer:
+            self.disk.claim = granted
         self._stored = max(self._stored, min(number, self._told))
-        while self._sharing and self._sharing[0][0] <= self._stored:
-            self.shared = max(self.shared, self._sharing.popleft()[1])
+        position = -1
+        while self._complete and self._complete[0][0] <= self._stored:
+            position = self._complete.popleft()[1]
+        if position >= 0:
+            while self._beyond and self._beyond[0][0] <= position:
+                self._beyond.popleft()
+            self.disk.given_to(self._peer, position)
+            self.disk.lower(min((lowest for _, lowest in self._beyond), default=EVERYTHING))
         self._window.answered(self._stored)
         self._send_more()
         self._let_go()
@@ -152,7 +207,25 @@ class MirroredJournal(Journal):
         self.is_alone = True
         self._let_go()
 
+    def _open(self) -> bool:
+        """Open the file, on the journal's thread, and begin a run before anything is written."""
+        if not super()._open():
+            return False
+        self._generation = self.files_set_aside
+        early = self._numbered_from  # numbers were given before those in the file were known
+        disk = self._disk_of(self.facts if early is None else {}, self._found_up_to)
+        disk.begin_run(secrets.token_hex(4), self._epoch(), disk.top + 1 if early is None else 0)
+        run = Batch(facts=Facts(self._generation, disk.changed()))
+        if not self._attempt(lambda: self._store.apply(run)):
+            disk.restate()  # with the first batch
+        self.disk, self._is_open = disk, True
+        return True
+
+    def _above(self, facts: Mapping[str, str], top: int) -> int:
+        return self._disk_of(facts, top).top
+
     def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
+        self.check_file()
         self._done_here = partial(super()._written, committed_bytes, done)
         self._tell_all()
         self._let_go()
@@ -180,29 +253,24 @@ class MirroredJournal(Journal):
 
     def _pass_on(self, batch: Batch) -> None:
         """Send a batch to the standby, once there is room for it behind what was written before."""
-        is_followed = self.is_mirrored or self._snapshot is not None
-        if self.is_alone or not self._waits or not is_followed:
-            self._lower(self._lowest(batch))  # it counts as written before the other one has it
-        if is_followed:
+        if self.is_mirrored or self._snapshot is not None:
             self._unsent.add(batch)
             self._send_more()
 
     def _lowest(self, batch: Batch) -> int:
         """Return the lowest number of this one's entries in a batch."""
-        numbers = (each.number for entries in (batch.rows, batch.segments, batch.letters) for each in entries)
-        return min((number for number in numbers if number % 2 == self._parity), default=_NONE)
+        return min((number for number in self._numbers_in(batch) if number % 2 == self._parity), default=EVERYTHING)
 
-    def _lower(self, lowest: int) -> None:
-        """Note that the other one may not have an entry."""
-        if lowest != _NONE:
-            self.shared = min(self.shared, lowest - 1)
-            self._untold(lowest)
+    def _numbers_in(self, batch: Batch) -> Iterator[int]:
+        return (each.number for entries in (batch.rows, batch.segments, batch.letters) for each in entries)
 
     def _tell_all(self) -> None:
         if self._is_asked_for_all and (not self.is_busy or self._done_here is not None):
             self._is_asked_for_all = False
             self._snapshot = self._parts()
-            self._send(Batch(), is_first=True)
+            origin = self.disk.origin(self._claim) if self._is_open else Origin()
+            self._claim = Claim(origin.disk, origin.run, self.disk.position)  # of a second copy on this link
+            self._send(Batch(), is_first=True, origin=origin)
             self._send_more()
 
     def _send_more(self) -> None:
@@ -245,27 +313,31 @@ class MirroredJournal(Journal):
         if not part.is_empty:
             yield part
 
-    def _send(self, batch: Batch, is_first: bool = False, is_last: bool = False) -> None:
+    def _send(
+        self,
+        batch: Batch,
+        is_first: bool = False,
+        is_last: bool = False,
+        origin: Origin | None = None,
+    ) -> None:
         self._told += 1
         self._needed = self._told
-        numbers = (each.number for entries in (batch.rows, batch.segments, batch.letters) for each in entries)
-        self._highest = max(self._highest, max(numbers, default=0))
-        if self.is_mirrored or self._is_tail:
-            self._sharing.append((self._told, self._highest, self._lowest(batch)))
         if is_last:
             self._snapshot, self._is_tail, self._whole = None, False, self._told
             self.is_mirrored, self.is_alone = True, False
+        position, is_complete = self.disk.position, self.is_mirrored and not self._unsent
+        if is_complete:
+            self._complete.append((self._told, position))
         self._window.sent(self._told, size_of(batch))
-        if not self._tell(Told(self._told, batch, is_first, is_last)):
+        if not self._tell(Told(self._told, batch, is_first, is_last, position, is_complete, origin)):
             self._forget_link()
 
     def _forget_link(self) -> None:
-        lowest = [*(lowest for _, _, lowest in self._sharing), *map(self._lowest, self._unsent.drain())]
-        self._sharing.clear()
+        self._unsent.drain()
+        self._complete.clear()
         self._window.forget()
         self._snapshot, self._is_asked_for_all, self.is_mirrored, self._is_tail = None, False, False, False
         self._stored = self._told  # answers to what was told before prove nothing any more
-        self._lower(min(lowest, default=_NONE))
 
 
 def _batch_of(change: LetterChange) -> Batch:
@@ -275,23 +347,35 @@ def _batch_of(change: LetterChange) -> Batch:
     return Batch(letters_marked=[Mark(number, change.redrive_ms, change.ttl_ms) for number in change.numbers])
 
 
-class Replica:
-    """The journal on standby: writes what the other one tells, in order, and says what is on disk.
+def disk_of_facts(facts: Mapping[str, str], top: int, parity: int) -> Disk:
+    """Return what a file can prove by the facts in it; without any, it is a new disk. ``top`` is its highest number."""
+    return Disk(facts, parity, secrets.token_hex(8), top)
 
-    ``stored`` is called with each batch of the other one that is on disk. ``is_mine``: whether the entry with a number is
-    this side's own, and the other one has never had it. ``is_whole``: it has everything that waits.
+
+class Replica:
+    """The journal on standby: writes what the active one tells, in order, and says what is on disk.
+
+    ``stored`` is called with each batch of the active one that is on disk. ``is_whole``: it has everything that waits.
+    ``disk`` is what the file can prove. ``is_void``: the file was salvaged, so it proves nothing any more, and another
+    replica is to take the place of this one.
     """
 
-    def __init__(self, journal: Journal, is_mine: Callable[[int], bool], stored: Callable[[Told], object]) -> None:
+    def __init__(self, journal: Journal, disk: Disk, stored: Callable[[Told], object]) -> None:
         self.is_whole = False
+        self.disk = disk
         self._journal = journal
+        self._generation = journal.files_set_aside
         self._bounds = journal.bounds
-        self._is_mine = is_mine
         self._stored = stored
         self._waiting: deque[Told] = deque()
-        self._named: dict[str, set[int]] | None = None  # the entries in what waits there, while that is being told
+        self._named: dict[str, set[int]] | None = None  # the entries in the snapshot, while it is being told
         self._links = 0
         self._follows = False  # it has had the beginning
+        self._origin = Origin()
+
+    @property
+    def is_void(self) -> bool:
+        return self._journal.files_set_aside != self._generation
 
     def other_came(self) -> None:
         """Forget what has not been written: a new link begins with everything."""
@@ -309,12 +393,16 @@ class Replica:
         self._write_next()
 
     def delete(self, batch: Batch) -> None:
-        """Delete entries that are not the other one's, after what came before."""
+        """Delete entries that are not the active one's, after what came before."""
         self._waiting.append(Told(0, batch))
         self._write_next()
 
+    def is_own(self, number: int) -> bool:
+        """Whether an entry is only this side's, and the active one need not name it."""
+        return self.disk.is_own(number)
+
     def _write_next(self) -> None:
-        if self._journal.is_busy or not self._waiting:
+        if self._journal.is_busy or not self._waiting or self.is_void:
             return
         told = self._waiting.popleft()
         batch = told.batch
@@ -323,23 +411,35 @@ class Replica:
         if told.is_first:
             self.is_whole = False
             self._named = {"rows": set(), "segments": set(), "letters": set()}
+            self._adopt(told, batch)
         if self._named is not None:
             for kind, numbers in self._named.items():
                 numbers.update(entry.number for entry in getattr(batch, kind))
         if told.is_last and self._named is not None:
             batch, self._named = self._gone(self._named), None
+        if told.number:
+            self.disk.saw(told.position, told.position if told.is_complete else None, self._origin.epoch)
+        batch.facts = Facts(self._generation, self.disk.changed())
         self._journal.write(batch, partial(self._written, told, self._links))
+
+    def _adopt(self, told: Told, batch: Batch) -> None:
+        """Begin a snapshot: number entries anew of which it is not proved that the active one has had them."""
+        self._origin = told.origin or Origin()
+        self.disk.top = max(self.disk.top, self._journal.top)
+        batch.renumbered = self.disk.copies(self._origin, told.position, secrets.token_hex(4))
+        if batch.renumbered is not None and self._journal.bytes:
+            logger.warning("pair_entries_adopted disk=%s consequence=%s", self._origin.disk, _ADOPTED)
 
     def _gone(self, named: dict[str, set[int]]) -> Batch:
         """Return the deletions of what is here, was there, and does not wait there any more."""
         batch = Batch()
         for kind, numbers in named.items():
-            gone = [each for each in self._journal.numbers(kind) if each not in numbers and not self._is_mine(each)]
+            gone = [each for each in self._journal.numbers(kind) if each not in numbers and not self.is_own(each)]
             getattr(batch, f"{kind}_done").extend(gone)
         return batch
 
     def _written(self, told: Told, link: int) -> None:
-        if told.number and link == self._links:  # else the number means something else by now
+        if told.number and link == self._links and not self.is_void:  # else the number means something else by now
             self.is_whole = self.is_whole or told.is_last
             self._stored(told)
         self._write_next()

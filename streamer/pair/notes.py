@@ -1,4 +1,4 @@
-"""What one of a pair writes down beside its journal: the epoch, which disk this is, and what the other one has of it.
+"""What one of a pair writes down beside its journal: the epoch, and which disk this is.
 
 A small file of its own, because an epoch has to be on disk before a take-over has any effect, whatever the journal does.
 """
@@ -21,17 +21,15 @@ class NotesError(FileError):
 
 
 class Notes(NamedTuple):
-    """``thrown_out``: how often a broker has ended the session for another, since the other one was heard.
+    """``journal`` is the name of the disk (`streamer.pair.disk`) whose journal this version has written last.
 
-    ``disk`` is a random name of the journal beside it: another disk, another name.
+    Earlier versions leave it out: facts in a journal that they may have written to do not count.
 
-    The disk ``other`` (empty: none yet) has all entries of this one up to the number ``shared``. There may be more by now.
+    ``thrown_out``: how often a broker has ended the session for another, since the other one was heard.
     """
 
     epoch: int
-    disk: str
-    other: str = ""
-    shared: int = 0
+    journal: str = ""
     thrown_out: int = 0
 
 
@@ -42,19 +40,13 @@ def read(path: Path) -> Notes:
             found = json.loads(file.read(_LONGEST))
         read = Notes(**{key: value for key, value in found.items() if key in Notes._fields})  # a newer version has more
     except FileNotFoundError:
-        return Notes(0, secrets.token_hex(8))
+        return Notes(0)
     except OSError as exc:
         raise NotesError(f"{path}: {exc.strerror or type(exc).__name__}") from exc
     except (ValueError, TypeError, AttributeError) as exc:
-        raise NotesError(
-            f"{path}: expected the notes of a pair, as JSON with epoch and disk; delete it if in doubt"
-        ) from exc
-    if not (
-        all(map(_is_count, (read.epoch, read.shared, read.thrown_out)))
-        and isinstance(read.disk, str)
-        and isinstance(read.other, str)
-    ):
-        raise NotesError(f"{path}: expected whole numbers as epoch and shared, and names of disks")
+        raise NotesError(f"{path}: expected the notes of a pair, as JSON with an epoch; delete it if in doubt") from exc
+    if not (all(map(_is_count, (read.epoch, read.thrown_out))) and isinstance(read.journal, str)):
+        raise NotesError(f"{path}: expected whole numbers as epoch and thrown_out, and the name of a disk")
     return read
 
 
@@ -67,7 +59,7 @@ def write(path: Path, notes: Notes) -> None:
     new = path.with_name(f"{path.name}.new")
     try:
         with new.open("w", encoding="ascii") as file:
-            json.dump(notes._asdict(), file)
+            json.dump(notes._asdict() | {"disk": secrets.token_hex(8)}, file)  # earlier versions need one: never the same
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)

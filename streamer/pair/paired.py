@@ -87,7 +87,6 @@ class Paired:
             key=pair.key(),
             is_safe_at_both=pair.safe == "both",
             prefer_s=pair.prefer_s,
-            is_new_disk=not journal_config.path.exists(),
         )
         self._link = Link(
             listen=pair.address if pair.listens else None,

@@ -4,6 +4,7 @@ Pure. What came over the link is authentic, so its fields are not checked.
 """
 
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
+from streamer.pair.disk import Claim, Origin
 from streamer.pair.lease import Heartbeat
 from streamer.pair.state import Written
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -17,6 +18,26 @@ def heartbeat_to_proto(heartbeat: Heartbeat) -> pb.Heartbeat:
 def heartbeat_from_proto(p: pb.Heartbeat) -> Heartbeat:
     """Convert a heartbeat from protobuf."""
     return Heartbeat(p.name, p.run, p.number, p.epoch, p.is_active, p.heard_run, p.heard_number, p.yields)
+
+
+def claim_to_proto(claim: Claim) -> pb.Claim:
+    """Convert a claim to protobuf."""
+    return pb.Claim(**claim._asdict())
+
+
+def claim_from_proto(p: pb.Claim) -> Claim:
+    """Convert a claim from protobuf."""
+    return Claim(p.disk, p.run, p.seen, p.has, p.epoch)
+
+
+def origin_to_proto(origin: Origin) -> pb.Origin:
+    """Convert an origin to protobuf."""
+    return pb.Origin(**origin._replace(claim=claim_to_proto(origin.claim))._asdict())  # type: ignore[arg-type]
+
+
+def origin_from_proto(p: pb.Origin) -> Origin:
+    """Convert an origin from protobuf."""
+    return Origin(p.disk, p.run, p.epoch, p.proves_below, claim_from_proto(p.claim), p.top)
 
 
 def batch_to_proto(batch: Batch) -> pb.Batch:

@@ -63,19 +63,51 @@ class Aside(_message.Message):
     def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., seen_run: _Optional[int] = ..., seen_number: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("disk", "config", "is_active", "version")
+    __slots__ = ("disk", "config", "is_active", "version", "claim")
     DISK_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     disk: str
     config: str
     is_active: bool
     version: str
-    def __init__(self, disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
+    claim: Claim
+    def __init__(self, disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
+
+class Claim(_message.Message):
+    __slots__ = ("disk", "run", "seen", "has", "epoch")
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    HAS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    disk: str
+    run: str
+    seen: int
+    has: int
+    epoch: int
+    def __init__(self, disk: _Optional[str] = ..., run: _Optional[str] = ..., seen: _Optional[int] = ..., has: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Origin(_message.Message):
+    __slots__ = ("disk", "run", "epoch", "proves_below", "claim", "top")
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PROVES_BELOW_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    disk: str
+    run: str
+    epoch: int
+    proves_below: int
+    claim: Claim
+    top: int
+    def __init__(self, disk: _Optional[str] = ..., run: _Optional[str] = ..., epoch: _Optional[int] = ..., proves_below: _Optional[int] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., top: _Optional[int] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked", "letters_marked")
+    __slots__ = ("number", "is_snapshot_begin", "is_snapshot_end", "rows", "segments", "letters", "rows_done", "segments_done", "letters_done", "letters_unmarked", "letters_marked", "position", "is_complete", "origin")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     IS_SNAPSHOT_BEGIN_FIELD_NUMBER: _ClassVar[int]
     IS_SNAPSHOT_END_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +119,9 @@ class Batch(_message.Message):
     LETTERS_DONE_FIELD_NUMBER: _ClassVar[int]
     LETTERS_UNMARKED_FIELD_NUMBER: _ClassVar[int]
     LETTERS_MARKED_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     number: int
     is_snapshot_begin: bool
     is_snapshot_end: bool
@@ -98,7 +133,10 @@ class Batch(_message.Message):
     letters_done: _containers.RepeatedScalarFieldContainer[int]
     letters_unmarked: _containers.RepeatedScalarFieldContainer[int]
     letters_marked: _containers.RepeatedCompositeFieldContainer[Mark]
-    def __init__(self, number: _Optional[int] = ..., is_snapshot_begin: _Optional[bool] = ..., is_snapshot_end: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., letters: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ..., rows_done: _Optional[_Iterable[int]] = ..., segments_done: _Optional[_Iterable[int]] = ..., letters_done: _Optional[_Iterable[int]] = ..., letters_unmarked: _Optional[_Iterable[int]] = ..., letters_marked: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+    position: int
+    is_complete: bool
+    origin: Origin
+    def __init__(self, number: _Optional[int] = ..., is_snapshot_begin: _Optional[bool] = ..., is_snapshot_end: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., letters: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ..., rows_done: _Optional[_Iterable[int]] = ..., segments_done: _Optional[_Iterable[int]] = ..., letters_done: _Optional[_Iterable[int]] = ..., letters_unmarked: _Optional[_Iterable[int]] = ..., letters_marked: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., position: _Optional[int] = ..., is_complete: _Optional[bool] = ..., origin: _Optional[_Union[Origin, _Mapping]] = ...) -> None: ...
 
 class Mark(_message.Message):
     __slots__ = ("number", "redrive_ms", "ttl_ms")
@@ -175,10 +213,12 @@ class Letter(_message.Message):
     def __init__(self, number: _Optional[int] = ..., id: _Optional[bytes] = ..., route: _Optional[str] = ..., ingress: _Optional[str] = ..., target: _Optional[str] = ..., outcome: _Optional[str] = ..., code: _Optional[int] = ..., text: _Optional[str] = ..., attempts: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., type: _Optional[int] = ..., source: _Optional[str] = ..., sink: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class Stored(_message.Message):
-    __slots__ = ("number",)
+    __slots__ = ("number", "granted")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
     number: int
-    def __init__(self, number: _Optional[int] = ...) -> None: ...
+    granted: Claim
+    def __init__(self, number: _Optional[int] = ..., granted: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
 
 class Settled(_message.Message):
     __slots__ = ("flows",)

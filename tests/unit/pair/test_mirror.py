@@ -1,11 +1,13 @@
 """Two journals with a link between them: what one writes, the other has before anybody is told that it is safe."""
 
 import random
+import sqlite3
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from hypothesis import strategies as st
 from streamer.journal.entries import Batch
 from streamer.journal.journal import Journal
 from streamer.journal.letters import LetterChange
-from streamer.pair.mirror import MirroredJournal, Replica, Told
+from streamer.pair.disk import Disk
+from streamer.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
+from streamer.pair.sending import Window
 from tests.examples import examples
 from tests.unit.journal.harness import BOUNDS, PROMPT_S, ManualLoop, letter, row, segment
 
@@ -49,8 +53,11 @@ class Pair:
         self.link = Link()
         self.working = self._open(MirroredJournal, folder / "working.db")
         self.copy = self._open(Journal, folder / "copy.db", arranged=False)
-        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, stored=self.link.stored)
+        self.replica = self._replica()
         self.done: list[str] = []
+
+    def _replica(self) -> Replica:
+        return Replica(self.copy, disk_of_facts(self.copy.facts, self.copy.top, parity=1), self.link.stored)
 
     def _open(self, kind: type[Journal], path: Path, arranged: bool = True) -> Journal:
         journal = kind(path, 1 << 30, BOUNDS, self.loop.post, retry_s=PROMPT_S, idle_s=PROMPT_S)
@@ -69,6 +76,7 @@ class Pair:
     def connect(self) -> None:
         self.link.is_up = True
         self.replica.other_came()
+        self.mirrored.met(self.replica.disk.name, self.replica.disk.claim)
         self.mirrored.other_came()
 
     def cut(self) -> None:
@@ -96,6 +104,11 @@ class Pair:
             while self.link.answers:
                 self.mirrored.other_stored(self.link.answers.popleft())
 
+    def found(self) -> Disk:
+        """What is found in the file of the active one after a kill."""
+        with closing(sqlite3.connect(self.working.path)) as file:
+            return disk_of_facts(dict(file.execute("SELECT name, value FROM facts")), 0, parity=0)
+
     def until_done(self, name: str) -> None:
         self.loop.run_until(lambda: name in self.done)
 
@@ -119,7 +132,7 @@ class Pair:
         bounds = BOUNDS._replace(max_letters=most, max_rejected=most)
         for journal in (self.working, self.copy):
             journal.use(bounds)
-        self.replica = Replica(self.copy, is_mine=lambda number: number % 2 == 1, stored=self.link.stored)
+        self.replica = self._replica()
 
     def same(self) -> bool:
         return contents(self.working) == contents(self.copy)
@@ -216,7 +229,8 @@ def test_entries_of_the_standby_itself_are_not_deleted(pair: Pair) -> None:
     pair.loop.run_until(lambda: bool(done))
     pair.connect()
     pair.carry()
-    assert contents(pair.copy)["rows"] == [3]
+    assert contents(pair.copy)["rows"] == [9, 11]  # the second one was not proved to have been there
+    assert all(map(pair.replica.is_own, (9, 11)))
 
 
 def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) -> None:
@@ -230,23 +244,28 @@ def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) 
     assert pair.replica.is_whole
 
 
-def test_it_knows_up_to_where_the_other_one_has_its_entries(pair: Pair) -> None:
+def test_it_knows_what_the_other_one_has_of_its_entries(pair: Pair) -> None:
+    def is_given() -> tuple[int, bool]:
+        given = pair.mirrored.disk.given
+        return given.position, given.below > 1000
+
     pair.write("one", Batch(rows=[row(2), row(4)]))
     pair.until_done("one")
     pair.connect()
-    assert pair.mirrored.shared == 0
+    assert pair.mirrored.disk.given.disk == ""
     pair.carry()
-    assert pair.mirrored.shared == 4
+    assert is_given() == (1, True)
     pair.write("two", Batch(rows=[row(6)], letters=[letter(8)]))
     pair.on_disk(2)
-    assert pair.mirrored.shared == 4
+    assert (pair.mirrored.disk.given.position, pair.mirrored.disk.given.below) == (1, 6)
     pair.carry()
-    assert pair.mirrored.shared == 8
+    assert is_given() == (2, True)
     pair.cut()
     pair.mirrored.work_alone()
     pair.write("three", Batch(rows=[row(10)]))
     pair.until_done("three")
-    assert pair.mirrored.shared == 8
+    assert (pair.mirrored.disk.given.position, pair.mirrored.disk.given.below) == (2, 10)
+    assert pair.replica.disk.claim.has == 2
 
 
 def test_an_answer_from_before_it_worked_alone_proves_nothing_afterwards(pair: Pair) -> None:
@@ -502,26 +521,24 @@ def test_what_counts_as_written_before_the_other_one_has_it_is_not_shared(
     pair: Pair, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lower number than those that it has: after a kill, it would be taken for what it has."""
-    untold: list[int] = []
     monkeypatch.setattr("streamer.pair.sending._FIRST_BYTES", 1)
     monkeypatch.setattr("streamer.pair.sending._LEAST_BYTES", 1)
-    pair.mirrored.arrange(is_even=True, tell=pair.link.tell, waits=waits, untold=untold.append)
+    pair.mirrored._waits = waits
+    pair.mirrored._window = Window(time.monotonic)
     pair.connect()
     pair.carry()
     pair.write("eight", Batch(rows=[row(8)]))
     pair.on_disk(1)
     pair.carry()
-    assert pair.mirrored.shared == 8
-    untold.clear()
     if waits:
         pair.mirrored.work_alone()
-        pair.mirrored.other_came()  # it is told everything, and nothing of that has been answered
+        pair.mirrored.other_came()  # and nothing of that was answered
         assert pair.mirrored.is_alone
     pair.write("two", Batch(rows=[row(2)]))
-    assert untold == [2]
-    assert pair.mirrored.shared == 1
     pair.on_disk(2)
     assert pair.done == ["eight", "two"]
+    found = pair.found()
+    assert found.shared_below(pair.replica.disk.claim, pair.replica.disk.name) == 2
     pair.carry()
     assert contents(pair.copy)["rows"] == [2, 8]
-    assert pair.mirrored.shared == 8
+    assert pair.found().shared_below(pair.replica.disk.claim, pair.replica.disk.name) > 8

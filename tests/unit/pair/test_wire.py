@@ -115,5 +115,5 @@ def test_every_field_of_the_journals_entries_has_one_here() -> None:
         (Heartbeat, pb.Heartbeat),
     ):
         assert entry._fields == tuple(field.name for field in message.DESCRIPTOR.fields)
-    marks = {"number", "is_snapshot_begin", "is_snapshot_end"}
-    assert set(Batch.__slots__) == {field.name for field in pb.Batch.DESCRIPTOR.fields} - marks
+    marks = {"number", "is_snapshot_begin", "is_snapshot_end", "position", "is_complete", "origin"}
+    assert set(Batch.__slots__) - {"facts", "renumbered"} == {field.name for field in pb.Batch.DESCRIPTOR.fields} - marks
