@@ -615,10 +615,6 @@ class _EndpointEvents(CountingEvents):
         self._daemon.service_host.status.health_changed()
         systemd.notify(f"STATUS={summary(router)}")
 
-    def session_ended(self, is_taken_over: bool, lived_s: float) -> None:
-        if self._daemon.pair is not None:
-            self._daemon.pair.member.session_ended(is_taken_over, lived_s)
-
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)
 

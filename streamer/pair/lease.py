@@ -1,56 +1,70 @@
-"""Which of two streamers is active: leases, epochs and take-over. Pure: no I/O, and the caller passes the time in.
+"""Decide which of two streamers is active: leases, epochs and take-over. Pure: no I/O, and the caller passes the time in.
 
-Each of the two sends the other a heartbeat every `Timing.heartbeat_s`, which names the last one it has got. There is no
-third one to ask, so each decides by what it hears and by its own monotonic clock:
+Each streamer of a pair sends its peer a heartbeat every `Timing.heartbeat_s`. A heartbeat names the last one that its sender
+has received, and says for how long its sender will rely on an answer to it (`Heartbeat.relies_s`). There is no third machine
+to ask, and nobody else's judgement counts: not a broker's, not a connection's. The law of this file:
 
-- The active one may send while the other has answered a heartbeat of less than `Timing.lease_s` ago. The standby takes
-  over after it has heard nothing for `Timing.take_over_s`, which is longer. So while both run and hear each other, at most
-  one of them sends.
-- If nothing answers any more, the active one holds its messages until the other would have taken over, and then goes on
-  alone: the other has failed, or the link is cut and both work, and who is behind them gets messages twice.
-- A process that did not run for a while knows nothing. It sends nothing and takes over nothing before it has listened for
-  as long.
-- Every take-over makes a higher epoch. Whoever is active and hears of a higher one steps back.
-- Whom a broker throws out, because another has connected with its client id, steps back as well, and takes over nothing for
-  a while; unless it knows that the other is on standby, so that it was a stranger.
-- Who hands over says so in its heartbeats, and takes over nothing for a while. The other one works from when it hears that.
+- **Lease.** The active streamer may send while it relies on an answer: until a heartbeat's sending plus its `relies_s`, if
+  the peer has answered that heartbeat by then. A later answer is none.
+- **Take-over.** The standby does not take over before a heartbeat's arrival plus its `relies_s` times `STANDBY_FACTOR`, for
+  every heartbeat that it has received. An arrival is later than the sending, and two clocks differ by less than the factor.
+  So while each of the two hears the other, at most one of them sends, whatever the round trip.
+- **The lease follows the round trip.** A streamer relies for longer when its answers have taken longer, up to
+  `Timing.longest_relies_s`. A peer of a version that says nothing of it counts on `Timing.relies_s`, and gets no other.
+- **Alone.** An active streamer whose heartbeats nobody answers in time holds its messages until the standby would have
+  taken over (`ALONE_FACTOR`), and then sends without a lease. It is alone because nothing is *answered*: what it hears of
+  the standby meanwhile does not say that the standby hears it.
+- **Pauses.** A process that did not run for a while knows nothing. It takes over nothing, answers nothing, and sends nothing
+  without a lease, before it has listened for as long as it would wait after a heartbeat.
+- **Epochs.** Every take-over makes a higher epoch. An active streamer that hears of a higher one steps back.
+- **Handover.** A streamer that hands over says so in its heartbeats, and takes over nothing for a while. The peer takes over
+  when it hears that.
 """
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_DOUBLINGS = 30
-_KEPT_HEARTBEATS = 64  # sent ones whose answer may still come
+STANDBY_FACTOR = 1.25
+"""The standby waits for so many times as long as the active streamer relies: two clocks may differ by a tenth each."""
+
+ALONE_FACTOR = 2.0
+"""The active streamer is alone once it had no answer for so many times as long as it relies: longer than the standby waits,
+and the standby's announcement is on its way."""
+
+_ROUND_TRIP_FACTOR = 2.0
+_SLACK_S = 0.4  # with a heartbeat every 0.2 s, an answer is up to that much older than the round trip of the network
+_MEASURED_S = 10.0  # for so long a round trip counts
+_KEPT_HEARTBEATS = 128  # sent heartbeats whose answer may still come
 
 
 class Timing(NamedTuple):
     """Seconds by a monotonic clock."""
 
     heartbeat_s: float = 0.2
-    lease_s: float = 0.8
-    """How long an answer is good for, from the sending of what it answers."""
-    take_over_s: float = 1.0
-    """How much silence ends a lease for the standby: more than `lease_s`, by what two clocks may differ."""
-    alone_s: float = 1.5
-    """How much silence makes the active one go on alone: more than `take_over_s`."""
+    relies_s: float = 0.8
+    """The shortest time for which an answer is relied on, from the sending of the heartbeat that it answers."""
+    longest_relies_s: float = 5.0
+    """The longest such time. With a longer round trip there is no lease, and the active streamer is alone."""
     wait_s: float = 10.0
-    """How long one that has just started waits for the other, before it works alone."""
+    """How long a streamer that has just started waits for its peer before it takes over."""
     pause_s: float = 0.6
     """A time between two ticks that is longer than this means that the process did not run."""
     stand_back_s: float = 3.0
-    """How long one that the broker has thrown out takes over nothing; twice as long each time, until it hears the other."""
-    longest_stand_back_s: float = 60.0
-    again_s: float = 10.0
-    """Two ends of a session within this time are one after the other."""
-    brief_s: float = 3.0
-    """A session that lived for less was brief."""
+    """How long a streamer that hands over takes over nothing."""
+
+    @property
+    def silence_s(self) -> float:
+        """How long the standby waits at least, in silence, before it takes over."""
+        return STANDBY_FACTOR * self.relies_s
 
 
 class Heartbeat(NamedTuple):
-    """What one says to the other. ``run`` is a random number of the process, ``number`` counts its heartbeats.
+    """A sign of life. ``run`` is a random number of the sender's process, ``number`` counts its heartbeats.
 
-    ``heard_run`` and ``heard_number`` are those of the last heartbeat that it has got; ``name`` is its place in the pair.
+    ``heard_run`` and ``heard_number`` are those of the last heartbeat that the sender has received (0: none, or not since
+    its process was paused). ``name`` is the sender's place in the pair.
     """
 
     name: str
@@ -61,12 +75,14 @@ class Heartbeat(NamedTuple):
     heard_run: int = 0
     heard_number: int = 0
     yields: bool = False
-    """Whether it has handed over, and the other is to take over at once."""
+    """Whether the sender has handed over, and the receiver is to take over at once."""
+    relies_s: float = 0.0
+    """For how long the sender will rely on an answer to this heartbeat, from its sending; 0: an earlier version."""
 
 
 @dataclass(slots=True)
 class Changed:
-    """What has changed with a call: the caller persists ``epoch`` before it acts on ``is_active``."""
+    """The role after a call. The caller persists ``epoch`` before it acts on ``is_active``."""
 
     is_active: bool
     epoch: int
@@ -74,14 +90,14 @@ class Changed:
 
 
 class Lease:
-    """One side. ``name`` differs between the two; of two that start together with equal epochs, the smaller name works.
+    """The lease of one streamer of a pair.
 
-    ``epoch`` is the highest one that is known; ``is_alone``: nothing has answered for so long that the other counts as gone;
-    ``is_ready``: it may take over, which its caller decides; ``ignored`` counts heartbeats that were old or its own.
+    ``name`` differs between the two; of two that start together with equal epochs, the one with the smaller name takes over.
+    ``epoch`` is the highest known one. ``is_alone``: an active streamer sends without a lease, because nothing was answered
+    in time. ``is_ready``: the streamer may take over, which its caller decides. ``ignored`` counts old and own heartbeats.
     """
 
-    def __init__(self, name: str, run: int, epoch: int, now_s: float, timing: Timing, thrown_out: int = 0) -> None:
-        """``thrown_out``: how often a broker has ended its session before this start, since the other one was heard."""
+    def __init__(self, name: str, run: int, epoch: int, now_s: float, timing: Timing) -> None:
         self.name = name
         self.epoch = epoch
         self.is_active = False
@@ -92,122 +108,149 @@ class Lease:
         self._run = run
         self._timing = timing
         self._number = 0
-        self._sent_s: dict[int, float] = {}
-        self._answered_s: float | None = None  # when the latest heartbeat that was answered had been sent
+        self._sent: dict[int, tuple[float, float]] = {}  # number of a heartbeat → when it was sent, and its `relies_s`
+        self._answered_number = 0
+        self._answered_s = now_s  # when the last heartbeat was sent that was answered in time
+        self._relies_until_s = -math.inf
+        self._round_trips: deque[tuple[float, float]] = deque()  # when measured, seconds
         self._heard: Heartbeat | None = None
+        self._answers = 0, 0  # run and number of the heartbeat that the next one answers
         self._ticked_s = now_s
-        self._quiet_since_s = now_s  # it ran, and heard nothing, since then
+        self._ran_since_s = now_s
+        self._quiet_since_s = now_s
         self._patience_s = timing.wait_s  # how much silence ends its standby
-        self.times_thrown_out = thrown_out
-        self._session_ended_s = -math.inf
-        self._not_before_s = now_s + (self._stand_back_s if thrown_out else 0.0)
-
-    def heartbeat(self, now_s: float) -> Heartbeat:
-        """Return the next heartbeat to send; to be called only after `tick` at the same time."""
-        self._number += 1
-        self._sent_s[self._number] = now_s
-        if len(self._sent_s) > _KEPT_HEARTBEATS:
-            del self._sent_s[next(iter(self._sent_s))]
-        heard = self._heard
-        run, number = (0, 0) if heard is None else (heard.run, heard.number)
-        return Heartbeat(self.name, self._run, self._number, self.epoch, self.is_active, run, number, self.is_yielding)
-
-    def may_send(self, now_s: float) -> bool:
-        """Whether messages may be sent now: to be asked before each batch."""
-        if not self.is_active or now_s - self._ticked_s > self._timing.pause_s:
-            return False
-        return self.is_alone or self._is_answered(now_s)
+        self._promised_until_s = -math.inf  # the peer may rely on this streamer's standby until then
+        self._not_before_s = now_s
 
     @property
     def has_heard(self) -> bool:
-        """Whether the other one was heard since this process has started."""
+        """Whether this process has received a heartbeat of the peer."""
         return self._heard is not None
 
+    @property
+    def round_trip_s(self) -> float:
+        """The longest time that an answer has taken lately; 0 if none was measured."""
+        return max((seconds for _, seconds in self._round_trips), default=0.0)
+
+    @property
+    def relies_s(self) -> float:
+        """For how long the next heartbeat relies on an answer."""
+        timing, heard = self._timing, self._heard
+        if heard is None or not heard.relies_s:
+            return timing.relies_s
+        return min(max(timing.relies_s, _ROUND_TRIP_FACTOR * self.round_trip_s + _SLACK_S), timing.longest_relies_s)
+
+    def heartbeat(self, now_s: float) -> Heartbeat:
+        """Return the next heartbeat to send. To be called only after `tick` at the same time."""
+        while self._round_trips and now_s - self._round_trips[0][0] > _MEASURED_S:
+            self._round_trips.popleft()
+        self._number += 1
+        relies_s = self.relies_s
+        self._sent[self._number] = now_s, relies_s
+        if len(self._sent) > _KEPT_HEARTBEATS:
+            del self._sent[next(iter(self._sent))]
+        run, number = self._answers
+        return Heartbeat(
+            self.name, self._run, self._number, self.epoch, self.is_active, run, number, self.is_yielding, relies_s
+        )
+
+    def may_send(self, now_s: float) -> bool:
+        """Return whether messages may be sent now. To be asked before each batch."""
+        if not self.is_active or now_s - self._ticked_s > self._timing.pause_s:
+            return False
+        return self.is_alone or now_s < self._relies_until_s
+
     def has_just_sent(self, run: int, number: int, now_s: float) -> bool:
-        """Whether a heartbeat was sent by this process within `Timing.take_over_s`."""
-        sent_s = self._sent_s.get(number) if run == self._run else None
-        return sent_s is not None and now_s - sent_s < self._timing.take_over_s
+        """Return whether this process has sent a heartbeat so lately that an answer to it may come in time."""
+        sent = self._sent.get(number) if run == self._run else None
+        return sent is not None and now_s - sent[0] < self._timing.longest_relies_s
 
     def tick(self, now_s: float) -> Changed | None:
-        """Notice silence; to be called every `Timing.heartbeat_s`."""
-        timing = self._timing
-        if now_s - self._ticked_s > timing.pause_s:
-            # It listens for as long as a take-over needs; what one that has just started has waited before is not lost.
-            waited_s = 0.0 if self.is_active else max(0.0, self._patience_s - timing.take_over_s)
+        """Notice pauses and silence. To be called every `Timing.heartbeat_s`."""
+        if now_s - self._ticked_s > self._timing.pause_s:
+            self._ran_since_s = now_s
+            # After a start, what it has waited before the pause is not lost.
+            waited_s = 0.0 if self.is_active else max(0.0, self._patience_s - self._silence_s)
             self._quiet_since_s = max(self._quiet_since_s, now_s - waited_s)
+            self._answers = 0, 0
             self.is_alone = False
         self._ticked_s = now_s
-        quiet_s = now_s - self._quiet_since_s
-        if self.is_active and now_s - self._session_ended_s > timing.longest_stand_back_s:
-            self.times_thrown_out = 0  # nobody has taken its session for long
         if self.is_active:
-            self.is_alone = self.is_alone or quiet_s > timing.alone_s
+            self.is_alone = self.is_alone or now_s > self._alone_from_s
             return None
-        if not self.is_ready or now_s < self._not_before_s or quiet_s <= self._patience_s:
+        quiet_s = now_s - self._quiet_since_s
+        if quiet_s <= self._patience_s or now_s <= self._promised_until_s or not self._may_take_over(now_s):
             return None
-        self.is_alone = True
-        return self._take_over(self.epoch, f"nothing was heard for {quiet_s:.1f} s")
+        return self._take_over(self.epoch, f"nothing was heard for {quiet_s:.1f} s", now_s, is_alone=True)
 
     def receive(self, heartbeat: Heartbeat, now_s: float) -> Changed | None:
-        """Take a heartbeat of the other, whose authenticity the caller has checked. Old and doubled ones change nothing."""
+        """Process a heartbeat of the peer, whose authenticity the caller has checked. Ignore old and doubled ones."""
         heard = self._heard
         if heartbeat.name == self.name or (heard is not None and not _is_newer(heartbeat, heard)):
             is_double = heard is not None and (heartbeat.run, heartbeat.number) == (heard.run, heard.number)
-            self.ignored += not is_double  # it comes over several ways
+            self.ignored += not is_double  # a heartbeat comes over several ways
             return None
         self._heard = heartbeat
+        self._answers = heartbeat.run, heartbeat.number
         self._quiet_since_s = now_s
-        self.times_thrown_out = 0
-        sent_s = self._sent_s.get(heartbeat.heard_number) if heartbeat.heard_run == self._run else None
-        if sent_s is not None:
-            self._answered_s = sent_s
-            self.is_alone = False
+        self._promised_until_s = max(self._promised_until_s, now_s + self._silence_s)
+        is_answer = self._take_answer(heartbeat, now_s)
         if heartbeat.is_active:
-            return self._heard_active(heartbeat)
-        if self.is_active:
-            if heartbeat.epoch > self.epoch:  # it has worked since, and waits for what to do
-                return self._take_over(heartbeat.epoch, "the other has worked since and is on standby")
-            return None
-        is_fresh = sent_s is not None and now_s - sent_s < self._timing.lease_s  # else it may work by now
-        return self._heard_standby(heartbeat, is_fresh, now_s)
-
-    def session_ended(self, is_taken_over: bool, lived_s: float, now_s: float) -> Changed | None:
-        """Judge the end of a session at a broker that lived for so long: was this one thrown out? See `thrown_out`.
-
-        Some brokers do not say that another has connected with its client id. Two that take the session from each other end
-        each other's soon after they have begun, so the second brief end counts.
-        """
-        is_again = now_s - self._session_ended_s < self._timing.again_s and lived_s < self._timing.brief_s
-        self._session_ended_s = now_s
-        return self.thrown_out(now_s) if is_taken_over or is_again else None
-
-    def thrown_out(self, now_s: float) -> Changed | None:
-        """Step back: a broker has ended the session, because another has connected with its client id.
-
-        Do nothing if the other one is known to be on standby.
-        """
-        if self.is_active and not self.is_alone and self._is_answered(now_s):
-            return None
-        self.times_thrown_out += 1
-        self._not_before_s = now_s + self._stand_back_s
-        return self._step_back(self.epoch, "the broker has given the session to another") if self.is_active else None
+            return self._heard_active(heartbeat, now_s)
+        if not self.is_active:
+            return self._heard_standby(heartbeat, is_answer, now_s)
+        if heartbeat.epoch > self.epoch:  # the peer was active later, and waits
+            return self._take_over(heartbeat.epoch, "the other has worked since and is on standby", now_s)
+        return None
 
     def hand_over(self, now_s: float) -> Changed:
-        """Step back, and have the other one take over, which was seen to be ready for it."""
-        self._not_before_s = now_s + self._timing.stand_back_s
+        """Step back, and have the peer take over, which the caller has found ready."""
+        self._not_before_s = now_s + max(self._timing.stand_back_s, ALONE_FACTOR * self.relies_s)
         self.is_yielding = True
         return self._step_back(self.epoch, "handed over")
 
     @property
-    def _stand_back_s(self) -> float:
-        timing = self._timing
-        return min(timing.stand_back_s * 2.0 ** min(self.times_thrown_out - 1, _DOUBLINGS), timing.longest_stand_back_s)
+    def _silence_s(self) -> float:
+        """How long this streamer, on standby, waits after a heartbeat."""
+        told_s = self._heard.relies_s if self._heard is not None else 0.0
+        return STANDBY_FACTOR * (told_s or self._timing.relies_s)
 
-    def _is_answered(self, now_s: float) -> bool:
-        return self._answered_s is not None and now_s - self._answered_s < self._timing.lease_s
+    @property
+    def _unanswered_since_s(self) -> float:
+        """Since when this process runs, and nobody has answered a heartbeat in time."""
+        return max(self._answered_s, self._ran_since_s)
 
-    def _heard_active(self, heartbeat: Heartbeat) -> Changed | None:
-        self._patience_s = self._timing.take_over_s
+    @property
+    def _alone_from_s(self) -> float:
+        """When the peer has taken over, if it takes over at all: it may have received any heartbeat, answered or not."""
+        since_s = self._unanswered_since_s
+        waits = [min(sent_s, since_s) + ALONE_FACTOR * relies_s for sent_s, relies_s in self._sent.values()]
+        return max(since_s + ALONE_FACTOR * self.relies_s, *waits, -math.inf)
+
+    def _may_take_over(self, now_s: float) -> bool:
+        return self.is_ready and now_s >= self._not_before_s
+
+    def _take_answer(self, heartbeat: Heartbeat, now_s: float) -> bool:
+        """Note which heartbeat this one answers. Return whether it does so in time."""
+        sent = self._sent.get(heartbeat.heard_number) if heartbeat.heard_run == self._run else None
+        if sent is None:
+            return False
+        sent_s, relies_s = sent
+        if heartbeat.heard_number > self._answered_number:
+            self._answered_number = heartbeat.heard_number
+            if sent_s >= self._ran_since_s:  # else the pause is in it
+                self._round_trips.append((now_s, now_s - sent_s))
+        if not heartbeat.relies_s:  # the peer's process was replaced by one of an earlier version
+            relies_s = min(relies_s, self._timing.relies_s)
+        if now_s >= sent_s + relies_s:
+            return False
+        self._answered_s = max(self._answered_s, sent_s)
+        self._relies_until_s = max(self._relies_until_s, sent_s + relies_s)
+        self.is_alone = False
+        return True
+
+    def _heard_active(self, heartbeat: Heartbeat, now_s: float) -> Changed | None:
+        self._patience_s = self._silence_s
         self.is_yielding = False
         if not self.is_active:
             self.epoch = max(self.epoch, heartbeat.epoch)
@@ -216,30 +259,35 @@ class Lease:
             return self._step_back(heartbeat.epoch, f"the other works in epoch {heartbeat.epoch}")
         return None
 
-    def _heard_standby(self, heartbeat: Heartbeat, is_fresh: bool, now_s: float) -> Changed | None:
-        """Both are on standby: the one with the higher epoch worked last, and works once the other has heard it.
+    def _heard_standby(self, heartbeat: Heartbeat, is_answer: bool, now_s: float) -> Changed | None:
+        """Decide which of two on standby takes over: the one that was active last, once the other has heard it.
 
-        It does so even if neither is to take over from the other, or nobody would work.
+        It takes over even if neither may take over from the other, or nobody would be active. Heartbeats that are no answers
+        may be old, and the peer active by now; so without answers it waits for longer than the peer would.
         """
-        if not is_fresh or now_s < self._not_before_s or (heartbeat.yields and not self.is_ready):
+        timing = self._timing
+        is_cut = now_s - self._unanswered_since_s > timing.wait_s + ALONE_FACTOR * timing.longest_relies_s
+        if not (is_answer or is_cut) or now_s < self._not_before_s or (heartbeat.yields and not self.is_ready):
             return None
+        epoch = max(self.epoch, heartbeat.epoch)
         if heartbeat.yields:
-            return self._take_over(max(self.epoch, heartbeat.epoch), "the other hands over")
+            return self._take_over(epoch, "the other hands over", now_s)
         if (self.epoch, heartbeat.name) > (heartbeat.epoch, self.name):
-            return self._take_over(max(self.epoch, heartbeat.epoch), "both are on standby")
+            return self._take_over(epoch, "both are on standby", now_s, is_alone=is_cut)
         return None
 
-    def _take_over(self, epoch: int, why: str) -> Changed:
-        self.is_active, self.is_yielding = True, False
+    def _take_over(self, epoch: int, why: str, now_s: float, *, is_alone: bool = False) -> Changed:
+        self.is_active, self.is_yielding, self.is_alone = True, False, is_alone
         self.epoch = epoch + 1
-        self._answered_s = None
-        self._sent_s.clear()  # only an answer to what says so proves that the other one knows
+        self._relies_until_s = -math.inf
+        self._answered_s = now_s
+        self._sent.clear()  # only an answer to a heartbeat that says so proves that the peer knows
         return Changed(True, self.epoch, why)
 
     def _step_back(self, epoch: int, why: str) -> Changed:
         self.is_active = self.is_alone = False
         self.epoch = max(self.epoch, epoch)
-        self._patience_s = self._timing.take_over_s
+        self._patience_s = self._silence_s
         return Changed(False, self.epoch, why)
 
 

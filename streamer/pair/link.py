@@ -46,7 +46,10 @@ from streamer.transports.sockets import listening_socket
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 HANDSHAKE_S = 2.0
-"""How long connecting, TLS and the proofs may take together."""
+"""How long connecting, TLS and the proofs may take together at first, for the end that dials."""
+
+LONGER: Final = 8
+"""The most times `HANDSHAKE_S` that they may take: they are five round trips, and a round trip may take seconds."""
 
 PAUSE_S = 0.2
 """Between the end of a connection, or a failed attempt, and the next attempt."""
@@ -61,14 +64,14 @@ MOST_WAITING_BYTES: Final = 64 << 20
 """The other one is disconnected once more than this waits for it to read."""
 
 DEAD_AFTER_S: Final = 2
-"""How long a host may leave what it was sent unacknowledged, where the system can tell."""
+"""How long a host may leave what it was sent unacknowledged, where the system can tell; longer after a slow handshake."""
 
 _FAREWELL_S = 0.5  # for what was sent last
 _LINGER_S = 1.0  # for a stranger to read why it is refused
 _READ_BYTES = 256 * 1024
 _BACKLOG = 16
 _LENGTH = struct.Struct(">I")
-_KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 1000 * DEAD_AFTER_S))
+_KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2))
 _STATE = "link of the pair"
 
 Address = tuple[str, int]
@@ -144,7 +147,7 @@ class Link:
         self._on_up = on_up
         self._on_down = on_down
         self._current: _Connection | None = None
-        self._strangers: dict[asyncio.Task[None], str] = {}  # each with its host, the oldest first
+        self._strangers: dict[asyncio.Task[bool], str] = {}  # each with its host, the oldest first
 
     @property
     def is_up(self) -> bool:
@@ -187,8 +190,10 @@ class Link:
     async def _dial(self, host: str, port: int) -> None:
         where = _shown(host, port)
         connect = partial(asyncio.open_connection, host, port, ssl=self._tls, limit=_READ_BYTES)
+        times = 1
         while True:
-            await self._meet(connect, where, is_dialing=True)
+            is_late = await self._meet(connect, where, is_dialing=True, within_s=HANDSHAKE_S * times)
+            times = 2 * times if is_late and times < LONGER else 1
             await asyncio.sleep(PAUSE_S)
 
     async def _accept(self, host: str, port: int, tasks: asyncio.TaskGroup) -> None:
@@ -225,23 +230,32 @@ class Link:
             self._fail(self._strangers.pop(displaced), reason, False, is_refused=True)
             displaced.cancel()
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def ended(task: asyncio.Task[bool]) -> None:
             self._strangers.pop(task, None)
             accepted.close()  # if the task was cancelled before it began
 
         take = partial(_streams_of, accepted, self._tls)
-        task = tasks.create_task(self._meet(take, host, is_dialing=False), name="pair-connection")
+        meeting = self._meet(take, host, is_dialing=False, within_s=HANDSHAKE_S * LONGER)
+        task = tasks.create_task(meeting, name="pair-connection")
         self._strangers[task] = host
         task.add_done_callback(ended)
 
-    async def _meet(self, open_streams: Callable[[], Awaitable[_Streams]], where: str, is_dialing: bool) -> None:
-        """Open a connection, let both ends prove themselves, and serve the connection to its end."""
-        writer = None
+    async def _meet(
+        self, open_streams: Callable[[], Awaitable[_Streams]], where: str, is_dialing: bool, within_s: float
+    ) -> bool:
+        """Open a connection, let both ends prove themselves, and serve the connection to its end.
+
+        Return whether the proofs were not there in time.
+        """
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        writer, is_late = None, False
         try:
-            async with asyncio.timeout(HANDSHAKE_S):
+            async with asyncio.timeout(within_s):
                 reader, writer = await open_streams()
-                _set_options(writer.get_extra_info("socket"))
+                _set_options(writer.get_extra_info("socket"), DEAD_AFTER_S)
                 seals = await self._prove(reader, writer, is_dialing)
+                _set_options(writer.get_extra_info("socket"), max(DEAD_AFTER_S, 2 * (loop.time() - began_s)))
         except StrangerError as exc:
             self._fail(where, str(exc), is_dialing, is_refused=True)
         except (asyncio.IncompleteReadError, ConnectionResetError, BrokenPipeError):
@@ -251,7 +265,7 @@ class Link:
             self._fail(where, failure_of(exc)[1], is_dialing, is_refused=not is_dialing)
         except (OSError, UnicodeError) as exc:
             is_late = isinstance(exc, TimeoutError) and exc.errno is None
-            reason = f"no proof within {HANDSHAKE_S:g} s" if is_late else failure_of(exc)[1]
+            reason = "no proof in time" if is_late else failure_of(exc)[1]
             self._fail(where, reason, is_dialing, is_refused=is_late and not is_dialing)
         else:
             await self._serve(_Connection(reader, writer, seals, where))
@@ -260,6 +274,7 @@ class Link:
                 _abort(writer)
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
+        return is_late
 
     async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_dialing: bool) -> Seals:
         """Exchange greetings and proofs. Raises `StrangerError` if the other end is not the other one of the pair."""
@@ -379,11 +394,11 @@ async def _greet_and_linger(reader: asyncio.StreamReader, writer: asyncio.Stream
                 pass
 
 
-def _set_options(connection: socket.socket) -> None:
+def _set_options(connection: socket.socket, dead_after_s: float) -> None:
     """Have small frames sent at once, and a dead host noticed, as far as the system can."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
+    for name, value in (*_KEEPALIVE, ("TCP_USER_TIMEOUT", round(1000 * dead_after_s))):
         if (option := getattr(socket, name, None)) is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 

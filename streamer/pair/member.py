@@ -26,7 +26,7 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.pair import notes, wire
 from streamer.pair.disk import NO_CLAIM, Disk
 from streamer.pair.handing import Adoption, Offers
-from streamer.pair.lease import Changed, Lease, Timing
+from streamer.pair.lease import STANDBY_FACTOR, Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
 from streamer.pair.sealing import TAG_BYTES
@@ -43,7 +43,6 @@ FIRST, SECOND = "a", "b"
 even numbers."""
 
 _PARITY = {True: 0, False: 1}
-_NOTED_EVERY_S = 1.0
 _SETTLED_PER_HEARTBEAT = 4
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
 _COPIES_AGAIN_S = 60.0  # after the other one has not written
@@ -123,13 +122,12 @@ class Member:
         self.refused_aside = 0
         self._is_safe_at_both = is_safe_at_both
         self._prefer_s = prefer_s
-        self._noted_s = clock.monotonic_s()
         self._notes = notes.read(path)
         self._had_peer = self._notes.epoch > 0  # it is not the first start of the pair
         self._saving = threading.Lock()  # threads write, and the event loop
         self._save()
         run = secrets.randbits(63) + 1
-        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing, self._notes.thrown_out)
+        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
         self.settled = Settled()
         self.shadows = Shadows()
         self.state = MirroredState(
@@ -148,10 +146,10 @@ class Member:
         self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
-        self._noting: asyncio.Future[None] | None = None
         self._copies_again_s = 0.0
         self._has_stored = asyncio.Event()
         self._has_told = False  # that everything is on both disks
+        self._is_slow = False
 
     @property
     def name(self) -> str:
@@ -302,7 +300,7 @@ class Member:
         if heartbeat.name == self.name:
             return
         is_proved = self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s)
-        if is_proved or now_s - self._proved_s > self._timing.take_over_s:  # else it may be a replayed one
+        if is_proved or now_s - self._proved_s > self._timing.silence_s:  # else it may be a replayed one
             self._seen_aside = heartbeat.run, heartbeat.number
         if is_proved:
             self._proved_s = now_s
@@ -323,10 +321,6 @@ class Member:
         """Step back, and have the other side take over. Nothing may be sent after that."""
         self._act(self.lease.hand_over(self._clock.monotonic_s()))
 
-    def session_ended(self, is_taken_over: bool, lived_s: float) -> None:
-        """Note that a broker has ended the session, and perhaps has said that another has connected with its client id."""
-        self._act(self.lease.session_ended(is_taken_over, lived_s, self._clock.monotonic_s()))
-
     async def beat(self) -> None:
         """Tick, and say so, until cancelled."""
         while True:
@@ -335,7 +329,7 @@ class Member:
             self._say(pb.Frame(report=self._report()))
             self._check_files()
             self._look(self._clock.monotonic_s())
-            self._note()
+            self._note_round_trip()
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
                     self._say(pb.Frame(settled=settled))
@@ -456,12 +450,24 @@ class Member:
             self._copies_again_s = now_s + _COPIES_AGAIN_S
         return why
 
+    def _note_round_trip(self) -> None:
+        """Log when answers begin to take so long that a take-over takes longer as well, and when they no longer do."""
+        lease = self.lease
+        if (is_slow := lease.relies_s > 2 * self._timing.relies_s) is not self._is_slow:
+            self._is_slow = is_slow
+            text = "pair_round_trip is_slow=%s round_trip_s=%.1f consequence=%s"
+            consequence = f"the standby takes over after {STANDBY_FACTOR * lease.relies_s:.1f} s of silence"
+            state = {"state": ("round trip of the pair", "slow" if is_slow else "normal")}
+            level = logging.WARNING if is_slow else logging.INFO
+            logger.log(level, text, is_slow, lease.round_trip_s, consequence, extra=state)
+
     def _why_gone(self, now_s: float) -> str:
         """Return why the other side counts as gone; empty if it does not."""
         if self.lease.is_alone:
-            return "nothing answers"
+            trip_s, bound_s = self.lease.round_trip_s, self._timing.longest_relies_s
+            return "nothing answers" if trip_s < bound_s else f"an answer takes {trip_s:.1f} s, more than {bound_s:g} s"
         # One that is heard beside the link only; else the lease says when nobody is to be waited for.
-        is_cut = self._lasts_s("no link", self.other is None and self.may_send(), now_s) > self._timing.take_over_s
+        is_cut = self._lasts_s("no link", self.other is None and self.may_send(), now_s) > self._timing.silence_s
         return "there is no link" if is_cut else ""
 
     def _why_other(self, working: MirroredJournal, now_s: float) -> str:
@@ -481,16 +487,6 @@ class Member:
             return now_s - self._since_s.setdefault(what, now_s)
         self._since_s.pop(what, None)
         return 0.0
-
-    def _note(self) -> None:
-        """Write down how often the session was ended. A thread does it: no heartbeat waits for the disk."""
-        now_s = self._clock.monotonic_s()
-        if now_s < self._noted_s + _NOTED_EVERY_S or (self._noting is not None and not self._noting.done()):
-            return
-        noted = self._notes._replace(thrown_out=self.lease.times_thrown_out)
-        if noted != self._notes:
-            self._noted_s, self._notes = now_s, noted
-            self._noting = asyncio.get_running_loop().run_in_executor(None, self._save)
 
     def _copy_to_other(self) -> None:
         """Have the other side copy journal and state file, if it is there, on standby, and able to."""
@@ -550,7 +546,7 @@ class Member:
     def _act(self, changed: Changed | None) -> None:
         if changed is None:
             return
-        self._notes = self._notes._replace(epoch=changed.epoch, thrown_out=self.lease.times_thrown_out)
+        self._notes = self._notes._replace(epoch=changed.epoch)
         self._save()
         self.takeovers += changed.is_active
         self.why, self.since_ms = changed.why, self._clock.wall_ms()

@@ -24,13 +24,10 @@ class Notes(NamedTuple):
     """``journal`` is the name of the disk (`streamer.pair.disk`) whose journal this version has written last.
 
     Earlier versions leave it out: facts in a journal that they may have written to do not count.
-
-    ``thrown_out``: how often a broker has ended the session for another, since the other one was heard.
     """
 
     epoch: int
     journal: str = ""
-    thrown_out: int = 0
 
 
 def read(path: Path) -> Notes:
@@ -45,8 +42,8 @@ def read(path: Path) -> Notes:
         raise NotesError(f"{path}: {exc.strerror or type(exc).__name__}") from exc
     except (ValueError, TypeError, AttributeError) as exc:
         raise NotesError(f"{path}: expected the notes of a pair, as JSON with an epoch; delete it if in doubt") from exc
-    if not (all(map(_is_count, (read.epoch, read.thrown_out))) and isinstance(read.journal, str)):
-        raise NotesError(f"{path}: expected whole numbers as epoch and thrown_out, and the name of a disk")
+    if not (_is_count(read.epoch) and isinstance(read.journal, str)):
+        raise NotesError(f"{path}: expected a whole number as epoch, and the name of a disk")
     return read
 
 

@@ -35,7 +35,7 @@ logger = logging.getLogger("ustreamer.pair")
 _CLOSE_S = 5.0
 _TRIED_S = 1.0  # for the first attempt to open the journal
 _LOOK_S = 0.05
-_STORED_S = 2.0
+_STORED_S = 5.0
 """How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
 

@@ -53,8 +53,5 @@ class TransportEvents:
     def reconnected(self) -> None:
         """Count a connection after the first."""
 
-    def session_ended(self, is_taken_over: bool, lived_s: float) -> None:
-        """Report that the other end has ended the session: for another client of the same name, or without a reason."""
-
     def node_changed(self, is_there: bool) -> None:
         """Report that a node was lost without a farewell (False), or that all subscriptions of a new node are known."""

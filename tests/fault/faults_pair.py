@@ -94,24 +94,33 @@ async def active_stopped(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: link cut, broker there", seeds=SEEDS)
 async def link_cut(run: Run) -> Verdict:
-    """The broker decides: it gives the session to whoever connects last, and the other one stands back.
+    """Both work, and the broker gives the session to whoever connects last: that changes no role.
 
-    What that one had accepted alone in the meantime arrives once there is a link again.
+    What the one that steps back had accepted alone arrives once there is a link again.
     """
     async with PairHarness(run.directory, run.seed, PairSetup("far streamer")) as harness:
         harness.load(rate(run))
-        await under_way(run, harness)
+        first, second = await under_way(run, harness)
         if run.chance.random() < 0.5:
             await harness.link.sever()
         else:
             harness.link.stall()
+        await harness.until_takes_over(second)
+        take_overs = first.take_overs + second.take_overs
         await asyncio.sleep(run.lasts(5, 20))
         await harness.until_flowing()
+        first.read_log()
+        second.read_log()
+        wrong = [] if first.is_active and second.is_active else ["one of the two has stepped back"]
+        if first.take_overs + second.take_overs > take_overs:
+            wrong.append("the roles have changed while the link was cut")
         await harness.link.heal()
         await harness.until_pair()
         await harness.until_flowing()
-        everything = len(harness.ledger.entries())  # at each change of roles all that was heard meanwhile
-        return await harness.finish({"cloud": everything, "veh": everything}, inversions=True)
+        everything = len(harness.ledger.entries())  # both work, and who is behind them gets it twice
+        verdict = await harness.finish({"cloud": everything, "veh": everything}, inversions=True)
+        verdict.add(Breach.DEAD, wrong)
+        return verdict
 
 
 @fault(NUMBER, "pair: link cut, no broker", seeds=SEEDS)

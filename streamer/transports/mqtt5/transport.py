@@ -647,18 +647,12 @@ class Mqtt5Transport(ListeningTransport):
                 self.context.name,
                 self._client_id,
             )
-            self.context.events.session_ended(is_taken_over=True, lived_s=self._lived_s)
         if reason == DisconnectReasonCode.TOPIC_ALIAS_INVALID:
             logger.error("topic_aliases_refused endpoint=%s consequence='none are used any more'", self.context.name)
             self._session.aliases.give_up()
         connection.is_ended_by_broker = int(reason) in _OVER_A_MESSAGE
         failure = LinkFailure.AUTHENTICATION if int(reason) in _NO_RIGHTS else LinkFailure.BROKER
         connection.close(f"the broker disconnected: {named(reason)}", failure)
-
-    @property
-    def _lived_s(self) -> float:
-        """For how long the connection that was accepted last has lasted."""
-        return asyncio.get_running_loop().time() - self._connected_s
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._traffic.connection:
@@ -669,9 +663,7 @@ class Mqtt5Transport(ListeningTransport):
                 self._will.lost(connection.last_read_s)
             # A connection that was not accepted says nothing about the messages sent on the one before.
             was_connected = self._session.is_connected
-            lived_s = self._lived_s
-            if was_connected and connection.failure is LinkFailure.RESET:  # so do some brokers end one that is taken over
-                self.context.events.session_ended(is_taken_over=False, lived_s=lived_s)
+            lived_s = asyncio.get_running_loop().time() - self._connected_s
             is_ended_by_broker = connection.is_ended_by_broker and was_connected
             if self._session.has_timed_out and self._session.head is not None:
                 message = self._session.head[0].message

@@ -33,7 +33,7 @@ class Frame(_message.Message):
     def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., state_stored: _Optional[_Union[StateStored, _Mapping]] = ..., interest: _Optional[_Union[Interest, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields")
+    __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields", "relies_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class Heartbeat(_message.Message):
     HEARD_RUN_FIELD_NUMBER: _ClassVar[int]
     HEARD_NUMBER_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
+    RELIES_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     run: int
     number: int
@@ -50,7 +51,8 @@ class Heartbeat(_message.Message):
     heard_run: int
     heard_number: int
     yields: bool
-    def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ..., yields: _Optional[bool] = ...) -> None: ...
+    relies_s: float
+    def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ..., yields: _Optional[bool] = ..., relies_s: _Optional[float] = ...) -> None: ...
 
 class Aside(_message.Message):
     __slots__ = ("heartbeat", "seen_run", "seen_number")

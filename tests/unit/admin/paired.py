@@ -82,7 +82,7 @@ async def pair(folder: Path, **changes: dict[str, Any]) -> AsyncIterator[PairHar
     No role changes because the event loop, which they share, is held up for some seconds.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamer.pair.paired.Timing", partial(Timing, lease_s=40, take_over_s=50, alone_s=60, pause_s=30))
+        patch.setattr("streamer.pair.paired.Timing", partial(Timing, relies_s=40, longest_relies_s=40, pause_s=30))
         found = PairHarness(folder, changes)
     found.start()
     try:

@@ -17,7 +17,7 @@ async def test_while_they_hear_each_other_beside_the_link_no_role_changes_withou
     await until(lambda: first.mirrored.is_alone, "nothing waits for the other one")
     await first.write(2)
     silent_since_s = asyncio.get_running_loop().time()
-    await until(lambda: asyncio.get_running_loop().time() > silent_since_s + 2 * TIMING.alone_s, "some time")
+    await until(lambda: asyncio.get_running_loop().time() > silent_since_s + 3 * TIMING.silence_s, "some time")
     assert first.works
     assert not first.member.lease.is_alone
     assert not second.works

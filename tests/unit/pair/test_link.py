@@ -12,6 +12,7 @@ import pytest
 from streamer.pair import link as module
 from streamer.pair.link import Link
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
+from tests.fault.proxy import Proxy
 from tests.ports import HOST
 from tests.unit.pair.conftest import Certificates
 from tests.unit.pair.ends import KEY, End, accepting, linked, numbered
@@ -310,3 +311,17 @@ def test_options_that_make_no_link_are_refused(options: dict[str, object], reaso
     given: dict[str, object] = {"key": KEY, "name": "a", "on_frame": print, "on_up": print, "on_down": print} | options
     with pytest.raises(ValueError, match=reason):
         Link(**given)  # type: ignore[arg-type]  # what the parameters say
+
+
+async def test_with_a_round_trip_longer_than_the_first_attempt_there_is_a_link_in_the_end(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proofs take two round trips of 0.2 s here, the first attempt 0.1 s at most, and the last one 0.8 s."""
+    monkeypatch.setattr(module, "HANDSHAKE_S", 0.1)
+    async with Proxy(port) as proxy, End(listen=port).running() as first:
+        proxy.delay(0.1)
+        await first.listens()
+        async with End(connect=proxy.port).running() as second:
+            await second.comes_up()
+            assert second.link.send(numbered(1))
+            await first.gets(1)

@@ -152,7 +152,7 @@ async def test_a_server_that_says_nothing_is_left(port: int, monkeypatch: pytest
     async with accepting(port) as accepted, End(connect=port).running() as end:
         for _ in range(3):
             assert await (await accepted.get()).is_closed()
-        assert end.link.problem == f"{HOST}:{port}: no proof within 0.05 s"
+        assert end.link.problem == f"{HOST}:{port}: no proof in time"
 
 
 async def test_one_that_only_looks_whether_the_port_is_open_is_not_counted(port: int) -> None:

@@ -57,7 +57,9 @@ batches = st.builds(
 values = st.none() | integers | texts | bodies | st.floats(allow_nan=False)
 statements = st.lists(st.tuples(texts, st.lists(values, max_size=3).map(tuple)), max_size=3)
 written = st.builds(Written, counts, statements, st.booleans(), st.booleans())
-heartbeats = st.builds(Heartbeat, texts, counts, counts, counts, st.booleans(), counts, counts)
+heartbeats = st.builds(
+    Heartbeat, texts, counts, counts, counts, *[st.booleans(), counts, counts, st.booleans()], st.floats(0, 60)
+)
 
 STRANGE = "\0a\0\r\n'\"\u202e\ufeff\U0010ffff"
 """A text that programs stumble over: NULs, line ends, quotes, another direction, the last character that there is."""

@@ -2,7 +2,9 @@
 
 The decisions are those of `streamer.pair.lease`; the rest is as simple as it can be, and says what the code around it has to
 do. Two kinds of messages come in: the broker's are acknowledged, and handed over to whoever has the session; those of the
-vehicle's network are heard by whoever runs, and not acknowledged. Whoever may send delivers what it has.
+vehicle's network are heard by whoever runs, and not acknowledged. Whoever may send delivers what it has. Each direction
+between the two has a delay, and can be cut. The broker gives the session to the one that has connected last, and ends it
+again and again while there is a thief.
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +14,10 @@ from streamer.pair.lease import Changed, Heartbeat, Lease, Timing
 
 STEP_S = 0.05
 TIMING = Timing()
+RECONNECTS_S = 0.5, 10.0
+"""The first and the longest wait after the end of a session."""
+THIEF_S = 0.3
+"""A thief takes each session after so long."""
 
 
 class Row(NamedTuple):
@@ -84,7 +90,8 @@ class Node:
         self.beat_s = self.now_s
         self.other_disk = 0
         self.has_session = False
-        self.is_thrown_out = False
+        self.connected_s = self.reconnects_s = self.world.now_s
+        self.retry_s = 0.0
         self.world.new_link()
 
     def crash(self) -> None:
@@ -112,9 +119,6 @@ class Node:
 
     def step(self) -> None:
         """What the event loop does in one turn: timers first, then what has arrived, then sending."""
-        if self.is_thrown_out:
-            self.is_thrown_out = False
-            self.act(self.lease.thrown_out(self.now_s))
         if self.now_s - self.beat_s >= TIMING.heartbeat_s:
             self.beat_s = self.now_s
             self.act(self.lease.tick(self.now_s))
@@ -131,6 +135,7 @@ class Node:
         if changed is None:
             return
         self.disk.epoch = changed.epoch
+        self.world.roles_changed += 1
         if changed.is_active:
             for message in [*self.disk.replica, *self.shadows]:
                 if message not in self.disk.done:
@@ -227,10 +232,18 @@ class Node:
             self.world.acknowledged(message)
             del self.unacknowledged[message]
 
+    def lose_session(self) -> None:
+        """The broker has ended the session. Connect anew after a wait that doubles, and do everything else as before."""
+        self.has_session = False
+        self.unacknowledged.clear()
+        has_lived = self.world.now_s - self.connected_s > RECONNECTS_S[1]
+        self.retry_s = RECONNECTS_S[0] if has_lived or not self.retry_s else min(2 * self.retry_s, RECONNECTS_S[1])
+        self.reconnects_s = self.world.now_s + self.retry_s
+
     def work(self) -> None:
         """Connect to the broker, take what it has, deliver what waits."""
-        if not self.has_session and self.world.connect(self):
-            self.has_session = True
+        if not self.has_session and self.world.now_s >= self.reconnects_s and self.world.connect(self):
+            self.has_session, self.connected_s = True, self.world.now_s
         if self.has_session:
             for message in self.world.at_broker:
                 self.unacknowledged[message] = None
@@ -254,14 +267,21 @@ class World:
     def __init__(self, rates: tuple[float, float]) -> None:
         self.now_s = 0.0
         self._numbers = 0
-        self.is_cut = False
-        self.delay_s = 0.0
+        self.deaf: set[str] = set()
+        """The names of those to whom nothing comes over the link."""
+        self.delay_s = {"a": 0.0, "b": 0.0}
+        """How long a letter to each takes."""
         self.has_broker = True
+        self.has_thief = False
+        self.roles_changed = 0
         self.session: Node | None = None
         self.at_broker: dict[int, None] = {}
         self.said: list[tuple[int, str, float]] = []
         self.owed: set[int] = set()
-        self.cut_at_s = -1e9  # when the link last carried nothing
+        self.disturbed_s = -1e9  # when a direction was last cut, or became slower
+        self.nobody_since_s = 0.0
+        self.longest_pause_s = 0.0
+        """For how long nobody could send at most, while no machine was away."""
         self.nodes: list[Node] = []
         self.nodes = [Node(self, name, rate) for name, rate in zip("ab", rates, strict=True)]
         self.nodes[0].other, self.nodes[1].other = self.nodes[1], self.nodes[0]
@@ -283,8 +303,14 @@ class World:
 
     def carry(self, sender: Node, letter: Letter) -> None:
         receiver = sender.other
-        if receiver.is_running and not self.is_cut:
-            receiver.inbox.append((self.now_s + self.delay_s, letter))
+        if receiver.is_running and receiver.name not in self.deaf:
+            last_s = receiver.inbox[-1][0] if receiver.inbox else 0.0  # nothing overtakes
+            receiver.inbox.append((max(last_s, self.now_s + self.delay_s[receiver.name]), letter))
+
+    def delay(self, name: str, seconds: float) -> None:
+        """Have letters to one take so long."""
+        if self.delay_s[name] != seconds:
+            self.delay_s[name], self.disturbed_s = seconds, self.now_s
 
     def connect(self, node: Node) -> bool:
         """The broker ends the session of whoever has had it."""
@@ -292,9 +318,7 @@ class World:
             return False
         before = self.session
         if before is not None and before is not node and before.is_running and before.has_session:
-            before.has_session = False
-            before.unacknowledged.clear()
-            before.is_thrown_out = True
+            before.lose_session()
         self.session = node
         return True
 
@@ -316,14 +340,22 @@ class World:
                 node.hear(message)
 
     def run(self, seconds: float) -> None:
-        """Let time pass. At no time may both send, unless they have been cut off from each other."""
+        """Let time pass. At no time may both send, unless they did not hear each other a moment ago."""
         until_s = self.now_s + seconds
         while self.now_s < until_s:
             self.now_s += STEP_S
-            if self.is_cut:
-                self.cut_at_s = self.now_s
+            if self.deaf:
+                self.disturbed_s = self.now_s
             for node in self.nodes:
                 if node.is_running and not node.is_paused:
                     node.step()
-            if all(node.may_send for node in self.nodes):
-                assert self.now_s - self.cut_at_s < 2 * TIMING.take_over_s, "both send, though they hear each other"
+            session = self.session
+            if self.has_thief and session and session.has_session and self.now_s - session.connected_s >= THIEF_S:
+                session.lose_session()
+            settles_s = 2 * TIMING.silence_s + 2 * max(self.delay_s.values())
+            senders = [node for node in self.nodes if node.may_send]
+            if len(senders) > 1:
+                assert self.now_s - self.disturbed_s < settles_s, "both send, though they hear each other"
+            if senders or not all(node.is_running and not node.is_paused for node in self.nodes):
+                self.nobody_since_s = self.now_s
+            self.longest_pause_s = max(self.longest_pause_s, self.now_s - self.nobody_since_s)
