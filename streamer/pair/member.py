@@ -29,7 +29,9 @@ from streamer.pair.handing import Adoption, Offers
 from streamer.pair.lease import STANDBY_FACTOR, Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
+from streamer.pair.reports import STALE_S, Reports
 from streamer.pair.sealing import TAG_BYTES
+from streamer.pair.sending import LONGEST_PAUSE_S, Attempts
 from streamer.pair.shadows import Settled, Shadows
 from streamer.pair.state import MirroredFile, MirroredState, StateReplica
 from streamer.transports.base import Received
@@ -45,7 +47,6 @@ even numbers."""
 _PARITY = {True: 0, False: 1}
 _SETTLED_PER_HEARTBEAT = 4
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
-_COPIES_AGAIN_S = 60.0  # after the other one has not written
 _ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _COPY = "copy of the pair"
 _MAX_REPORTED_NODES = 256  # of an endpoint; the number of all is reported as well
@@ -94,8 +95,8 @@ class Member:
     """One side. `OwnStreamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
 
     ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``state`` mirrors the
-    services' state file. ``other``: what the other one has said of itself on this link; None: there is no link. ``report``:
-    the last one of the other's. ``refused_aside`` counts what was said beside the link by strangers.
+    services' state file. ``other``: what the other one has said of itself on this link; None: there is no link. ``reports``:
+    those of this link. ``refused_aside`` counts what was said beside the link by strangers.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Member:
             lambda written: self._say(pb.Frame(state=wire.state_to_proto(written))), clock.monotonic_s
         )
         self.other: pb.Hello | None = None
-        self.report = pb.Report()
+        self.reports = Reports()
         self.takeovers = 0
         self.why = "it has just started"
         self.since_ms = clock.wall_ms()
@@ -146,7 +147,8 @@ class Member:
         self._adoption = Adoption(streamer.adopt)
         self._working: MirroredJournal | None = None
         self._since_s: dict[str, float] = {}
-        self._copies_again_s = 0.0
+        self._attempts = Attempts()
+        self._why_unshared = ""  # since the last copy was given up
         self._has_stored = asyncio.Event()
         self._has_told = False  # that everything is on both disks
         self._is_slow = False
@@ -155,6 +157,11 @@ class Member:
     def name(self) -> str:
         """Return its name in the pair."""
         return self._identity.name
+
+    @property
+    def report(self) -> pb.Report:
+        """Return the last report of the other side on this link."""
+        return self.reports.latest
 
     def use(self, link: Link) -> None:
         """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
@@ -241,16 +248,24 @@ class Member:
 
     @property
     def is_whole(self) -> bool:
-        """Whether, on standby, it has a copy of everything that waits at the other side, and of its state file."""
+        """Whether, on standby, it has written everything that the active one has sent: journal and state file.
+
+        That is no more than its own disk says: the active one may have given this copy up since.
+        """
         replica, state = self._replica, self._state_replica
         return replica is not None and replica.is_whole and state is not None and state.is_whole
 
     @property
     def is_protected(self) -> bool:
-        """Whether one of the two could fail now, and nothing would be lost."""
+        """Whether one of the two could fail now, and nothing would be lost.
+
+        Active, it rests on what the standby has confirmed: a copy of everything, to which each transaction is added before
+        it counts as written. On standby, it rests on its own disk, and on the last report of the active one, which is not
+        older than `reports.STALE_S` and says that the active one rests on this copy. What is not known is not protected.
+        """
         if self.lease.is_active:
             return self._working is not None and self._working.is_whole and self.state.is_whole
-        return self.is_whole
+        return self.is_whole and not self._why_given_up()
 
     @property
     def waiting_bytes(self) -> int:
@@ -271,9 +286,16 @@ class Member:
         if self.other is None:
             return "there is no link to the other one"
         if self.is_whole:
-            return self._problem()
+            return self._problem() or self._why_given_up()
         problem = self._problem() or ("" if self._state_replica is None else self._state_replica.problem)
         return problem or "the copy of the other one's journal and state file is not complete yet"
+
+    def _why_given_up(self) -> str:
+        """Return why the active one does not rest on the copy here; empty if it does."""
+        if not self.reports.is_known(self._clock.monotonic_s()):
+            return f"for {STALE_S:g} s nothing has come over the link, so it is not known whether the copy is complete"
+        why = self.report.unshared
+        return f"the active one does not rest on the copy here: {why}" if why else ""
 
     def why_not_hand_over(self) -> str:
         """Return why the other side cannot take over now; empty if it can."""
@@ -326,9 +348,9 @@ class Member:
         while True:
             self._act(self.lease.tick(self._clock.monotonic_s()))
             self._say_heartbeat()
-            self._say(pb.Frame(report=self._report()))
             self._check_files()
             self._look(self._clock.monotonic_s())
+            self._say(pb.Frame(report=self._report()))
             self._note_round_trip()
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
@@ -353,7 +375,8 @@ class Member:
 
     def on_down(self, reason: str) -> None:
         """The link is gone; the lease decides what follows."""
-        self.other, self.report = None, pb.Report()
+        self.other = None
+        self.reports.forget()
         if self._working is not None:
             self._working.link_lost()
         self.state.other_left()
@@ -389,7 +412,7 @@ class Member:
                     self._working.other_stored(frame.stored.number, wire.claim_from_proto(frame.stored.granted))
                     self._has_stored.set()
             case "report":
-                self.report = frame.report
+                self.reports.heard(frame.report, self._clock.monotonic_s())
             case "offer":
                 if self._working is not None:
                     self._adoption.offered(frame.offer)
@@ -422,12 +445,16 @@ class Member:
         if why := self._why_alone(working, now_s):
             if not working.is_alone or working.is_copied:
                 working.work_alone()
+            if why != self._why_unshared:
+                self._why_unshared = why
                 consequence = "what is accepted is on one disk only"
                 state = {"state": (_COPY, f"alone: {why}")}
                 logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
-        elif not working.is_copied and now_s >= self._copies_again_s:
+        elif not working.is_copied and self._attempts.is_due(now_s) and self.reports.is_answered(now_s):
             self._copy_to_other()
+        self._attempts.look(self.is_protected, now_s)
         if self.is_protected and not self._has_told:
+            self._why_unshared = ""
             logger.info(
                 "pair_protected consequence=%s", "what is accepted is on both disks", extra={"state": (_COPY, "whole")}
             )
@@ -443,11 +470,11 @@ class Member:
             return f"the other one cannot write: {self.report.problem}"
         why, working.problem_of_copy = working.problem_of_copy, ""
         if why:
-            logger.error("pair_copy_failed reason=%s consequence=%s", why, f"it is tried again after {_COPIES_AGAIN_S:g} s")
+            logger.error("pair_copy_failed reason=%s consequence=%s", why, f"it is tried again within {LONGEST_PAUSE_S:g} s")
         elif working.silent_s > _PATIENCE_S:
             why = "the other one does not write"
         if why:
-            self._copies_again_s = now_s + _COPIES_AGAIN_S
+            self._attempts.failed(now_s)
         return why
 
     def _note_round_trip(self) -> None:
@@ -501,7 +528,8 @@ class Member:
 
     def _met(self, hello: pb.Hello) -> None:
         """The other side has said who it is."""
-        self.other, self.report = hello, pb.Report()
+        self.other = hello
+        self.reports.expire()
         self._compare()
         if self._working is not None:
             self._working.met(hello.disk, wire.claim_from_proto(hello.claim))
@@ -525,7 +553,7 @@ class Member:
     def _report(self) -> pb.Report:
         """Return how this one is."""
         streamer = self._streamer
-        return pb.Report(
+        report = pb.Report(
             reaches=streamer.reached(),
             lost=streamer.lost(),
             is_whole=self.is_whole,
@@ -534,7 +562,15 @@ class Member:
                 pb.Nodes(endpoint=name, ids=sorted(ids)[:_MAX_REPORTED_NODES], count=len(ids))
                 for name, ids in streamer.nodes().items()
             ],
+            unshared=self._unshared(),
         )
+        return self.reports.numbered(report, self._clock.monotonic_s(), self._clock.wall_ms())
+
+    def _unshared(self) -> str:
+        """Return why the standby lacks what this one, active, has accepted; empty if it does not."""
+        if not self.lease.is_active or self.is_protected:
+            return ""
+        return self._why_unshared or self.state.problem or "the copy of its journal and state file is not complete yet"
 
     def _problem(self) -> str:
         """Return why this one cannot write its journal; empty if it can."""

@@ -24,6 +24,10 @@ _LATE_S = 0.3
 _GROWS, _SHRINKS = 1.5, 0.5
 _PARTS = 4  # that fit into the window
 _NUMBER_BYTES = 9  # of an entry that is to be deleted
+LONGEST_PAUSE_S = 60.0
+"""Between two attempts to make a copy."""
+
+_FIRST_PAUSE_S = 1.0
 _MOST_REST_BYTES = 256 << 10  # of the letters in one part
 
 Entry = TypeVar("Entry", Row, Segment)
@@ -82,6 +86,30 @@ class Window:
         """Expect no answer to what was sent: the link is gone, or the copy begins anew."""
         self._sent.clear()
         self._bytes = 0
+
+
+class Attempts:
+    """When a copy that has failed is begun again: after a second, and after twice as long each time that it fails again."""
+
+    def __init__(self) -> None:
+        self._pause_s = _FIRST_PAUSE_S
+        self._next_s = -math.inf
+        self._whole_since_s: float | None = None
+
+    def failed(self, now_s: float) -> None:
+        """Note that a copy has failed, or that one that was whole has been given up."""
+        self._next_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def look(self, is_whole: bool, now_s: float) -> None:
+        """Note whether there is a copy now: one that has lasted for longer than the next pause is a good one."""
+        self._whole_since_s = (self._whole_since_s or now_s) if is_whole else None
+        if self._whole_since_s is not None and now_s - self._whole_since_s > self._pause_s:
+            self._pause_s = _FIRST_PAUSE_S
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether another attempt may begin."""
+        return now_s >= self._next_s
 
 
 class _Entries(Generic[Entry]):

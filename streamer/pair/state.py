@@ -21,10 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from streamer.journal.sqlite import FileError
-from streamer.pair.sending import Window
-
-RETRY_S = 30.0
-"""How long after a failure everything is told again."""
+from streamer.pair.sending import Attempts, Window
 
 SILENT_S = 5.0
 """How long the standby may take for an answer, before it counts as one that cannot write its file."""
@@ -102,7 +99,7 @@ class MirroredState:
         self._window = Window(monotonic_s)
         self._is_there = False  # the other one, on standby
         self._has_failed = False
-        self._again_s = 0.0  # when everything is told again; 0: the next tick decides
+        self._attempts = Attempts()
 
     @property
     def is_whole(self) -> bool:
@@ -172,10 +169,9 @@ class MirroredState:
     def tick(self) -> None:
         """Notice that no answer comes, and try again after a failure; to be called every second or more often."""
         now_s = self._monotonic_s()
-        if self._has_failed and self._is_there:
-            self._again_s = self._again_s or now_s + RETRY_S
-            if now_s >= self._again_s:
-                self.other_came()
+        self._attempts.look(self.is_whole, now_s)
+        if self._has_failed and self._is_there and self._attempts.is_due(now_s):
+            self.other_came()
         patience_s = SILENT_S if self.is_whole else SILENT_AT_FIRST_S
         if self._window.silent_s > patience_s:
             self._fail(f"no answer for {patience_s:g} s")
@@ -244,7 +240,8 @@ class MirroredState:
             logger.error("pair_state_not_copied error=%s consequence=%s", problem, consequence, extra=state)
         self._forget_link()
         self._tell(Written(self._told, (), is_first=True))  # it has not everything any more
-        self._has_failed, self._again_s = True, 0.0
+        self._has_failed = True
+        self._attempts.failed(self._monotonic_s())
         self.is_alone = True
         self._let_go()
 

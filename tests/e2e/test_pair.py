@@ -13,6 +13,7 @@ import pytest
 from streamer.cli.running import user
 from tests import preloaded
 from tests.brokers import any_broker
+from tests.fault.proxy import BACK, FORWARD, Direction, Proxy
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide, zenoh_key
@@ -42,12 +43,14 @@ class Gateways:
         endpoint = free_endpoint()
         self.car = await self._stack.enter_async_context(ZenohSide(listen=[endpoint]))
         port, key = free_port(), self._folder / "key"
+        self.link = await self._stack.enter_async_context(Proxy(port))
         key.write_text("k" * 40)
         key.chmod(0o600)
         for name, where in (("a", "listen"), ("b", "connect")):
             folder = self._folder / name
             folder.mkdir()
-            pair = {where: f"{HOST}:{port}", "key_file": str(key), **options}
+            reached = port if where == "listen" else self.link.port
+            pair = {where: f"{HOST}:{reached}", "key_file": str(key), **options}
             self.daemons.append(
                 StreamerProcess(folder, configuration(folder, self.broker.url, endpoint, pair) | (more or {}))
             )
@@ -73,6 +76,11 @@ class Gateways:
             return [status for status, _ in answers] == [200, 200] and sorted(totals) == [0, 1]
 
         await until(are_ready, "both are ready", within_s=60)
+
+    async def until_not_ready(self, daemon: StreamerProcess, why: str) -> None:
+        """It says that it is not ready, and why."""
+        await until(lambda: why in daemon.get("/readyz")[1], f"it is not ready: {why}")
+        assert daemon.get("/readyz")[0] == 503
 
     async def until_protected(self) -> None:
         """The active one says that the other one could take over."""
@@ -234,3 +242,23 @@ async def test_the_command_hands_over_under_traffic_and_back_again(gateways: Gat
     logs = [[json.loads(line) for line in each.log.splitlines()] for each in (first, second)]
     acts = [[line for line in lines if line.get("event") == "handover"] for lines in logs]
     assert [[act["who"] for act in each] for each in acts] == [[user()], [user()]]
+
+
+def from_standby(gateways: Gateways) -> Direction:
+    """The second one connects, so what it says goes forward through the proxy."""
+    return BACK if gateways.active is gateways.daemons[1] else FORWARD
+
+
+@pytest.mark.long
+async def test_a_standby_whose_answers_do_not_arrive_is_not_ready_and_has_a_copy_again_soon(gateways: Gateways) -> None:
+    """Its own copy is complete, and the active one does without it: what it accepts meanwhile is on one disk."""
+    await gateways.start()
+    active = gateways.active
+    standby = gateways.other_than(active)
+    gateways.link.stall([from_standby(gateways)])
+    await gateways.until_not_ready(standby, "the active one does not rest on the copy here")
+    assert (active.total("ustreamer_pair_protected"), standby.total("ustreamer_pair_protected")) == (0, 0)
+    gateways.link.heal_flow()
+    await until(lambda: standby.get("/readyz")[0] == 200, "the standby is ready again", within_s=20)
+    assert gateways.active is active
+    await until(lambda: active.total("ustreamer_pair_protected") == 1, "what is accepted is on both disks")

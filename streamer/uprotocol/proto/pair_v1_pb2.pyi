@@ -238,18 +238,26 @@ class Settled(_message.Message):
     def __init__(self, flows: _Optional[_Iterable[_Union[Settled.Flow, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("reaches", "lost", "is_whole", "problem", "nodes")
+    __slots__ = ("reaches", "lost", "is_whole", "problem", "nodes", "unshared", "number", "heard_number", "wall_ms")
     REACHES_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    UNSHARED_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HEARD_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    WALL_MS_FIELD_NUMBER: _ClassVar[int]
     reaches: _containers.RepeatedScalarFieldContainer[str]
     lost: _containers.RepeatedScalarFieldContainer[str]
     is_whole: bool
     problem: str
     nodes: _containers.RepeatedCompositeFieldContainer[Nodes]
-    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Nodes, _Mapping]]] = ...) -> None: ...
+    unshared: str
+    number: int
+    heard_number: int
+    wall_ms: int
+    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Nodes, _Mapping]]] = ..., unshared: _Optional[str] = ..., number: _Optional[int] = ..., heard_number: _Optional[int] = ..., wall_ms: _Optional[int] = ...) -> None: ...
 
 class Nodes(_message.Message):
     __slots__ = ("endpoint", "ids", "count")

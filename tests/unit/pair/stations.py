@@ -111,6 +111,9 @@ class Station:
         for hear in self.aside:
             hear(payload)
 
+    def member_hears(self, payload: bytes) -> None:
+        self.member.hear_aside(payload)
+
     def wants_to_hand_over(self, why: str) -> None:
         self.wants = why
 

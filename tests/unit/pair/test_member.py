@@ -173,7 +173,7 @@ async def test_before_a_handover_the_other_one_has_written_what_it_was_told(stat
 
 async def test_with_another_configuration_it_has_a_copy_and_can_be_the_first_to_be_updated(stations: Stations) -> None:
     first, second = stations.first, stations.second
-    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
     assert (second.member.why_not_ready(), second.member.why_not_whole()) == ("", "")
     second.member.configured("other")
     await until(lambda: not first.member.lease.is_ready, "the other one knows of it")
@@ -206,3 +206,55 @@ def test_earlier_versions_find_a_disk_in_the_notes_which_is_never_the_one_before
         write(path, Notes(3, "x"))
         disks.add(json.loads(path.read_bytes())["disk"])
     assert len(disks) == 2
+
+
+async def test_each_reports_which_foreign_nodes_it_is_connected_to(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    first.foreign = {"vehicle": {"b2", "a1"}, "trailer": set()}
+    second.foreign = {"vehicle": {f"{number:032x}" for number in range(300)}}
+    await until(lambda: second.member.report.nodes and first.member.report.nodes, "a report")
+    told = [(each.endpoint, list(each.ids), each.count) for each in second.member.report.nodes]
+    assert told == [("vehicle", ["a1", "b2"], 2), ("trailer", [], 0)]
+    (many,) = first.member.report.nodes
+    assert (list(many.ids), many.count) == (sorted(second.foreign["vehicle"])[:256], 300)
+
+
+async def test_a_standby_whose_copy_was_given_up_says_so_and_has_another_one_within_seconds(stations: Stations) -> None:
+    """Its disk has everything that it was sent, and that is not what is so."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected and second.member.is_protected, "a whole copy")
+    first.mirrored._give_up("a test")
+    await first.write(2)
+    assert second.member.is_whole
+    await until(lambda: not second.member.is_protected, "it knows")
+    assert second.member.why_not_ready() == "the active one does not rest on the copy here: a test"
+    await until(lambda: first.member.is_protected and second.member.is_protected, "another copy", within_s=10)
+    assert second.journal.numbers("rows") == [2]
+
+
+async def test_over_a_link_that_carries_nothing_the_standby_knows_nothing(stations: Stations) -> None:
+    """Heartbeats go beside it, so nobody takes over."""
+    first, second = stations.first, stations.second
+    first.aside, second.aside = [second.member_hears], [first.member_hears]
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    send, first.link.send = first.link.send, lambda frame: True  # type: ignore[method-assign]
+    await until(lambda: not second.member.is_protected, "it does not know any more")
+    assert "nothing has come over the link" in second.member.why_not_whole()
+    assert not second.works
+    first.link.send = send  # type: ignore[method-assign]
+    await until(lambda: second.member.is_protected, "it knows again")
+
+
+async def test_a_link_that_carries_one_way_only_gets_no_copy_until_it_carries_both(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    first.aside, second.aside = [second.member_hears], [first.member_hears]
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    send, first.link.send = first.link.send, lambda frame: True  # type: ignore[method-assign]
+    writing = asyncio.create_task(first.write(2))  # it waits for the standby
+    await until(lambda: first.mirrored.is_alone, "it works alone", within_s=20)
+    await writing
+    await until(lambda: not first.member.reports.is_answered(first.member._clock.monotonic_s()), "nothing is answered")
+    assert not first.mirrored.is_copied
+    first.link.send = send  # type: ignore[method-assign]
+    await until(lambda: second.member.is_protected, "another copy", within_s=10)
+    assert second.journal.numbers("rows") == [2]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from streamer.pair import wire
-from streamer.pair.sending import MOST_BYTES
-from streamer.pair.state import RETRY_S, SILENT_S, MirroredState, StateReplica, Written
+from streamer.pair.sending import LONGEST_PAUSE_S, MOST_BYTES
+from streamer.pair.state import SILENT_S, MirroredState, StateReplica, Written
 from streamer.services.host import TABLES
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -128,12 +128,12 @@ class Pair:
         """It is told everything again, which is good this time."""
         self.tick()
         assert not self.mirror.is_whole
-        self.tick(RETRY_S)
+        self.tick(LONGEST_PAUSE_S)
         await until(lambda: self.mirror.is_whole, "a copy of everything")
 
     async def fail_again(self) -> None:
         self.tick()
-        self.tick(RETRY_S)
+        self.tick(LONGEST_PAUSE_S)
         assert not self.mirror._has_failed
         await until(lambda: self.mirror._has_failed, "it has failed again")
 

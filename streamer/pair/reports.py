@@ -1,0 +1,75 @@
+"""What each of the two says of itself over the link, how old that is, whether it is answered, and how their clocks differ.
+
+Pure: time is passed in. The law of this file:
+- What was said longer than `STALE_S` ago is not known any more.
+- The link carries both ways while the other side names a report of this one that was sent less than `STALE_S` ago. One that
+  names none is of an earlier version: then what it says is enough.
+- A difference between the clocks is known up to half of the time that the report and its answer have taken.
+"""
+
+import math
+from typing import NamedTuple
+
+from streamer.uprotocol.proto import pair_v1_pb2 as pb
+
+STALE_S = 3.0
+"""Reports come five times a second. A source waits longer than this for a standby that does not write."""
+
+_KEPT = 64  # sent ones whose answer may still come
+
+
+class ClockDifference(NamedTuple):
+    """By how much the other side's wall clock is ahead of this one's, give or take ``error_s``."""
+
+    ahead_s: float
+    error_s: float
+
+
+class Reports:
+    """The reports of one link, both ways. ``latest``: the other side's last one; ``clocks``: None: not known yet."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything: the link is gone, or another one has begun."""
+        self.latest = pb.Report()
+        self.clocks: ClockDifference | None = None
+        self._number = 0
+        self._sent: dict[int, tuple[float, int]] = {}  # when, by both clocks
+        self._heard_s = self._answered_s = -math.inf
+
+    def numbered(self, report: pb.Report, now_s: float, wall_ms: int) -> pb.Report:
+        """Return a report, ready to be sent now."""
+        self._number += 1
+        self._sent[self._number] = now_s, wall_ms
+        if len(self._sent) > _KEPT:
+            del self._sent[next(iter(self._sent))]
+        report.number, report.heard_number, report.wall_ms = self._number, self.latest.number, wall_ms
+        return report
+
+    def heard(self, report: pb.Report, now_s: float) -> None:
+        """Take a report of the other side."""
+        self.latest = report
+        self._heard_s = now_s
+        sent = self._sent.get(report.heard_number)
+        if sent is not None:
+            sent_s, sent_ms = sent
+            self._answered_s = max(self._answered_s, sent_s)
+            error_s = (now_s - sent_s) / 2  # it was sent some time between the two
+            self.clocks = ClockDifference((report.wall_ms - sent_ms) / 1000 - error_s, error_s)
+        elif not report.number:
+            self._answered_s = now_s
+
+    def expire(self) -> None:
+        """Forget the other side's last report: something has changed there since."""
+        self.latest = pb.Report(number=self.latest.number)
+        self._heard_s = -math.inf
+
+    def is_known(self, now_s: float) -> bool:
+        """Whether `latest` says what is so, and not what was so."""
+        return now_s - self._heard_s < STALE_S
+
+    def is_answered(self, now_s: float) -> bool:
+        """Whether the link carries both ways."""
+        return now_s - self._answered_s < STALE_S

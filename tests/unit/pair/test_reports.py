@@ -1,0 +1,60 @@
+"""What a report says is so for a while, and what a report and its answer tell of the link and of the clocks."""
+
+from streamer.pair.reports import STALE_S, Reports
+from streamer.uprotocol.proto import pair_v1_pb2 as pb
+
+HOUR_MS = 3_600_000
+
+
+def exchanged(one: Reports, other: Reports, sent_s: float, way_s: float, back_s: float, ahead_ms: int = 0) -> None:
+    """One reports, and the other one answers at once; the other one's clock is ahead by so much."""
+    report = one.numbered(pb.Report(), sent_s, int(sent_s * 1000))
+    other.heard(report, sent_s + way_s)
+    answered_s = sent_s + way_s
+    answer = other.numbered(pb.Report(), answered_s, int(answered_s * 1000) + ahead_ms)
+    one.heard(answer, answered_s + back_s)
+
+
+def test_what_was_said_is_not_known_for_ever() -> None:
+    reports = Reports()
+    assert not reports.is_known(0.0)
+    reports.heard(pb.Report(unshared="so"), 10.0)
+    assert reports.is_known(10.0 + STALE_S - 0.1)
+    assert not reports.is_known(10.0 + STALE_S)
+    reports.heard(pb.Report(), 20.0)
+    reports.expire()
+    assert not reports.is_known(20.0)
+
+
+def test_a_link_that_carries_one_way_is_heard_and_not_answered() -> None:
+    one, other = Reports(), Reports()
+    exchanged(one, other, 10.0, 0.1, 0.1)
+    assert one.is_answered(10.3)
+    for at_s in range(11, 20):
+        one.heard(other.numbered(pb.Report(), at_s, at_s * 1000), at_s)
+    assert one.is_known(19.0)
+    assert not one.is_answered(19.0)
+
+
+def test_an_earlier_version_answers_by_what_it_says() -> None:
+    reports = Reports()
+    reports.heard(pb.Report(), 10.0)
+    assert reports.is_answered(10.0)
+    assert reports.clocks is None
+
+
+def test_clocks_are_compared_up_to_half_of_the_way_there_and_back() -> None:
+    one, other = Reports(), Reports()
+    exchanged(one, other, 10.0, 0.5, 0.1, ahead_ms=HOUR_MS)
+    assert one.clocks is not None
+    assert abs(one.clocks.ahead_s - 3600) <= one.clocks.error_s
+    assert abs(one.clocks.error_s - 0.3) < 1e-6
+
+
+def test_an_answer_to_another_link_proves_nothing() -> None:
+    one, other = Reports(), Reports()
+    exchanged(one, other, 10.0, 0.1, 0.1)
+    late = other.numbered(pb.Report(), 10.2, 10_200)
+    one.forget()
+    one.heard(late, 10.3)
+    assert not one.is_answered(10.3)
