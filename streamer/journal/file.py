@@ -198,6 +198,7 @@ class DatabaseFile:
         create(self.path)
         if not self.path.is_file():  # the mode of a folder or device is not changed
             raise self._form.error(f"{self.path}: expected a regular file")
+        self._lock.take()
         self.path.chmod(0o600)
         connection = connect(self.path)
         try:

@@ -156,7 +156,7 @@ class LetterFile:
     def _change(self, change: LetterChange) -> int:
         # A daemon that starts meanwhile reads the marks in a transaction of its own, after this one.
         with journal_faults(self._path), transaction(self._connection):
-            if is_in_use(self._path):
+            if is_in_use(self._path, is_connected=True):
                 text = f"{self._path}: the running daemon writes it: set metrics.port to reach the daemon, or stop it"
                 raise JournalError(text, is_in_use=True)
             return change.apply(self._connection)

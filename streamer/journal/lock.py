@@ -1,6 +1,11 @@
 """Locks a file against a second daemon: two on one journal would deliver each other's messages.
 
-The lock is on another file beside it, and ends with the process. That lock file is never removed, to avoid a race.
+There are two locks, which end with the process: one on another file beside it, which is there before the file is, and while
+that is replaced; and one on the file itself, by whatever name it was opened. The lock file is never removed, to avoid a
+race. Of a symbolic link, it is beside the file that the link leads to.
+
+Closing a descriptor of a database releases the locks that SQLite holds on it in this process. So the descriptor of the
+file is opened before and closed after SQLite's connection.
 """
 
 import fcntl
@@ -14,6 +19,7 @@ Identity = tuple[int, int]
 """Device and inode: the file itself, whatever its name."""
 NOWHERE: Identity = (0, 0)
 
+_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a writer is not waited for
 _LOOK_S = 0.02
 """Wait before a second attempt to take the lock: longer than `is_in_use` holds it."""
 
@@ -24,24 +30,57 @@ class FileLock:
     def __init__(self, path: Path, error: type[FileError]) -> None:
         self._locked = path
         self._error = error
-        self._path = _lock_path(path)
-        self._descriptor: int | None = None
+        self._beside = _Lock()
+        self._itself = _Lock()
 
     def take(self) -> None:
-        """Take the lock; take it again if its file was removed. Raises `FileError` and OSError."""
-        if self._descriptor is not None:
-            if identity(self._path) == _identity(os.fstat(self._descriptor)):
+        """Take the lock; take it again if the file or its lock file was removed or replaced. Raises `FileError` and OSError.
+
+        To be called before SQLite connects to the file.
+        """
+        path = _lock_path(self._locked)
+        if not self._beside.is_on(path):
+            self._beside.release()
+            self._use(self._beside, os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        if not self._itself.is_on(self._locked):
+            self._itself.release()
+            try:
+                descriptor = os.open(self._locked, _LOOK)
+            except OSError:  # there is no file yet; or it cannot be used, which whoever opens it reports
                 return
+            self._use(self._itself, descriptor)
+
+    def _use(self, lock: "_Lock", descriptor: int) -> None:
+        if not lock.take(descriptor):
             self.release()
-        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        if not (_is_taken(descriptor) or _is_taken(descriptor, _LOOK_S)):
-            os.close(descriptor)
             text = f"{self._locked}: another streamer uses it: stop that one, or name another file here"
             raise self._error(text, is_in_use=True)
-        self._descriptor = descriptor
 
     def release(self) -> None:
         """Release the lock for other processes."""
+        self._itself.release()
+        self._beside.release()
+
+
+class _Lock:
+    """The lock on one file, as long as a descriptor of it is open."""
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+
+    def is_on(self, path: Path) -> bool:
+        """Whether the lock is held, on the file that is at ``path`` now."""
+        return self._descriptor is not None and identity(path) == _identity(os.fstat(self._descriptor))
+
+    def take(self, descriptor: int) -> bool:
+        """Lock the file of this descriptor, and return whether nobody else has. It is closed here in any case."""
+        if _is_taken(descriptor) or _is_taken(descriptor, _LOOK_S):
+            self._descriptor = descriptor
+            return True
+        os.close(descriptor)
+        return False
+
+    def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -56,10 +95,19 @@ def _is_taken(descriptor: int, after_s: float = 0.0) -> bool:
     return True
 
 
-def is_in_use(path: Path) -> bool:
-    """Whether a daemon uses the file now. Raises OSError."""
+def is_in_use(path: Path, *, is_connected: bool = False) -> bool:
+    """Whether a daemon uses the file now. Raises OSError.
+
+    ``is_connected``: SQLite has a connection to it in this process, so that its own lock cannot be looked at.
+    """
+    if _is_locked(_lock_path(path)):  # also if this process is that daemon
+        return True
+    return not is_connected and _is_locked(path)
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        descriptor = os.open(_lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, _LOOK)
     except FileNotFoundError:
         return False
     try:
@@ -84,4 +132,5 @@ def _identity(found: os.stat_result) -> Identity:
 
 
 def _lock_path(path: Path) -> Path:
-    return path.with_name(path.name + ".lock")
+    there = Path(os.path.realpath(path))
+    return there.with_name(there.name + ".lock")

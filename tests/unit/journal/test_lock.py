@@ -2,7 +2,11 @@
 
 import fcntl
 import os
+import sqlite3
+import subprocess
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -89,3 +93,64 @@ def test_a_file_keeps_its_identity_when_it_is_renamed_and_another_one_has_anothe
     moved = path.rename(path.with_name("moved"))
     path.touch()
     assert identity(moved) == first != identity(path)
+
+
+@pytest.fixture(params=["symbolic", "hard"])
+def other_name(request: pytest.FixtureRequest, path: Path) -> Path:
+    """Another name of the same file, in another folder."""
+    path.touch()
+    (path.parent / "elsewhere").mkdir()
+    other = path.parent / "elsewhere" / "other.db"
+    other.symlink_to(path) if request.param == "symbolic" else other.hardlink_to(path)
+    return other
+
+
+def test_a_file_that_is_locked_is_locked_by_each_of_its_names(path: Path, other_name: Path) -> None:
+    first, second = lock(path), lock(other_name)
+    first.take()
+    assert is_in_use(other_name)
+    with pytest.raises(JournalError, match=r"other\.db: another streamer uses it"):
+        second.take()
+    first.release()
+    assert not is_in_use(other_name)
+    second.take()
+    with pytest.raises(JournalError, match=r"journal\.db: another streamer uses it"):
+        first.take()
+    second.release()
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_is_locked_as_well(path: Path) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    first, second = lock(link), lock(path)
+    first.take()
+    with pytest.raises(JournalError):
+        second.take()
+    first.release()
+
+
+def test_the_file_that_takes_the_place_of_another_is_locked_anew(path: Path) -> None:
+    path.touch()
+    held, moved = lock(path), path.with_name("moved.db")
+    held.take()
+    path.rename(moved)
+    path.touch()
+    held.take()
+    other = path.with_name("other.db")
+    other.hardlink_to(path)
+    with pytest.raises(JournalError):
+        lock(other).take()
+    assert not is_in_use(moved)
+    held.release()
+
+
+_WRITES = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('CREATE TABLE other (number)')"
+
+
+def test_who_looks_and_has_a_connection_keeps_the_locks_of_that(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        assert not is_in_use(path, is_connected=True)
+        other = subprocess.run([sys.executable, "-c", _WRITES, str(path)], capture_output=True, text=True, check=False)
+        assert "database is locked" in other.stderr
+        connection.execute("ROLLBACK")
