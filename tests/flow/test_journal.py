@@ -144,6 +144,19 @@ async def test_what_the_source_redelivers_after_a_crash_is_a_duplicate(tmp_path:
         assert run.harness.outcomes("none") == {"duplicate": 1}
 
 
+async def test_what_the_source_redelivers_of_an_unconfirmed_batch_after_a_crash_is_a_duplicate(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        message, expiring = order(run.harness), order(run.harness, b"expiring", ttl=1000)
+        run.harness.arrive("cloud", message, expiring)
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        run.harness.pass_time(2_000)
+        run.harness.arrive("cloud", message, expiring)  # not reported as failed: it may have arrived
+        run.harness.pass_time(50)
+        assert run.harness.sent("vehicle") == [message]
+        assert run.harness.outcomes("none") == {"duplicate": 2}
+
+
 async def test_unconfirmed_messages_are_redelivered_after_a_crash_before_those_that_waited(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
         left = [order(run.harness, b"%d" % number) for number in range(5)]

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from streamer.delivery.custody.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneSummary, OpenBatch, UnconfirmedBatch
 from streamer.delivery.lanes.lane import MAY_HAVE_ARRIVED, QUEUED, REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.observers import OutcomeObserver
-from streamer.delivery.seen import SeenIds
+from streamer.delivery.seen import SeenIds, tail_of
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError
 from streamer.transports.base import Received
@@ -223,7 +223,7 @@ class UnconfirmedStore:
 
         ``flow_of`` finds lane and outgoing attributes. ``known`` are the numbers of messages found before; those of this
         batch are added. A message that was redelivered from a batch with other messages is in the journal twice: also as a
-        row, or in a later batch. It counts where it is found first. Raises `codec.UnreadableError`.
+        row, or in a later batch. It counts where it is found first. Its id counts as seen. Raises `codec.UnreadableError`.
         """
         packed, start = codec.unpack_flows(body)
         records = list(codec.unpack_records(body, start))
@@ -231,6 +231,8 @@ class UnconfirmedStore:
         for index, each in enumerate(packed):
             lane, outgoing = flow_of(each)
             flows.append(BatchFlow(index, lane, each.attributes, outgoing))
+        tails = [tail_of(each.attributes) for each in packed]
+        self._seen.remember(record.id + tails[record.flow] for record in records)
         summaries: dict[Lane, LaneSummary] = {}
         skip = frozenset(record.seq for record in records if record.seq in known)
         for record in records:

@@ -200,6 +200,18 @@ def test_unconfirmed_messages_are_to_be_sent_again_before_newer_ones(path: Path)
         assert harness.at_hand() == sent
 
 
+def test_another_copy_of_a_recovered_message_is_a_duplicate(path: Path) -> None:
+    in_batch, with_sink, in_row = message(payload=b"1"), message(1, ttl=5000), message(payload=b"2")
+    with earlier(path) as process:
+        for each in (in_batch, with_sink):
+            process.send_unconfirmed(process.accept(each).lane)
+        process.accept(in_row)
+    with later(path) as harness:
+        assert harness.run() == Recovered(waiting=1, unconfirmed=2)
+        assert [key_of(each) in harness.seen for each in (in_batch, with_sink, in_row)] == [True] * 3
+        assert key_of(message()) not in harness.seen
+
+
 def test_a_message_that_is_a_row_and_in_a_batch_is_recovered_once(path: Path) -> None:
     sent = message()
     with earlier(path) as process:
