@@ -24,8 +24,8 @@ SILENT_S = 2.9
 LATE_S = 2.3
 ASLEEP_S = 1.5
 
-PATIENCE_S = 30.0
-"""How many seconds longer than the TTL a caller waits for an answer that is due."""
+ASLEEP_MS = 3000
+"""The TTL of a Request that nobody gets."""
 SILENT_PATIENCE_S = 0.3
 """How many seconds longer than the TTL a caller waits for a service that never answers."""
 
@@ -75,6 +75,8 @@ class Cloud:
             letter = pb.DeadLetter.FromString(payload)
             reason = UCode(letter.status.code).name
             self._ledger.report(id_from_proto(letter.message.attributes.id), reason, letter.status.message)
+            if letter.message.attributes.HasField("reqid"):  # a Response that had to be dropped: nothing else will come
+                self._ledger.answer(id_from_proto(letter.message.attributes.reqid), reason)
             return
         code = UCode(int(fields.get("8", "0")))
         if kind == "up-res.v1":
@@ -113,7 +115,9 @@ class Cloud:
     async def _climate(self, stop: asyncio.Event) -> None:
         async for number in ticks(CLIMATE_S, 0.0, stop):
             payload = json.dumps({"celsius": 18 + number % 6}).encode()
-            await self._call(scenario.CLIMATE_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.CLIMATE, 2000, payload))
+            await self._call(
+                scenario.CLIMATE_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.CLIMATE, scenario.TTL_MS, payload)
+            )
 
     async def _silent(self, stop: asyncio.Event) -> None:
         """Call a service that never answers: only the caller's own time-out ends the call."""
@@ -124,14 +128,17 @@ class Cloud:
     async def _late(self, stop: asyncio.Event) -> None:
         """Send Requests with an old creation time, which have expired when the streamer receives them."""
         async for _ in ticks(LATE_S, 0.2, stop):
-            await self._call(scenario.LATE_FLOW, request(now_ms() - 2000, scenario.CLOUD_APP, scenario.CLIMATE, ttl=1000))
+            made_ms = now_ms() - scenario.TTL_MS - 1000
+            await self._call(scenario.LATE_FLOW, request(made_ms, scenario.CLOUD_APP, scenario.CLIMATE, scenario.TTL_MS))
 
     async def _asleep(self, stop: asyncio.Event) -> None:
         """Call a vehicle that is not connected: the Request waits in the streamer until its TTL is over."""
         async for _ in ticks(ASLEEP_S, 0.4, stop):
-            await self._call(scenario.ASLEEP_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.SLEEPERS_CLIMATE, ttl=800))
+            await self._call(
+                scenario.ASLEEP_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.SLEEPERS_CLIMATE, ASLEEP_MS)
+            )
 
-    async def _call(self, flow: str, message: UMessage, patience_s: float = PATIENCE_S) -> None:
+    async def _call(self, flow: str, message: UMessage, patience_s: float = scenario.PATIENCE_S) -> None:
         ledger = self._ledger
         ledger.flows[flow].send(message.id, now_s())
         ledger.calls[flow].ask(message.id)

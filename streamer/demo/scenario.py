@@ -41,3 +41,9 @@ ANSWERED_CALLS = (CLIMATE_FLOW, LATE_FLOW, ASLEEP_FLOW, FORBIDDEN_FLOW)
 
 SILENT_CALLS = (SILENT_FLOW,)
 """Requests that arrive at a service which never answers."""
+
+TTL_MS = 10_000
+"""Of Requests. Their answers have the same, and an answer has to outlive a take-over."""
+
+PATIENCE_S = 30.0
+"""How much longer than the TTL a caller waits for an answer that is due."""

@@ -32,7 +32,6 @@ from streamer.uprotocol.uri import everything_at
 SPEED_S = 0.02
 DOOR_S = 0.7
 FORBIDDEN_S = 1.9
-PATIENCE_S = 30.0
 _HEADER_BYTES = 8192
 
 _JSON = UPayloadFormat.JSON
@@ -156,9 +155,9 @@ class Vehicle:
     async def _call_neighbour(self, stop: asyncio.Event) -> None:
         """Call another vehicle, for which the configuration has no route."""
         async for _ in ticks(FORBIDDEN_S, 0.3, stop):
-            message = request(now_ms(), scenario.DRIVER_APP, scenario.SLEEPERS_CLIMATE, ttl=2000)
+            message = request(now_ms(), scenario.DRIVER_APP, scenario.SLEEPERS_CLIMATE, scenario.TTL_MS)
             self._ledger.calls[scenario.FORBIDDEN_FLOW].ask(message.id)
-            self._loop.call_later(PATIENCE_S, self._ledger.answer, message.id, NO_ANSWER)
+            self._loop.call_later(scenario.TTL_MS / 1000 + scenario.PATIENCE_S, self._ledger.answer, message.id, NO_ANSWER)
             await self._send(scenario.FORBIDDEN_FLOW, message)
 
     async def _send(self, flow: str, message: UMessage) -> None:
