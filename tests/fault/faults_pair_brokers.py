@@ -68,7 +68,7 @@ async def broker_refuses(run: Run) -> Verdict:
         await under_way(run, harness)
         async with refusing([harness.proxies[name, "plant"] for name in NAMES], run.chance.choice(REFUSALS)):
             with harness.measured(0):
-                await asyncio.sleep(run.lasts(30, 90))
+                await asyncio.sleep(run.lasts(40, 120))
             take_overs = sum(each.take_overs for each in harness.gateways.values()) - 1
         await harness.until_pair()
         await harness.until_flowing()

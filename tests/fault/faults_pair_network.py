@@ -68,6 +68,19 @@ async def both_killed(run: Run) -> Verdict:
         return await harness.finish(window(run, 3))
 
 
+@fault(NUMBER, "pair: node that joins and leaves once a second", seeds=SEEDS)
+async def restless(run: Run) -> Verdict:
+    """It subscribes to nothing, and delays nothing."""
+    async with as_readme(run) as harness:
+        harness.load(rate(run))
+        await under_way(run, harness)
+        async with harness.restless_node():
+            with harness.measured(WORKS):
+                await asyncio.sleep(run.lasts(10, 30))
+        await harness.until_pair()
+        return await harness.finish()
+
+
 # -- one of the two ---------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, closing, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tests.fault.mqtt_node import MqttNode
 from tests.fault.pair_tap import IdTap, PairTap
 from tests.fault.proxy import Direction, Proxy
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS, PairSetup
-from tests.fault.zenoh_load import ZenohNode, ZenohSource
+from tests.fault.zenoh_load import ZenohNode, ZenohSource, restless_node
 from tests.independent.message import Plain
 from tests.ports import HOST, free_port
 from tests.process import ROOT, StreamerProcess
@@ -454,6 +454,10 @@ class PairHarness:
         vehicle = [self.proxies[name, what] for name in NAMES for what in ("source", "receiver")]
         for proxy in (self.link, *vehicle, *([] if self.near is None else [self.near])):
             proxy.delay(seconds)
+
+    def restless_node(self) -> AbstractAsyncContextManager[None]:
+        """A node that joins both on Zenoh once a second, and leaves; programs have to connect to them."""
+        return restless_node(*(_tcp(port) for port in self._zenoh_ports.values()))
 
     async def receiver_leaves(self) -> None:
         """Nobody listens at veh any more, and both know."""

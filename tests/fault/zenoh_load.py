@@ -4,6 +4,7 @@ Zenoh confirms nothing. A message has to arrive once the daemon has counted it a
 source puts only while somebody's subscription matches.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import zenoh
@@ -22,6 +24,7 @@ from tests.independent.message import Plain
 from tests.independent.zenoh import attachment_of, is_matched, zenoh_key
 from tests.process import ROOT
 
+RESTLESS_S = 1.0
 PRIORITIES = {2: zenoh.Priority.DATA_LOW, 4: zenoh.Priority.DATA_HIGH, 5: zenoh.Priority.INTERACTIVE_LOW}
 
 
@@ -113,6 +116,23 @@ class ZenohSource:
                 priority=PRIORITIES.get(message.priority, zenoh.Priority.DATA_LOW),
             )
         return self._publishers[key]
+
+
+@asynccontextmanager
+async def restless_node(*endpoints: str) -> AsyncIterator[None]:
+    """A node that subscribes to nothing joins once a second, and leaves."""
+
+    async def join() -> None:
+        while True:
+            session = await asyncio.to_thread(zenoh.open, session_config(connect=endpoints))
+            await asyncio.sleep(RESTLESS_S / 2)
+            await asyncio.to_thread(session.close)
+            await asyncio.sleep(RESTLESS_S / 2)
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(join(), name="restless node")
+        yield
+        task.cancel()
 
 
 class ZenohNode:
