@@ -45,6 +45,7 @@ PROGRAM = (sys.executable, "-m", "streamer")
 AGAIN_S = 0.2
 """How long a supervisor waits before it starts a daemon again."""
 WITHIN_S = 40.0
+_READ_EVENTS = (b'"starting"', b'"pair_role"', b'"zenoh_session_open"', b'"zenoh_node_found"', b'"zenoh_node_lost"')
 IN_TIME_S = 2.0
 """A message that takes longer has not arrived in time."""
 PLANT_CLIENT_ID = "the-pair-at-plant"
@@ -63,6 +64,8 @@ class Gateway:
         self.is_active = False
         self.has_begun = False
         """It has started, and its handlers of signals are there."""
+        self.nodes: set[str] = set()
+        """The Zenoh ids of those that it is linked to."""
         self.take_overs = 0
         self.reasons: list[str] = []
         """Why its role has changed, each time."""
@@ -134,7 +137,7 @@ class Gateway:
             file.unlink()
 
     def read_log(self) -> None:
-        """Learn its role."""
+        """Learn its role, and which nodes it has on Zenoh."""
         if not self.process.log_path.exists():
             return
         with self.process.log_path.open("rb") as file:
@@ -143,15 +146,23 @@ class Gateway:
         end = data.rfind(b"\n") + 1
         self._read += end
         for line in data[:end].splitlines():
-            if b'"starting"' not in line and b'"pair_role"' not in line:
+            if not any(event in line for event in _READ_EVENTS):
                 continue
             said = json.loads(line)
-            if said["event"] == "starting":
-                self.is_active, self.has_begun = False, True
-            elif said["event"] == "pair_role":
-                self.is_active = said["role"] == "active"
-                self.take_overs += self.is_active
-                self.reasons.append(said["reason"])
+            match said["event"]:
+                case "starting":
+                    self.is_active, self.has_begun = False, True
+                    self.nodes.clear()
+                case "zenoh_session_open":
+                    self.nodes.clear()
+                case "zenoh_node_found":
+                    self.nodes.add(said["zid"])
+                case "zenoh_node_lost":
+                    self.nodes.discard(said["zid"])
+                case "pair_role":
+                    self.is_active = said["role"] == "active"
+                    self.take_overs += self.is_active
+                    self.reasons.append(said["reason"])
 
     async def command(self, *words: str) -> tuple[int, str]:
         """Run a command of the program for this one: exit status and output."""
@@ -414,14 +425,17 @@ class PairHarness:
         def found() -> Gateway | None:
             active = self._active()
             is_pair = len(active) == 1 and self.other(active[0]).has_begun and self.link.open_links > 0 and self.tap.is_whole
-            return active[0] if is_pair else None
+            programs = {self._source.zid, *filter(None, [self.receiver.zid])}
+            return active[0] if is_pair and all(programs <= each.nodes for each in self.gateways.values()) else None
 
         def is_linked(active: Gateway) -> bool:
             return self._is_up(active, "veh", "cloud") and self._is_up(self.other(active), "veh")
 
         deadline_s = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline_s:
-            await self.until(lambda: found() is not None, "an active one, and a standby with a whole copy")
+            await self.until(
+                lambda: found() is not None, "an active one, a standby with a whole copy, and both linked to veh"
+            )
             if (active := found()) is not None and await asyncio.to_thread(is_linked, active) and found() is active:
                 await self.until(lambda: self._source.is_matched, "a subscription")
                 await self.until(lambda: all(node.is_ready for node in self._nodes.values()), "the MQTT clients")

@@ -63,6 +63,11 @@ class ZenohSource:
         self._thread.join(30)
         self._session.close()
 
+    @property
+    def zid(self) -> str:
+        """Its Zenoh id."""
+        return str(self._session.zid())
+
     def new_daemon(self) -> None:
         """From now on the daemon counts from zero again."""
         self._base = len(self.puts)
@@ -144,6 +149,8 @@ class ZenohNode:
         self._arguments = [*arguments, "--out", str(self.out)]
         self._position = 0
         self._process: subprocess.Popen[str] | None = None
+        self.zid = ""
+        """Its Zenoh id while it runs."""
 
     def start(self) -> None:
         """Returns when its session is open and its subscriptions are declared."""
@@ -159,7 +166,8 @@ class ZenohNode:
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line == "ready\n", f"{line!r}: {self.out.with_suffix('.log').read_text()[-2000:]}"
+        ready, _, self.zid = line.strip().partition(" ")
+        assert ready == "ready", f"{line!r}: {self.out.with_suffix('.log').read_text()[-2000:]}"
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -167,7 +175,7 @@ class ZenohNode:
 
     def kill(self) -> None:
         """SIGKILL: what it had not written down is gone."""
-        process, self._process = self._process, None
+        process, self._process, self.zid = self._process, None, ""
         if process is not None:
             process.kill()
             process.wait()

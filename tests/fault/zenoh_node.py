@@ -67,7 +67,7 @@ def main() -> None:
     )
     with zenoh.open(config) as session:
         subscribers = [session.declare_subscriber(key, take) for key in arguments.key]
-        sys.stdout.write("ready\n")
+        sys.stdout.write(f"ready {session.zid()}\n")
         sys.stdout.flush()
         sys.stdin.read()  # the parent's end of the pipe closes with the parent
         del subscribers
