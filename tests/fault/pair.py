@@ -451,9 +451,9 @@ class PairHarness:
 
         await self.until(is_linked, "a new link, a whole copy, and heartbeats")
 
-    async def until_whole(self, within_s: float = WITHIN_S) -> None:
+    async def until_whole(self) -> None:
         """Wait until the standby has a copy of everything that waits."""
-        await self.until(lambda: self.link.open_links > 0 and self.tap.is_whole, "a whole copy", within_s)
+        await self.until(lambda: self.link.open_links > 0 and self.tap.is_whole, "a whole copy")
 
     async def happens(self, condition: Callable[[], bool], within_s: float) -> bool:
         """Whether something that is asked of a daemon becomes true in time."""
