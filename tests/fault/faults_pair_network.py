@@ -70,15 +70,16 @@ async def both_killed(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: node that joins and leaves once a second", seeds=SEEDS)
 async def restless(run: Run) -> Verdict:
-    """It subscribes to nothing, and delays nothing."""
+    """It subscribes to nothing, and delays nothing. Each time, what is not confirmed may have been lost with it."""
     async with as_readme(run) as harness:
         harness.load(rate(run))
         await under_way(run, harness)
+        lasts_s = run.lasts(10, 30)
         async with harness.restless_node():
             with harness.measured(WORKS):
-                await asyncio.sleep(run.lasts(10, 30))
+                await asyncio.sleep(lasts_s)
         await harness.until_pair()
-        return await harness.finish()
+        return await harness.finish(window(run, int(lasts_s)))
 
 
 # -- one of the two ---------------------------------------------------------------------------------------------------
