@@ -155,6 +155,11 @@ class Disk:
         end = self.position if following is None else following.position
         return EVERYTHING if claim.seen <= end else run.first
 
+    def is_behind(self, claim: Claim) -> bool:
+        """Whether the one with the claim has copied what is lost here: more than a transaction that a kill interrupts."""
+        found = self._find(claim)
+        return found is not None and claim.seen > (self.position if found[1] is None else found[1].position) + 1
+
     def origin(self, claim: Claim) -> Origin:
         """Return what the standby that makes a claim has to know before it copies."""
         run = self.runs[-1]

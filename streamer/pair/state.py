@@ -9,6 +9,9 @@ The active one has a `MirroredState`, the standby a `StateReplica`. The law of t
   write its file, which then has everything told again after a while.
 - After a transaction that the standby could not write, it answers none, until everything has been told again.
 - Numbers count on from link to link, so an answer that is late is never taken for another one.
+- A state file has a lineage: its random name, and those of the files that it has copied. A snapshot with another lineage is of
+  a file that is new, or was salvaged or restored: the standby keeps the rows that are not in there, and says so; then the
+  active one hands over to it.
 
 Unlike journals, state files that grew apart in a split are not put together: the one of whoever steps back is replaced.
 """
@@ -32,6 +35,7 @@ SILENT_AT_FIRST_S = 30.0
 _PART_STATEMENTS = 256
 _MAX_LATER_BYTES = 64 << 20
 _STATE = "state file of the pair"
+_KEPT = "subscriptions, pause rules and last values that the active one has lost are kept, and work after a handover"
 
 Statement = tuple[str, Sequence[Any]]
 """SQL with its parameters."""
@@ -41,6 +45,9 @@ logger = logging.getLogger("ustreamer.pair")
 
 class AllRows(Protocol):
     """All rows of a state file as they are at one moment."""
+
+    lineage: Sequence[str]
+    """The names of the files whose rows are in there."""
 
     def take(self, most: int, most_bytes: int) -> list[Statement]:
         """Return the statements that insert the next rows; none at the end. Raises `FileError`."""
@@ -61,17 +68,26 @@ class MirroredFile(Protocol):
     def snapshot(self, begin: Callable[[AllRows | FileError], None]) -> None:
         """Post the rows at a moment between two transactions, in the order of `MirroredState.written`; or the failure."""
 
-    def store(self, statements: Sequence[Statement], is_everything: bool, done: Callable[[str], None]) -> None:
-        """Write what the other one has written, or everything that it has; ``done`` is posted the problem, empty if none."""
+    def store(
+        self, statements: Sequence[Statement], lineage: Sequence[str] | None, done: Callable[[str, bool], None]
+    ) -> None:
+        """Write a transaction or, with its lineage, a snapshot of the active one's file, beside what that may never have had.
+
+        ``done`` is posted the problem, empty if there is none, and whether rows were kept beside the snapshot.
+        """
 
 
 class Written(NamedTuple):
-    """The statements of a transaction. ``is_first`` and ``is_last`` mark the ends of everything."""
+    """The statements of a transaction. ``is_first`` and ``is_last`` mark the ends of a snapshot.
+
+    ``lineage`` comes with the first one: the names of files whose rows the snapshot has, unless they were deleted since.
+    """
 
     number: int
     statements: Sequence[Statement]
     is_first: bool = False
     is_last: bool = False
+    lineage: tuple[str, ...] = ()
 
 
 class MirroredState:
@@ -98,6 +114,7 @@ class MirroredState:
         self._monotonic_s = monotonic_s
         self._window = Window(monotonic_s)
         self._is_there = False  # the other one, on standby
+        self._is_behind = False
         self._has_failed = False
         self._attempts = Attempts()
 
@@ -116,10 +133,10 @@ class MirroredState:
         self._file, self._end = None, "the other one of the pair works now"
         self._let_go()
 
-    def other_came(self) -> None:
-        """Tell the standby everything."""
+    def other_came(self, is_behind: bool = False) -> None:
+        """Tell the standby everything. ``is_behind``: it has copied what is lost here, so the lineage proves nothing."""
         self._forget_link()
-        self._is_there, self._has_failed = True, False
+        self._is_there, self._has_failed, self._is_behind = True, False, is_behind
         if self._file is not None:
             self._moments += 1
             self._file.snapshot(partial(self._begin, self._moments))
@@ -184,7 +201,8 @@ class MirroredState:
             rows.close()
         else:
             self._rows = rows
-            self._send(Written(self._told + 1, (), is_first=True))
+            lineage = () if self._is_behind else tuple(rows.lineage)
+            self._send(Written(self._told + 1, (), is_first=True, lineage=lineage))
             self._tell_more()
 
     def _tell_more(self) -> None:
@@ -258,14 +276,17 @@ class StateReplica:
     """The state file on standby: writes what the other one tells, in order, and answers what is on disk.
 
     ``answer`` is called with a number, and the problem if that cannot be written. ``is_whole``: it has everything.
+    ``has_kept``: it has rows that the active one has lost.
     ``problem`` is why it cannot have that.
     """
 
     def __init__(self, file: MirroredFile, answer: Callable[[int, str], object]) -> None:
         self.is_whole = False
+        self.has_kept = False
         self.problem = ""
         self._file = file
         self._answer = answer
+        self._lineage: tuple[str, ...] = ()
         self._follows = False  # everything before was written
         self._everything: list[Statement] | None = None  # while that is being told
         self._beginnings = 0
@@ -280,21 +301,21 @@ class StateReplica:
         """Write a transaction, or keep a part of everything until it is complete."""
         if told.is_first:
             self.other_came()
-            self._follows, self._everything = True, []
+            self._follows, self._everything, self._lineage = True, [], told.lineage
         if not self._follows:
             return
         done = partial(self._stored, told, self._beginnings)
         if self._everything is None:
-            self._file.store(told.statements, False, done)
+            self._file.store(told.statements, None, done)
             return
         self._everything += told.statements
         if not told.is_last:
             self._answer(told.number, "")
             return
         everything, self._everything = self._everything, None
-        self._file.store(everything, True, done)
+        self._file.store(everything, self._lineage, done)
 
-    def _stored(self, told: Written, beginning: int, problem: str) -> None:
+    def _stored(self, told: Written, beginning: int, problem: str, has_kept: bool) -> None:
         if beginning != self._beginnings or not self._follows:
             return
         if problem:
@@ -304,8 +325,10 @@ class StateReplica:
                 state = {"state": (_STATE, problem)}
                 logger.error("pair_state_not_copied error=%s consequence=%s", problem, consequence, extra=state)
         elif told.is_last:
-            self.is_whole = True
+            self.is_whole, self.has_kept = True, has_kept
             logger.info("pair_state_copied", extra={"state": (_STATE, "copied")})
+            if has_kept:
+                logger.warning("pair_state_kept consequence=%s", _KEPT)
         self.problem = problem
         self._answer(told.number, problem)
 

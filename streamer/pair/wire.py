@@ -76,13 +76,14 @@ def state_to_proto(written: Written) -> pb.State:
         pb.Statement(sql=sql, parameters=[_value_to_proto(each) for each in parameters])
         for sql, parameters in written.statements
     ]
-    return pb.State(number=written.number, is_first=written.is_first, is_last=written.is_last, statements=statements)
+    ends = {"is_first": written.is_first, "is_last": written.is_last}
+    return pb.State(number=written.number, **ends, statements=statements, lineage=written.lineage)
 
 
 def state_from_proto(p: pb.State) -> Written:
     """Convert what was written to the state file from protobuf."""
     statements = [(each.sql, tuple(map(_value_from_proto, each.parameters))) for each in p.statements]
-    return Written(p.number, statements, p.is_first, p.is_last)
+    return Written(p.number, statements, p.is_first, p.is_last, tuple(p.lineage))
 
 
 def _value_to_proto(value: object) -> pb.Value:

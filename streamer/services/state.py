@@ -7,6 +7,7 @@ other one's disk, too (`streamer.pair.state`). What happens to a damaged file is
 import asyncio
 import contextlib
 import logging
+import secrets
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,17 @@ Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
 _CHANGES = ("INSERT ", "DELETE ", "UPDATE ")
+_LINEAGE = "CREATE TABLE IF NOT EXISTS lineage (name TEXT PRIMARY KEY) STRICT"
+"""Random names of the files whose rows this one has, or had and then deleted. A salvaged file has none."""
+_KEYS = {
+    "usubscription_subscriptions": ("topic", "subscriber"),
+    "usubscription_observers": ("topic", "uri"),
+    "usubscription_outbox": ("message",),
+    "dispatch_stops": ("source", "sink"),
+}
+"""What makes rows of a table the same that have a number: another file gives it to another one."""
+_KEPT_FROM = 1 << 40
+"""The number of the first row that is kept beside those of another file, which go on counting below."""
 _ADDED = frozenset({"usubscription_versions", "dispatch_stop_ends", "utwin_messages"})
 
 logger = logging.getLogger("ustreamer.state")
@@ -72,10 +84,14 @@ class Mirror(Protocol):
 
 
 class Rows:
-    """All rows of a file as they are when this is made, however long they are read. Its owner closes it."""
+    """All rows of a file as they are when this is made, however long they are read. Its owner closes it.
 
-    def __init__(self, path: Path, tables: Mapping[str, str]) -> None:
+    ``lineage``: the names of the files whose rows are in there.
+    """
+
+    def __init__(self, path: Path, tables: Mapping[str, str], lineage: Sequence[str] = ()) -> None:
         """``tables``: name → the statement that creates the table. Raises sqlite3.Error."""
+        self.lineage = lineage
         self._path = path
         self._inserts = deque(_inserts(tables))
         self._connection = connect(path, read_only=True)
@@ -196,18 +212,24 @@ class StateFile:
         with contextlib.suppress(RuntimeError):  # it is closed: nobody will need them
             self._thread.submit(self._snapshot, post)
 
-    def store(self, statements: Sequence[Statement], is_everything: bool, done: Callable[[str], None]) -> None:
-        """Write what the other one of a pair has written; everything that it has replaces everything that is here.
+    def store(
+        self, statements: Sequence[Statement], lineage: Sequence[str] | None, done: Callable[[str, bool], None]
+    ) -> None:
+        """Write a transaction of the active one of a pair or, with its ``lineage``, a snapshot of its file.
 
-        Opens the file first, unless it is open. ``done`` is posted the problem, empty once that is on disk.
+        The snapshot replaces everything that is here, if its lineage has that of this file. Else rows of this file that are
+        not in there are kept.
+
+        Opens the file first, unless it is open. ``done`` is posted the problem, empty once that is on disk, and whether rows
+        were kept.
         """
         loop = asyncio.get_running_loop()
 
-        def post(problem: str) -> None:
-            loop.call_soon_threadsafe(done, problem)
+        def post(problem: str, has_kept: bool) -> None:
+            loop.call_soon_threadsafe(done, problem, has_kept)
 
         with contextlib.suppress(RuntimeError):  # it is closed
-            self._thread.submit(self._store, statements, is_everything, post)
+            self._thread.submit(self._store, statements, lineage, post)
 
     def close(self) -> None:
         """Close the file after the transaction that is being written."""
@@ -234,27 +256,29 @@ class StateFile:
         path, tables = self.path, self._form.tables
         assert path is not None, "a pair has a journal, and so a state file"
         try:
-            post(self._use(lambda _: Rows(path, tables)))
+            post(self._use(lambda connection: Rows(path, tables, _lineage(connection))))
         except StateError as exc:
             post(exc)
 
-    def _store(self, statements: Sequence[Statement], is_everything: bool, post: Callable[[str], object]) -> None:
-        problem = ""
+    def _store(
+        self, statements: Sequence[Statement], lineage: Sequence[str] | None, post: Callable[[str, bool], object]
+    ) -> None:
+        problem, has_kept = "", False
         try:
             for sql, _ in statements:
                 if not sql.startswith(_CHANGES):
                     raise StateError(f"{self.path}: not a statement of this version: {sql.partition(' ')[0]}")
-            everything: list[Statement] = (
-                [(f"DELETE FROM {table}", ()) for table in self._form.tables] if is_everything else []
-            )
             self.open()
-            self._use(partial(_write, [*everything, *statements]))
+            if lineage is None:
+                self._use(partial(_write, statements))
+            else:
+                has_kept = self._use(partial(_replace, statements, tuple(self._form.tables), lineage))
         except StateError as exc:
             problem = str(exc)
         except Exception as exc:  # of a statement of another version; whatever it is, the other one waits
             logger.exception("state_not_stored file=%s", self.path)
             problem = f"{self.path}: {type(exc).__name__}"
-        post(problem)
+        post(problem, has_kept)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -292,5 +316,58 @@ def _set(copied: "asyncio.Future[str]", problem: str) -> None:
 
 def _write(statements: Sequence[Statement], connection: sqlite3.Connection) -> None:
     with transaction(connection):
-        for sql, parameters in statements:
-            connection.execute(sql, parameters)
+        _execute(statements, connection)
+
+
+def _execute(statements: Sequence[Statement], connection: sqlite3.Connection) -> None:
+    for sql, parameters in statements:
+        connection.execute(sql, parameters)
+
+
+def _lineage(connection: sqlite3.Connection) -> list[str]:
+    """Return the names in a file, which gets one if it has none. Raises sqlite3.Error."""
+    with transaction(connection):
+        connection.execute(_LINEAGE)
+        if not (found := _names(connection)):
+            found = [secrets.token_hex(8)]
+            connection.execute("INSERT INTO lineage VALUES (?)", found)
+    return found
+
+
+def _names(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM lineage ORDER BY name")]
+
+
+def _replace(
+    statements: Sequence[Statement], tables: Sequence[str], lineage: Sequence[str], connection: sqlite3.Connection
+) -> bool:
+    """Replace all rows; return whether rows were kept that the file with this lineage may never have had."""
+    with transaction(connection):
+        connection.execute(_LINEAGE)
+        here = set(_names(connection))
+        is_known = here <= set(lineage)
+        for table in tables:
+            if not is_known:
+                connection.execute(f"CREATE TEMP TABLE kept_{table} AS SELECT * FROM {table}")
+            connection.execute(f"DELETE FROM {table}")
+        _execute(statements, connection)
+        kept = 0
+        for table in () if is_known else tables:
+            kept += _keep(connection, table)
+            connection.execute(f"DROP TABLE kept_{table}")
+        connection.executemany("INSERT OR IGNORE INTO lineage VALUES (?)", [(name,) for name in lineage])
+    return kept > 0
+
+
+def _keep(connection: sqlite3.Connection, table: str) -> int:
+    """Insert the rows that are missing in a table; return how many. Raises sqlite3.Error."""
+    if table not in _KEYS:
+        return connection.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM kept_{table}").rowcount
+    columns = [column[1] for column in connection.execute(f"PRAGMA table_info({table})") if column[1] != "number"]
+    same = " AND ".join(f"there.{key} IS kept.{key}" for key in _KEYS[table])
+    return connection.execute(
+        f"""INSERT INTO {table} (number, {", ".join(columns)})
+        SELECT max({_KEPT_FROM}, (SELECT ifnull(max(number), 0) FROM {table})) + row_number() OVER (ORDER BY number),
+            {", ".join(columns)} FROM kept_{table} AS kept
+        WHERE NOT EXISTS (SELECT 1 FROM {table} AS there WHERE {same})"""
+    ).rowcount
