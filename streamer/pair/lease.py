@@ -60,6 +60,9 @@ class Timing(NamedTuple):
         return STANDBY_FACTOR * self.relies_s
 
 
+_UNKNOWN = -1, -1  # of a journal that is not open
+
+
 class Heartbeat(NamedTuple):
     """A sign of life. ``run`` is a random number of the sender's process, ``number`` counts its heartbeats.
 
@@ -78,6 +81,9 @@ class Heartbeat(NamedTuple):
     """Whether the sender has handed over, and the receiver is to take over at once."""
     relies_s: float = 0.0
     """For how long the sender will rely on an answer to this heartbeat, from its sending; 0: an earlier version."""
+    has_epoch: int = 0
+    """With ``has_position``: up to where the sender's disk has everything (`disk.Disk.content`); -1: it is not open."""
+    has_position: int = 0
 
 
 @dataclass(slots=True)
@@ -104,7 +110,9 @@ class Lease:
         self.is_alone = False
         self.is_ready = True
         self.is_yielding = False
+        self.content: tuple[int, int] | None = (0, 0)
         self.ignored = 0
+        self._started_s = now_s
         self._run = run
         self._timing = timing
         self._number = 0
@@ -150,8 +158,9 @@ class Lease:
         if len(self._sent) > _KEPT_HEARTBEATS:
             del self._sent[next(iter(self._sent))]
         run, number = self._answers
+        has = self.content or _UNKNOWN
         return Heartbeat(
-            self.name, self._run, self._number, self.epoch, self.is_active, run, number, self.is_yielding, relies_s
+            self.name, self._run, self._number, self.epoch, self.is_active, run, number, self.is_yielding, relies_s, *has
         )
 
     def may_send(self, now_s: float) -> bool:
@@ -260,7 +269,9 @@ class Lease:
         return None
 
     def _heard_standby(self, heartbeat: Heartbeat, is_answer: bool, now_s: float) -> Changed | None:
-        """Decide which of two on standby takes over: the one that was active last, once the other has heard it.
+        """Decide which of two on standby takes over: the one whose disk has more, once the other has heard it.
+
+        Of two that have as much, it is the one that was active last. Both wait for a while until both journals are open.
 
         It takes over even if neither may take over from the other, or nobody would be active. Heartbeats that are no answers
         may be old, and the peer active by now; so without answers it waits for longer than the peer would.
@@ -272,7 +283,12 @@ class Lease:
         epoch = max(self.epoch, heartbeat.epoch)
         if heartbeat.yields:
             return self._take_over(epoch, "the other hands over", now_s)
-        if (self.epoch, heartbeat.name) > (heartbeat.epoch, self.name):
+        here, there = self.content or _UNKNOWN, (heartbeat.has_epoch, heartbeat.has_position)
+        if not heartbeat.relies_s:
+            there = here  # an earlier version does not say
+        elif _UNKNOWN in (here, there) and now_s - self._started_s < timing.wait_s:
+            return None
+        if (here, self.epoch, heartbeat.name) > (there, heartbeat.epoch, self.name):
             return self._take_over(epoch, "both are on standby", now_s, is_alone=is_cut)
         return None
 

@@ -346,6 +346,7 @@ class Member:
     async def beat(self) -> None:
         """Tick, and say so, until cancelled."""
         while True:
+            self.lease.content = None if self._disk is None else self._disk.content
             self._act(self.lease.tick(self._clock.monotonic_s()))
             self._say_heartbeat()
             self._check_files()
@@ -502,6 +503,8 @@ class Member:
         is_failing = working.state is JournalState.FAILING
         if self._lasts_s("journal", is_failing, now_s) > _PATIENCE_S:
             return f"the journal cannot be written: {working.problem}"
+        if self.report.has_kept_state:
+            return "the other one has subscriptions, pause rules or last values that are lost here"
         reached, lost = set(self._streamer.reached()), self._streamer.lost()
         is_better = self._prefer_s is not None and bool(lost) and reached < set(self.report.reaches)
         if self._lasts_s("links", is_better, now_s) > (self._prefer_s or 0.0):
@@ -522,7 +525,7 @@ class Member:
             return
         if self._working is not None and not self.lease.is_alone:
             self._working.other_came()
-            self.state.other_came()
+            self.state.other_came(self._working.disk.is_behind(wire.claim_from_proto(other.claim)))
 
     # -- both
 
@@ -558,6 +561,7 @@ class Member:
             lost=streamer.lost(),
             is_whole=self.is_whole,
             problem=self._problem(),
+            has_kept_state=self._state_replica is not None and self._state_replica.has_kept,
             nodes=[
                 pb.Nodes(endpoint=name, ids=sorted(ids)[:_MAX_REPORTED_NODES], count=len(ids))
                 for name, ids in streamer.nodes().items()

@@ -9,9 +9,9 @@ The active one has a `MirroredState`, the standby a `StateReplica`. The law of t
   write its file, which then has everything told again after a while.
 - After a transaction that the standby could not write, it answers none, until everything has been told again.
 - Numbers count on from link to link, so an answer that is late is never taken for another one.
-- A state file has a lineage: its random name, and those of the files that it has copied. A snapshot with another lineage is of
-  a file that is new, or was salvaged or restored: the standby keeps the rows that are not in there, and says so; then the
-  active one hands over to it.
+- A state file has a lineage: its random name, and those of the files that it has copied. A snapshot with another lineage
+  is of a file that is new, or was salvaged or restored: the standby keeps the rows that are not in there, and says so; then
+  the active one hands over to it.
 
 Unlike journals, state files that grew apart in a split are not put together: the one of whoever steps back is replaced.
 """
@@ -71,7 +71,7 @@ class MirroredFile(Protocol):
     def store(
         self, statements: Sequence[Statement], lineage: Sequence[str] | None, done: Callable[[str, bool], None]
     ) -> None:
-        """Write a transaction or, with its lineage, a snapshot of the active one's file, beside what that may never have had.
+        """Write a transaction or, with its lineage, a snapshot of the active one's file.
 
         ``done`` is posted the problem, empty if there is none, and whether rows were kept beside the snapshot.
         """

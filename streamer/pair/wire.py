@@ -17,7 +17,7 @@ def heartbeat_to_proto(heartbeat: Heartbeat) -> pb.Heartbeat:
 
 def heartbeat_from_proto(p: pb.Heartbeat) -> Heartbeat:
     """Convert a heartbeat from protobuf."""
-    return Heartbeat(p.name, p.run, p.number, p.epoch, p.is_active, p.heard_run, p.heard_number, p.yields, p.relies_s)
+    return Heartbeat(*(getattr(p, field) for field in Heartbeat._fields))
 
 
 def claim_to_proto(claim: Claim) -> pb.Claim:

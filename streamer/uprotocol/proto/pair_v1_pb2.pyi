@@ -33,7 +33,7 @@ class Frame(_message.Message):
     def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., settled: _Optional[_Union[Settled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ..., state_stored: _Optional[_Union[StateStored, _Mapping]] = ..., interest: _Optional[_Union[Interest, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields", "relies_s")
+    __slots__ = ("name", "run", "number", "epoch", "is_active", "heard_run", "heard_number", "yields", "relies_s", "has_epoch", "has_position")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,8 @@ class Heartbeat(_message.Message):
     HEARD_NUMBER_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
     RELIES_S_FIELD_NUMBER: _ClassVar[int]
+    HAS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HAS_POSITION_FIELD_NUMBER: _ClassVar[int]
     name: str
     run: int
     number: int
@@ -52,7 +54,9 @@ class Heartbeat(_message.Message):
     heard_number: int
     yields: bool
     relies_s: float
-    def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ..., yields: _Optional[bool] = ..., relies_s: _Optional[float] = ...) -> None: ...
+    has_epoch: int
+    has_position: int
+    def __init__(self, name: _Optional[str] = ..., run: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., heard_run: _Optional[int] = ..., heard_number: _Optional[int] = ..., yields: _Optional[bool] = ..., relies_s: _Optional[float] = ..., has_epoch: _Optional[int] = ..., has_position: _Optional[int] = ...) -> None: ...
 
 class Aside(_message.Message):
     __slots__ = ("heartbeat", "seen_run", "seen_number")
@@ -238,7 +242,7 @@ class Settled(_message.Message):
     def __init__(self, flows: _Optional[_Iterable[_Union[Settled.Flow, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("reaches", "lost", "is_whole", "problem", "nodes", "unshared", "number", "heard_number", "wall_ms")
+    __slots__ = ("reaches", "lost", "is_whole", "problem", "nodes", "unshared", "number", "heard_number", "wall_ms", "has_kept_state")
     REACHES_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
@@ -248,6 +252,7 @@ class Report(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     HEARD_NUMBER_FIELD_NUMBER: _ClassVar[int]
     WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    HAS_KEPT_STATE_FIELD_NUMBER: _ClassVar[int]
     reaches: _containers.RepeatedScalarFieldContainer[str]
     lost: _containers.RepeatedScalarFieldContainer[str]
     is_whole: bool
@@ -257,7 +262,8 @@ class Report(_message.Message):
     number: int
     heard_number: int
     wall_ms: int
-    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Nodes, _Mapping]]] = ..., unshared: _Optional[str] = ..., number: _Optional[int] = ..., heard_number: _Optional[int] = ..., wall_ms: _Optional[int] = ...) -> None: ...
+    has_kept_state: bool
+    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Nodes, _Mapping]]] = ..., unshared: _Optional[str] = ..., number: _Optional[int] = ..., heard_number: _Optional[int] = ..., wall_ms: _Optional[int] = ..., has_kept_state: _Optional[bool] = ...) -> None: ...
 
 class Nodes(_message.Message):
     __slots__ = ("endpoint", "ids", "count")
@@ -291,16 +297,18 @@ class Taken(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("number", "is_first", "is_last", "statements")
+    __slots__ = ("number", "is_first", "is_last", "statements", "lineage")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     IS_FIRST_FIELD_NUMBER: _ClassVar[int]
     IS_LAST_FIELD_NUMBER: _ClassVar[int]
     STATEMENTS_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     number: int
     is_first: bool
     is_last: bool
     statements: _containers.RepeatedCompositeFieldContainer[Statement]
-    def __init__(self, number: _Optional[int] = ..., is_first: _Optional[bool] = ..., is_last: _Optional[bool] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ...) -> None: ...
+    lineage: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., is_first: _Optional[bool] = ..., is_last: _Optional[bool] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., lineage: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Statement(_message.Message):
     __slots__ = ("sql", "parameters")

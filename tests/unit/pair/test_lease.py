@@ -345,3 +345,36 @@ def test_one_that_was_stopped_answers_nothing_before_it_has_heard_something_new(
     assert two.second.heartbeat(two.now_s).heard_number == 0
     two.beats(3, two.first, two.second)
     assert max(two.first.relies_s, two.second.relies_s) < 1.0
+
+
+def test_of_two_that_start_together_the_one_whose_disk_has_more_works() -> None:
+    two = Two((9, 4))  # the epoch outlives the journal
+    two.first.content, two.second.content = (0, 0), (3, 7)
+    two.beats(1, two.first, two.second)
+    assert two.sending() == ["b"]
+    behind = Two()
+    behind.first.content, behind.second.content = (3, 7), (3, 8)
+    behind.beats(1, behind.first, behind.second)
+    assert behind.sending() == ["b"]
+
+
+def test_both_wait_for_a_journal_that_is_not_open_yet_but_not_for_ever() -> None:
+    two = Two()
+    two.first.content, two.second.content = (0, 0), None
+    two.beats(2, two.first, two.second)
+    assert two.sending() == []
+    two.second.content = (3, 7)
+    two.beats(1, two.first, two.second)
+    assert two.sending() == ["b"]
+    hanging = Two()
+    hanging.second.content = None
+    hanging.beats(TIMING.wait_s + 1, hanging.first, hanging.second)
+    assert hanging.sending() == ["a"]
+
+
+def test_one_of_an_earlier_version_does_not_say_what_its_disk_has_and_the_epoch_decides() -> None:
+    two = Two((4, 5))
+    two.is_old.add("b")
+    two.first.content = (4, 100)
+    two.beats(1, two.first, two.second)
+    assert two.first.is_active is False

@@ -5,7 +5,7 @@ import random
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -435,3 +435,97 @@ async def test_a_disk_that_is_faster_than_the_link_begins_again_and_loses_nothin
     await until(lambda: pair.mirror.is_whole, "a copy")
     assert pair.same()
     assert len(contents(pair.there)["utwin_messages"]) == 5
+
+
+def subscription(number: int, topic: str, via: str = "") -> Statement:
+    insert = "INSERT INTO usubscription_subscriptions VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    return insert, (number, topic, "s", via, 1, None, None, b"")
+
+
+def topics(file: StateFile) -> list[str]:
+    return sorted(str(row[1]) for row in contents(file)["usubscription_subscriptions"])
+
+
+class Again(Pair):
+    """The active one, once it was killed and its disk has come back as it is, with a standby whose file is good."""
+
+    def __init__(self, folder: Path, before: Pair) -> None:
+        super().__init__(folder)
+        self.there_path = before.there_path
+
+
+async def killed(pair: Pair) -> None:
+    """Both have a subscription and a pause rule."""
+    await pair.copied()
+    await pair.here.write([subscription(1, "old"), subscription(2, "both"), pause(1), value("//veh1/A/1/8000", b"old")])
+    pair.link.cut()
+    pair.close()
+
+
+def _is_new(path: Path) -> None:
+    for each in path.parent.glob("here.db*"):
+        each.unlink()
+
+
+def _is_salvaged(path: Path) -> None:
+    """One row is left."""
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 4096 * 3)
+
+
+@pytest.mark.parametrize("harm", [_is_new, _is_salvaged])
+async def test_rows_that_a_new_or_salvaged_file_lacks_are_kept_on_standby(
+    pair: Pair, tmp_path: Path, harm: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    await killed(pair)
+    assert pair.here.path is not None
+    harm(pair.here.path)
+    again = Again(tmp_path, pair)
+    alone: list[Statement] = [("DELETE FROM usubscription_subscriptions", ()), ("DELETE FROM utwin_messages", ())]
+    await again.here.write([*alone, subscription(1, "new"), subscription(2, "both", "x"), value("//veh1/A/1/8000", b"new")])
+    await again.copied()
+    assert again.replica.has_kept
+    assert topics(again.there) == ["both", "new", "old"]
+    assert [row[1] for row in contents(again.there)["utwin_messages"]] == [b"new"]  # what both have is the active one's
+    assert len(contents(again.there)["dispatch_stops"]) == 1
+    assert "pair_state_kept" in caplog.text
+    await again.here.write([subscription(3, "later")])  # has the number of no row that was kept
+    assert topics(again.there) == ["both", "later", "new", "old"]
+    again.close()
+
+
+async def test_after_the_handover_the_file_that_had_less_is_replaced_and_so_it_goes_on(pair: Pair, tmp_path: Path) -> None:
+    await killed(pair)
+    assert pair.here.path is not None
+    _is_new(pair.here.path)
+    again = Again(tmp_path, pair)
+    await again.copied()
+    assert again.replica.has_kept
+    again.close()
+    (tmp_path / "after").mkdir()
+    (tmp_path / "there.db").rename(tmp_path / "after" / "here.db")
+    (tmp_path / "here.db").rename(tmp_path / "after" / "there.db")
+    for deletes in (False, True):
+        after = Pair(tmp_path / "after")
+        if deletes:
+            await after.here.write([("DELETE FROM usubscription_subscriptions", ())])
+        await after.copied()
+        assert not after.replica.has_kept
+        assert after.same()
+        assert topics(after.there) == ([] if deletes else ["both", "old"])
+        after.close()
+
+
+async def test_rows_that_a_restored_file_lacks_are_kept_on_standby(pair: Pair) -> None:
+    """Its name is known; its journal shows that it is older than what the standby has copied."""
+    await pair.here.write([subscription(1, "old")])
+    await pair.copied()
+    await pair.here.write([("DELETE FROM usubscription_subscriptions", ()), subscription(2, "lost")])
+    pair.link.cut()
+    pair.mirror.work_alone()
+    await pair.here.write([("DELETE FROM usubscription_subscriptions", ()), subscription(1, "old")])
+    pair.link.is_up = True
+    pair.mirror.other_came(is_behind=True)
+    await until(lambda: pair.mirror.is_whole, "a copy of everything")
+    assert pair.replica.has_kept
+    assert topics(pair.there) == ["lost", "old"]

@@ -108,6 +108,6 @@ async def test_a_closed_file_gives_no_rows_and_takes_none(path: Path) -> None:
     state.close()
     answers: list[object] = []
     state.snapshot(answers.append)
-    state.store([insert(1, "a")], True, answers.append)
+    state.store([insert(1, "a")], (), lambda problem, has_kept: answers.append(problem))
     await asyncio.sleep(0)
     assert answers == []
