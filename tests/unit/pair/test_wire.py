@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
+from streamer.pair.disk import Claim, Origin
 from streamer.pair.lease import Heartbeat
 from streamer.pair.state import Written
 from streamer.pair.wire import (
@@ -11,6 +12,8 @@ from streamer.pair.wire import (
     batch_to_proto,
     heartbeat_from_proto,
     heartbeat_to_proto,
+    origin_from_proto,
+    origin_to_proto,
     state_from_proto,
     state_to_proto,
 )
@@ -56,10 +59,17 @@ batches = st.builds(
 )
 values = st.none() | integers | texts | bodies | st.floats(allow_nan=False)
 statements = st.lists(st.tuples(texts, st.lists(values, max_size=3).map(tuple)), max_size=3)
-written = st.builds(Written, counts, statements, st.booleans(), st.booleans())
+lineages = st.lists(texts, max_size=2).map(tuple)
+written = st.builds(Written, counts, statements, st.booleans(), st.booleans(), lineages)
 heartbeats = st.builds(
-    Heartbeat, texts, counts, counts, counts, *[st.booleans(), counts, counts, st.booleans()], st.floats(0, 60)
+    Heartbeat,
+    texts,
+    *[counts, counts, counts, st.booleans(), counts, counts, st.booleans(), st.floats(0, 60)],
+    integers,
+    integers,
 )
+claims = st.builds(Claim, texts, texts, counts, integers, counts)
+origins = st.builds(Origin, texts, texts, counts, counts, claims, counts)
 
 STRANGE = "\0a\0\r\n'\"\u202e\ufeff\U0010ffff"
 """A text that programs stumble over: NULs, line ends, quotes, another direction, the last character that there is."""
@@ -70,6 +80,13 @@ def test_a_heartbeat_is_read_as_it_was_said(heartbeat: Heartbeat) -> None:
     frame = pb.Frame.FromString(pb.Frame(heartbeat=heartbeat_to_proto(heartbeat)).SerializeToString())
     assert frame.WhichOneof("content") == "heartbeat"
     assert heartbeat_from_proto(frame.heartbeat) == heartbeat
+
+
+@given(origins)
+def test_an_origin_is_read_as_it_was_said(origin: Origin) -> None:
+    assert origin_from_proto(pb.Origin.FromString(origin_to_proto(origin).SerializeToString())) == origin
+    assert tuple(field.name for field in pb.Origin.DESCRIPTOR.fields) == Origin._fields
+    assert tuple(field.name for field in pb.Claim.DESCRIPTOR.fields) == Claim._fields
 
 
 @given(batches)
