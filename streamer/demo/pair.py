@@ -43,9 +43,9 @@ class PairStory:
         found = []
         for daemon in self._processes.daemons:
             role = self._role_of(daemon)
-            name = "killed" if daemon.is_killed else "active" if role.is_active else "standby"
+            known = "unknown" if role is _UNKNOWN else "active" if role.is_active else "standby"
             ready = f"works, in epoch {role.epoch}" if role.is_active else "has a copy of everything, and could take over"
-            found.append((daemon.name, name, "" if daemon.is_killed else role.problem or ready))
+            found.append((daemon.name, "killed", "") if daemon.is_killed else (daemon.name, known, role.problem or ready))
         return found
 
     def why_unprotected(self) -> str:

@@ -103,6 +103,12 @@ async def test_a_standby_that_does_not_take_over_is_a_problem() -> None:
     assert story.roles()[0] == ("first", "killed", "")
 
 
+async def test_the_role_of_a_streamer_that_does_not_answer_is_unknown() -> None:
+    story, both = story_of()
+    both.latest["second"] = None
+    assert story.roles() == [("first", "active", "works, in epoch 1"), ("second", "unknown", "it does not answer")]
+
+
 async def test_nobody_is_killed_once_the_senders_are_to_stop() -> None:
     story, both = story_of()
     stop = asyncio.Event()
