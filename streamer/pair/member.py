@@ -29,6 +29,7 @@ from streamer.pair.handing import Adoption, Offers
 from streamer.pair.lease import STANDBY_FACTOR, Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
+from streamer.pair.reach import Reach
 from streamer.pair.reports import STALE_S, Reports
 from streamer.pair.sealing import TAG_BYTES
 from streamer.pair.sending import LONGEST_PAUSE_S, Attempts
@@ -64,7 +65,10 @@ class OwnStreamer(Protocol):
     """The streamer of this side."""
 
     def reached(self) -> Sequence[str]:
-        """Return the endpoints that it is connected to, or on standby could connect to."""
+        """Return the endpoints that it is connected to."""
+
+    def accepting(self) -> Sequence[str]:
+        """Return, on standby, the endpoints whose network has accepted a connection, which may refuse the streamer."""
 
     def lost(self) -> Sequence[str]:
         """Return the endpoints that it is not connected to, as far as it is active."""
@@ -129,6 +133,7 @@ class Member:
         self._save()
         run = secrets.randbits(63) + 1
         self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
+        self._reach = Reach(self._notes.refused, clock.monotonic_s())
         self.settled = Settled()
         self.shadows = Shadows()
         self.state = MirroredState(
@@ -353,6 +358,9 @@ class Member:
             self._look(self._clock.monotonic_s())
             self._say(pb.Frame(report=self._report()))
             self._note_round_trip()
+            if self._reach.connected(self._streamer.reached()):
+                self._note_reach()
+                asyncio.get_running_loop().run_in_executor(None, self._save)
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
                     self._say(pb.Frame(settled=settled))
@@ -461,6 +469,9 @@ class Member:
             )
         self._has_told = self.is_protected
         if (why := self._why_other(working, now_s)) and not self.why_not_hand_over():
+            if working.state is not JournalState.FAILING and self._reach.failed(self._streamer.lost()):
+                self._note_reach()
+                self._save()  # the process ends now, and the next one is not to try again at once
             self._streamer.wants_to_hand_over(why)
 
     def _why_alone(self, working: MirroredJournal, now_s: float) -> str:
@@ -477,6 +488,9 @@ class Member:
         if why:
             self._attempts.failed(now_s)
         return why
+
+    def _note_reach(self) -> None:
+        self._notes = self._notes._replace(refused=dict(self._reach.refused))
 
     def _note_round_trip(self) -> None:
         """Log when answers begin to take so long that a take-over takes longer as well, and when they no longer do."""
@@ -507,9 +521,11 @@ class Member:
             return "the other one has subscriptions, pause rules or last values that are lost here"
         reached, lost = set(self._streamer.reached()), self._streamer.lost()
         is_better = self._prefer_s is not None and bool(lost) and reached < set(self.report.reaches)
-        if self._lasts_s("links", is_better, now_s) > (self._prefer_s or 0.0):
-            return f"there is no link to {', '.join(lost)}, and the other one can reach more"
-        return ""
+        if self._lasts_s("links", is_better, now_s) <= (self._prefer_s or 0.0):
+            return ""
+        untried = [name for name in lost if name in self.report.untried]
+        evidence = f"has never tried {', '.join(untried)}" if untried else "can reach more"
+        return f"there is no link to {', '.join(lost)}, and the other one {evidence}"
 
     def _lasts_s(self, what: str, is_so: bool, now_s: float) -> float:
         """Return for how many seconds something has been so; 0 if it is not."""
@@ -555,9 +571,11 @@ class Member:
 
     def _report(self) -> pb.Report:
         """Return how this one is."""
-        streamer = self._streamer
+        streamer, now_s = self._streamer, self._clock.monotonic_s()
+        within_reach = [name for name in streamer.accepting() if self._reach.may_try(name, now_s)]
         report = pb.Report(
-            reaches=streamer.reached(),
+            reaches=[*streamer.reached(), *within_reach],
+            untried=[name for name in within_reach if self._reach.is_unknown(name)],
             lost=streamer.lost(),
             is_whole=self.is_whole,
             problem=self._problem(),

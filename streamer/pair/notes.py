@@ -1,4 +1,4 @@
-"""What one of a pair writes down beside its journal: the epoch, and which disk this is.
+"""What one of a pair writes down beside its journal: the epoch, which disk this is, and what it could not connect.
 
 A small file of its own, because an epoch has to be on disk before a take-over has any effect, whatever the journal does.
 """
@@ -6,12 +6,15 @@ A small file of its own, because an epoch has to be on disk before a take-over h
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from streamer.journal.sqlite import FileError
 
-_LONGEST = 4096
+_LONGEST = 65_536
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class NotesError(FileError):
@@ -23,11 +26,13 @@ class NotesError(FileError):
 class Notes(NamedTuple):
     """``journal`` is the name of the disk (`streamer.pair.disk`) whose journal this version has written last.
 
-    Earlier versions leave it out: facts in a journal that they may have written to do not count.
+    Earlier versions leave it out: facts in a journal that they may have written to do not count. ``refused`` is that of
+    `streamer.pair.reach.Reach`.
     """
 
     epoch: int
     journal: str = ""
+    refused: Mapping[str, int] = _NONE
 
 
 def read(path: Path) -> Notes:
@@ -42,8 +47,9 @@ def read(path: Path) -> Notes:
         raise NotesError(f"{path}: {exc.strerror or type(exc).__name__}") from exc
     except (ValueError, TypeError, AttributeError) as exc:
         raise NotesError(f"{path}: expected the notes of a pair, as JSON with an epoch; delete it if in doubt") from exc
-    if not (_is_count(read.epoch) and isinstance(read.journal, str)):
-        raise NotesError(f"{path}: expected a whole number as epoch, and the name of a disk")
+    counts = (read.epoch, *(read.refused.values() if isinstance(read.refused, dict | MappingProxyType) else (None,)))
+    if not (all(map(_is_count, counts)) and isinstance(read.journal, str)):
+        raise NotesError(f"{path}: expected a whole number as epoch, the name of a disk, and numbers by endpoint as refused")
     return read
 
 
@@ -56,7 +62,9 @@ def write(path: Path, notes: Notes) -> None:
     new = path.with_name(f"{path.name}.new")
     try:
         with new.open("w", encoding="ascii") as file:
-            json.dump(notes._asdict() | {"disk": secrets.token_hex(8)}, file)  # earlier versions need one: never the same
+            json.dump(
+                notes._asdict() | {"refused": dict(notes.refused), "disk": secrets.token_hex(8)}, file
+            )  # earlier versions need one: never the same
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)

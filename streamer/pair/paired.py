@@ -235,12 +235,10 @@ class Paired:
     # -- as the `OwnStreamer` of the member
 
     def reached(self) -> Sequence[str]:
-        is_active = self.member.lease.is_active
-        return [
-            name
-            for name, transport in self._networks()
-            if transport.state is LinkState.UP or (not is_active and name in self._could_reach)
-        ]
+        return [name for name, transport in self._networks() if transport.state is LinkState.UP]
+
+    def accepting(self) -> Sequence[str]:
+        return () if self.member.lease.is_active else sorted(self._could_reach)
 
     def lost(self) -> Sequence[str]:
         if not self.member.lease.is_active:

@@ -242,7 +242,7 @@ class Settled(_message.Message):
     def __init__(self, flows: _Optional[_Iterable[_Union[Settled.Flow, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("reaches", "lost", "is_whole", "problem", "nodes", "unshared", "number", "heard_number", "wall_ms", "has_kept_state")
+    __slots__ = ("reaches", "lost", "is_whole", "problem", "nodes", "unshared", "number", "heard_number", "wall_ms", "has_kept_state", "untried")
     REACHES_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +253,7 @@ class Report(_message.Message):
     HEARD_NUMBER_FIELD_NUMBER: _ClassVar[int]
     WALL_MS_FIELD_NUMBER: _ClassVar[int]
     HAS_KEPT_STATE_FIELD_NUMBER: _ClassVar[int]
+    UNTRIED_FIELD_NUMBER: _ClassVar[int]
     reaches: _containers.RepeatedScalarFieldContainer[str]
     lost: _containers.RepeatedScalarFieldContainer[str]
     is_whole: bool
@@ -263,7 +264,8 @@ class Report(_message.Message):
     heard_number: int
     wall_ms: int
     has_kept_state: bool
-    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Nodes, _Mapping]]] = ..., unshared: _Optional[str] = ..., number: _Optional[int] = ..., heard_number: _Optional[int] = ..., wall_ms: _Optional[int] = ..., has_kept_state: _Optional[bool] = ...) -> None: ...
+    untried: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, reaches: _Optional[_Iterable[str]] = ..., lost: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., problem: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Nodes, _Mapping]]] = ..., unshared: _Optional[str] = ..., number: _Optional[int] = ..., heard_number: _Optional[int] = ..., wall_ms: _Optional[int] = ..., has_kept_state: _Optional[bool] = ..., untried: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Nodes(_message.Message):
     __slots__ = ("endpoint", "ids", "count")

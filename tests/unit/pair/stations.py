@@ -55,6 +55,7 @@ class Station:
         self._tasks: list[asyncio.Task[None]] = []
         self.adopted: list[Received] = []
         self.reaches = ["vehicle", "cloud"]
+        self.accepts: list[str] = []
         self.wants = ""
         self.foreign: dict[str, set[str]] = {}  # nodes by endpoint
         self.aside: list[Callable[[bytes], None]] = []  # who hears what it says beside the link
@@ -88,6 +89,9 @@ class Station:
 
     def reached(self) -> list[str]:
         return self.reaches
+
+    def accepting(self) -> list[str]:
+        return self.accepts
 
     def lost(self) -> list[str]:
         return [name for name in ("vehicle", "cloud") if name not in self.reaches]

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from streamer.journal.codec import PackedFlow, pack_flow, pack_record, pack_segment
 from streamer.journal.entries import Batch, CorruptEntryError, Row, Segment
+from streamer.journal.journal import JournalState
+from streamer.pair import member
+from streamer.pair.notes import read
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
 from tests.unit.journal.harness import row
@@ -74,6 +78,48 @@ async def test_it_wants_to_hand_over_to_one_that_reaches_more(stations: Stations
     await until(lambda: second.works, "the other one works")
     assert first.has_stepped_back
     assert second.member.why == "the other hands over"
+
+
+async def test_one_that_could_not_connect_something_is_not_handed_over_to_again_for_its_sake(tmp_path: Path) -> None:
+    """A broker that accepts TCP and refuses CONNECT: the roles would change every few seconds, for ever."""
+    stations = Stations(tmp_path)
+    first, second = stations.first, stations.second
+    second.reaches = ["vehicle"]
+    for each in (first, second):
+        await each.start()
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await until(lambda: read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 0}, "it has had both")
+    second.accepts, first.reaches = ["cloud"], ["vehicle"]
+    await until(lambda: first.wants != "", "it wants to hand over")
+    assert first.wants == "there is no link to cloud, and the other one has never tried cloud"
+    assert read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 1}
+    first.member.hand_over()
+    await until(lambda: second.works, "the other one works")
+    await first.kill()
+    first.reaches, first.accepts = ["vehicle"], ["cloud"]
+    await first.start()
+    await until(lambda: second.member.is_protected and list(second.member.report.reaches) == ["vehicle"], "a report")
+    said = second.member.lease._number
+    await until(lambda: second.member.lease._number > said + 10, "longer than `prefer_s`")
+    assert second.wants == ""
+    assert list(second.member.report.reaches) == ["vehicle"]
+    first.reaches = ["vehicle", "cloud"]  # it is connected: that is no guess
+    await until(lambda: read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 0}, "it has it")
+    for each in (first, second):
+        await each.kill()
+
+
+async def test_a_handover_over_the_journal_is_no_attempt_at_an_endpoint(
+    stations: Stations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    monkeypatch.setattr(member, "_PATIENCE_S", 0.5)
+    first.reaches = second.reaches = ["vehicle"]
+    first.mirrored.problem, first.mirrored.state = "the disk is full", JournalState.FAILING
+    await until(lambda: first.wants != "", "it wants to hand over")
+    assert first.wants == "the journal cannot be written: the disk is full"
+    assert read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 0}
 
 
 async def test_an_entry_with_a_lower_number_that_was_written_alone_later_is_handed_over_too(stations: Stations) -> None:

@@ -190,6 +190,10 @@ def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None
         path.write_text(content)
         with pytest.raises(NotesError, match=r"pair\.json: expected"):
             read(path)
+    for refused in ("[1]", '{"cloud": -1}', '{"cloud": true}', "1"):
+        path.write_text(f'{{"epoch": 1, "refused": {refused}}}')
+        with pytest.raises(NotesError, match=r"pair\.json: expected"):
+            read(path)
     path.write_text('{"epoch": 3, "journal": "x", "of_a_newer_version": [1]}')
     assert read(path) == Notes(3, "x")
     path.write_text('{"epoch": 3, "disk": "x", "other": "y", "shared": 9}')  # of an earlier version
