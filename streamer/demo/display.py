@@ -18,6 +18,8 @@ PLAIN_WIDTH = 132
 # Lines of the parts of the live table: title, header and the blank line after it come with every table.
 _TITLE_LINES = 4
 _FRAME_LINES = 3
+_PAIR_LINES = 4  # title, two streamers and a blank line: with the latest events it leaves room for the flows in 24 lines
+_LATEST = 4
 _WIDE = 124
 _MIDDLE = 112
 _FLOW_WIDTH = 26
@@ -37,7 +39,7 @@ def live(
         calls = side
     wanted: tuple[tuple[RenderableType, int], ...] = (
         (_title(snapshot, status), _TITLE_LINES),
-        *(() if story is None else ((each, _FRAME_LINES + each.row_count) for each in _pair(story))),
+        *(() if story is None else ((_pair(story, _LATEST), _PAIR_LINES + min(_LATEST, len(story.events))),)),
         (_flows(ledger, now_s, columns), _FRAME_LINES + len(ledger.flows)),
         (calls, _FRAME_LINES + len(ledger.calls)),
         (_letters(ledger), _FRAME_LINES + max(1, len(ledger.letters))),
@@ -94,7 +96,7 @@ def summary(console: Console, ledger: Ledger, snapshot: Snapshot, story: PairSto
         _calls(ledger.calls.values()),
         _letters(ledger),
         _routes(snapshot),
-        *(() if story is None else _pair(story)),
+        *(() if story is None else (_pair(story, len(story.events)),)),
     ):
         console.print(_spaced(part))
 
@@ -214,17 +216,16 @@ def _letters(ledger: Ledger) -> Table:
     return table
 
 
-def _pair(story: PairStory) -> tuple[Table, Table]:
-    roles = _table("The pair")
-    _columns(roles, "streamer", "role", "state")
+def _pair(story: PairStory, latest: int) -> Table:
+    """Draw the roles, and as many of the latest events."""
+    table = _table("The pair")
+    table.show_header = False
+    _columns(table, "streamer", "role", "state", min_width=7)
     for name, role, state in story.roles():
-        roles.add_row(name, Text(role, {"active": _GOOD, "killed": _BAD}.get(role, "")), state)
-    events = _table("What happened")
-    _columns(events, "after", right=True, min_width=7)
-    _columns(events, "event")
-    for event in story.events:
-        events.add_row(f"{event.at_s:.1f} s", event.text)
-    return roles, events
+        table.add_row(name, Text(role, {"active": _GOOD, "killed": _BAD}.get(role, "")), state)
+    for event in story.events[-latest:]:
+        table.add_row(Text(f"{event.at_s:.1f} s", _QUIET), event.streamer, event.text)
+    return table
 
 
 def _table(title: str) -> Table:

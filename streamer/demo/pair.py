@@ -20,9 +20,10 @@ _UNKNOWN = PairRole(is_active=False, epoch=0, problem="it does not answer")
 
 
 class StoryEvent(NamedTuple):
-    """Something that happened, in a sentence that begins with a name."""
+    """Something that happened to a streamer."""
 
     at_s: float
+    streamer: str
     text: str
 
 
@@ -42,9 +43,9 @@ class PairStory:
         found = []
         for daemon in self._processes.daemons:
             role = self._role_of(daemon)
-            name = "killed" if daemon.is_killed else "active" if role.is_active else "standby"
+            known = "unknown" if role is _UNKNOWN else "active" if role.is_active else "standby"
             ready = f"works, in epoch {role.epoch}" if role.is_active else "has a copy of everything, and could take over"
-            found.append((daemon.name, name, "" if daemon.is_killed else role.problem or ready))
+            found.append((daemon.name, "killed", "") if daemon.is_killed else (daemon.name, known, role.problem or ready))
         return found
 
     def why_unprotected(self) -> str:
@@ -86,15 +87,15 @@ class PairStory:
             raise AssertionError("a protected pair has an active one and one on standby")
         arrived = {name: self._ledger.flows[name].arrived for name in (scenario.SPEED_FLOW, scenario.CLIMATE_FLOW)}
         await killed.kill()
-        self._tell(f"{killed.name} is killed (SIGKILL)")
+        self._tell(killed, "is killed (SIGKILL)")
         await self._until(lambda: self._role_of(other).is_active, f"{other.name} did not take over")
         await self._until(
             lambda: stop.is_set() or all(self._ledger.flows[name].arrived > before for name, before in arrived.items()),
             f"{other.name} did not deliver in both directions",
         )
-        self._tell(f"{other.name} has taken over and delivers, in both directions")
+        self._tell(other, "has taken over, and delivers in both directions")
         await killed.start()
-        self._tell(f"{killed.name} is started again")
+        self._tell(killed, "is started again")
         await self._until(lambda: not self.why_unprotected(), "the pair was not protected again")
         self._tell_protected()
 
@@ -103,12 +104,13 @@ class PairStory:
         if not await until(condition, START_S):
             raise TimeoutError(f"{otherwise} ({self.why_unprotected()})")
 
-    def _tell(self, text: str) -> None:
-        self.events.append(StoryEvent(now_s() - self._begun_s, text))
+    def _tell(self, daemon: DemoDaemon, text: str) -> None:
+        self.events.append(StoryEvent(now_s() - self._begun_s, daemon.name, text))
 
     def _tell_protected(self) -> None:
-        active, standby = (daemon.name for daemon in self._by_role() if daemon is not None)
-        self._tell(f"{active} is active, {standby} is on standby with a copy of everything")
+        _, standby = self._by_role()
+        if standby is not None:
+            self._tell(standby, "is on standby, with a copy of everything")
 
     def _by_role(self) -> tuple[DemoDaemon | None, DemoDaemon | None]:
         """Return the active daemon and the one on standby; None, twice: it is not so."""

@@ -144,7 +144,7 @@ class DemoRun:
             while True:
                 events = [] if self._story is None else self._story.events
                 for event in events[told:]:
-                    print(f"{event.at_s:5.1f} s | {event.text}", flush=True)
+                    print(f"{event.at_s:5.1f} s | {event.streamer} {event.text}", flush=True)
                 told = len(events)
                 status = "" if self._status.endswith("(Ctrl-C ends it)") else self._status
                 print(display.line(self._ledger, self._snapshot, now_s(), self._begun_s, status), flush=True)

@@ -69,7 +69,7 @@ async def broker_refuses(run: Run) -> Verdict:
         async with refusing([harness.proxies[name, "plant"] for name in NAMES], run.chance.choice(REFUSALS)):
             with harness.measured(0):
                 await asyncio.sleep(run.lasts(40, 120))
-            take_overs = sum(each.take_overs for each in harness.gateways.values()) - 1
+            take_overs = harness.take_overs
         await harness.until_pair()
         await harness.until_flowing()
         verdict = await harness.finish(window(run, 2) | {"plant": len(harness.ledger.entries())})

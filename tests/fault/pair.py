@@ -330,6 +330,7 @@ class PairHarness:
             {"from": "veh", "to": "cloud", "publish": topics, "publish_to": ["cloud"]},
             {"from": "cloud", "to": "veh", "publish": [f"//cloud/FFFFFFFF/FF/{TOPICS['veh']:X}"]},
         ]
+        times = {} if self.setup.is_readme else {"wait_s": 2}
         if self.setup.plant == "broker":
             endpoints["plant"] = _mqtt(self.proxies[name, "plant"].port, "in-vehicle", ["plant"], PLANT_CLIENT_ID)
             routes.append({"from": "veh", "to": "plant"})
@@ -339,7 +340,7 @@ class PairHarness:
             "routes": routes,
             "journal": {"path": str(self._disks[name] / "journal.db")},
             "shutdown": {"drain_s": 20},
-            "pair": {**where, "key_file": str(self.key_file), "wait_s": 2, **self.setup.pair},
+            "pair": {**where, "key_file": str(self.key_file), **times, **self.setup.pair},
         } | self.setup.changes
 
     @property
@@ -399,6 +400,12 @@ class PairHarness:
     def standby(self) -> Gateway:
         """The other one."""
         return self.other(self.active)
+
+    @property
+    def take_overs(self) -> int:
+        """How often the roles have changed."""
+        self._active()
+        return sum(each.take_overs for each in self.gateways.values()) - 1
 
     def other(self, one: Gateway) -> Gateway:
         return next(each for each in self.gateways.values() if each is not one)
@@ -646,7 +653,7 @@ class PairHarness:
                 verdict.add(Breach.DUPLICATES, [f"was named to the other one: {self.ledger.entry(each)}" for each in again])
         verdict.add(Breach.LEFT, left)
         verdict.add(Breach.BOOKS, unbalanced)
-        verdict.figures["take_overs"] = sum(each.take_overs for each in self.gateways.values()) - 1
+        verdict.figures["take_overs"] = self.take_overs
         verdict.took_s = self._took_s
         for since_s, until_s, least in self._measured:
             worked = {way: self.ledger.worked(way, since_s, until_s, IN_TIME_S) for way in self.ways if "plant" not in way}

@@ -17,7 +17,7 @@ from streamer.demo.run import faults
 
 SOON_S = 0.05
 IS_UP = (EndpointState("vehicle", "zenoh", is_up=True), EndpointState("cloud", "mqtt5", is_up=True))
-FIRST_IS_ACTIVE = "first is active, second is on standby with a copy of everything"
+IS_ON_STANDBY = "is on standby, with a copy of everything"
 
 
 def active(epoch: int = 1, problem: str = "") -> Snapshot:
@@ -78,12 +78,12 @@ async def test_the_active_one_is_killed_and_comes_back_on_standby() -> None:
     story, both = story_of()
     assert await story.begin()
     await story.run(SOON_S, asyncio.Event())
-    assert [event.text for event in story.events] == [
-        FIRST_IS_ACTIVE,
-        "first is killed (SIGKILL)",
-        "second has taken over and delivers, in both directions",
-        "first is started again",
-        "second is active, first is on standby with a copy of everything",
+    assert [(event.streamer, event.text) for event in story.events] == [
+        ("second", IS_ON_STANDBY),
+        ("first", "is killed (SIGKILL)"),
+        ("second", "has taken over, and delivers in both directions"),
+        ("first", "is started again"),
+        ("first", IS_ON_STANDBY),
     ]
     assert (both.killed, story.problems) == (["first"], [])
     assert story.roles() == [
@@ -101,6 +101,12 @@ async def test_a_standby_that_does_not_take_over_is_a_problem() -> None:
         "second did not take over (not one of the two is active, and one on standby) within 0 s",
     ]
     assert story.roles()[0] == ("first", "killed", "")
+
+
+async def test_the_role_of_a_streamer_that_does_not_answer_is_unknown() -> None:
+    story, both = story_of()
+    both.latest["second"] = None
+    assert story.roles() == [("first", "active", "works, in epoch 1"), ("second", "unknown", "it does not answer")]
 
 
 async def test_nobody_is_killed_once_the_senders_are_to_stop() -> None:
@@ -141,18 +147,19 @@ def test_a_pair_is_protected_if_each_says_so_and_is_connected(
     assert story.why_unprotected() == why
 
 
-async def test_the_table_shows_the_roles_and_what_has_happened() -> None:
-    story, both = story_of(takes_over=False)
+@pytest.mark.parametrize("size", [(80, 24), (128, 60)])
+async def test_the_table_shows_flows_roles_and_what_has_happened_last(size: tuple[int, int]) -> None:
+    story, both = story_of()
     assert await story.begin()
-    await both.daemons[0].kill()
-    console = Console(width=128, record=True, file=io.StringIO())
-    console.print(display.live(both.ledger, Snapshot(), 0.0, "", (128, 60), story))
+    await story.run(SOON_S, asyncio.Event())
+    console = Console(width=size[0], record=True, file=io.StringIO())
+    console.print(display.live(both.ledger, Snapshot(), 0.0, "", size, story))
     shown = console.export_text()
-    assert FIRST_IS_ACTIVE in shown
-    assert [line.split()[:2] for line in shown.splitlines() if line.startswith((" first", " second"))] == [
-        ["first", "killed"],
-        ["second", "standby"],
-    ]
+    lines = [line.split(maxsplit=2) for line in shown.partition("The pair")[2].splitlines()[1:7]]
+    assert [line[:2] for line in lines[:2]] == [["first", "standby"], ["second", "active"]]
+    assert lines[2][2].split(maxsplit=1)[1].strip() == "is killed (SIGKILL)"
+    assert lines[5][2].split(maxsplit=1)[1].strip() == IS_ON_STANDBY
+    assert all(flow in shown for flow in scenario.FLOWS)
 
 
 def test_a_daemon_that_does_not_answer_at_the_end_is_a_fault() -> None:
