@@ -21,6 +21,7 @@ from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.frames import DUPLICATE, KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
 from streamer.transports.mqtt5.headers import KnownHeaders
 from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.mqtt5.publish import TopicAliasError
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.received import KNOWN_PAYLOAD_BYTES, Received, Refused
 from streamer.uprotocol.status import UCode
@@ -88,7 +89,11 @@ class PacketIntake:
                     continue
                 try:
                     packet = publish.read(frame, max_header_bytes)
+                    if packet.has_alias:  # our CONNECT allows none [MQTT-3.1.2-26]
+                        raise TopicAliasError("a topic alias, which was not asked for")
                     message = decoder.decode(packet)
+                except TopicAliasError as exc:
+                    raise self._broken(str(exc), DisconnectReasonCode.TOPIC_ALIAS_INVALID) from None
                 except MalformedPacketError as exc:
                     self._skip(frame, exc)
                     continue
@@ -106,10 +111,10 @@ class PacketIntake:
             if ignored:
                 self._events.packets_unwanted(Unwanted.EXCESS, ignored)
 
-    def _broken(self, detail: str) -> ProtocolError:
+    def _broken(self, detail: str, reason: DisconnectReasonCode = DisconnectReasonCode.PROTOCOL_ERROR) -> ProtocolError:
         """Count a malformed PUBLISH, and return the error that ends the connection."""
         self._events.packet_malformed(MalformedPacketError(Malformed.PACKET, detail))
-        return ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, detail)
+        return ProtocolError(reason, detail)
 
     def _is_too_much(self) -> bool:
         """Return whether the broker has sent more beyond our receive maximum than we accept."""

@@ -31,12 +31,20 @@ _TOKEN = b"\x26\x00\x0210"
 """The beginning of the user property with a token."""
 
 
+class TopicAliasError(MalformedPacketError):
+    """A PUBLISH has a topic alias that it may not have, which ends the connection (MQTT 5, 3.3.2.3.4)."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Malformed.PACKET, detail)
+
+
 class Publish:
-    """What a PUBLISH packet says. ``packet_id`` is None with QoS 0."""
+    """What a PUBLISH packet says. ``packet_id`` is None with QoS 0; ``has_alias``: there is a topic alias."""
 
     def __init__(self, topic: str, packet_id: int | None, payload: bytes) -> None:
         self.topic = topic
         self.packet_id = packet_id
+        self.has_alias = False
         self.payload = payload
         self.user_properties: list[tuple[str, str]] = []
         self.content_type: str | None = None
@@ -154,9 +162,11 @@ def _add_properties(packet: Publish, frame: bytes, at: int, end: int, with_token
                 packet.correlation_data = frame[at + 3 : after]
             elif kind == _RESPONSE_TOPIC:
                 frame[at + 3 : after].decode()
-            elif kind == _TOPIC_ALIAS and frame[at + 1 : after] == b"\0\0":
-                raise ValueError("topic alias 0")
+            elif kind == _TOPIC_ALIAS:
+                if frame[at + 1 : after] == b"\0\0":
+                    raise TopicAliasError("topic alias 0")
+                packet.has_alias = True
         at = after
-    if not packet.topic and not seen >> _TOPIC_ALIAS & 1:
+    if not packet.topic and not packet.has_alias:
         raise ValueError("neither a topic nor a topic alias")
     return at

@@ -224,6 +224,28 @@ def test_message_of_another_is_malformed_however_large() -> None:
     assert ([each.reason for each in harness.events.malformed], harness.intake.refused) == ([Malformed.SIZE], [])
 
 
+@pytest.mark.parametrize("topic", [b"", b"x"], ids=["alone", "with a topic"])
+@pytest.mark.parametrize("alias", [0, 1, 0xFFFF])
+@pytest.mark.parametrize("first", [b"\x30", b"\x32"], ids=["QoS 0", "QoS 1"])
+def test_a_topic_alias_ends_the_connection_with_its_code_because_none_are_allowed(
+    first: bytes, alias: int, topic: bytes
+) -> None:
+    harness = IntakeHarness()
+    body = (
+        len(topic).to_bytes(2, "big")
+        + topic
+        + (b"\0\7" if first == b"\x32" else b"")
+        + b"\x03\x23"
+        + alias.to_bytes(2, "big")
+    )
+    with pytest.raises(ProtocolError) as caught:
+        harness.take(harness.publish(b"a", 1), first + bytes([len(body)]) + body, harness.publish(b"b", 2))
+    assert caught.value.reason == 0x94
+    assert harness.payloads == [b"a"]
+    assert [each.packet_id for each in harness.session.unacknowledged] == [1]  # the broker sends the other one again
+    assert harness.events.packets == len(harness.messages) + len(harness.events.malformed) == 2
+
+
 def test_identity_that_may_be_missing_proves_nothing() -> None:
     harness = IntakeHarness(identity_property="user")
     harness.take(with_properties(harness.publish(b"a", 1), ("user", "admin"), *MANY, ("user", "mallory")))
