@@ -34,7 +34,7 @@ class LaneHolder(Protocol):
     def hold(self, lane: Lane, why: Hold) -> None: ...
     def release_hold(self, lane: Lane, why: Hold) -> None: ...
     def refill(self, lane: Lane) -> None: ...
-    def wait_before_last_try(self, lane: Lane) -> None: ...
+    def wait_before_last_try(self, lane: Lane, is_lost: bool = False) -> None: ...
     def confirm_arrived(self) -> None: ...
     def pump(self, now_ms: int) -> None: ...
 
@@ -54,6 +54,7 @@ class AbsentLanes:
         self._absent: dict[Lane, None] = {}
         self._logged: set[Lane] = set()  # those of them that the log reports as held
         self._unheard: dict[Lane, None] = {}  # those of them whose messages are to be settled as unheard
+        self._interrupted: set[Lane] = set()  # whose listener may have been away for a moment, until it is known to be there
 
     def watch(self, lane: Lane) -> None:
         """Watch whether anybody listens to the flow of a new lane."""
@@ -75,6 +76,7 @@ class AbsentLanes:
         if on_presence is not None:
             self._transport.forget_flow(*lane.key, on_presence)
         self._absent.pop(lane, None)
+        self._interrupted.discard(lane)
         self._logged.discard(lane)
         self._unheard.pop(lane, None)
 
@@ -83,7 +85,7 @@ class AbsentLanes:
             lane.lost_receiver = True
         lane.presence = presence
         if presence is Presence.PRESENT:
-            lane.absent_since_s = None
+            was_lost, lane.absent_since_s = lane.absent_since_s is not None, None
             lane.lost_receiver = False
             self._absent.pop(lane, None)
             self._unheard.pop(lane, None)
@@ -91,7 +93,9 @@ class AbsentLanes:
                 self._logged.remove(lane)
                 self._settler.log.held(lane, NOBODY_LISTENS, RELEASED)
             self._egress.refill(lane)
-            self._egress.wait_before_last_try(lane)
+            if was_lost or lane in self._interrupted:
+                self._interrupted.discard(lane)
+                self._egress.wait_before_last_try(lane, was_lost)
             self._egress.release_hold(lane, Hold.ABSENT)
             self._egress.pump(self._clock.wall_ms())
             return
@@ -99,6 +103,7 @@ class AbsentLanes:
         if presence is Presence.ABSENT:
             self._nobody(lane, self._clock.monotonic_s())
         elif presence is Presence.INTERRUPTED:
+            self._interrupted.add(lane)
             lane.lost_receiver |= lane.queued_messages > 0  # a listener may have been there when they arrived
             self._redeliver(lane, self._clock.monotonic_s(), has_listener=True)
 

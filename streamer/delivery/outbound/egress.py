@@ -104,6 +104,7 @@ class Egress:
         self._ready = ReadyLanes()
         self._has_topics = False
         self._backing_off: Due[Lane] = Due()
+        self._waited: dict[Lane, int] = {}  # up to which message a lane has waited before its last try
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self.sending: Sending = _IDLE
         self.flight = InFlight()
@@ -147,6 +148,7 @@ class Egress:
         """Stop serving a route. Its queue must be empty."""
         self.queues.remove(queue)
         for lane in queue.lanes.values():
+            self._waited.pop(lane, None)
             self._absent.forget(lane)
         self.apply_policies()
 
@@ -161,6 +163,7 @@ class Egress:
     def lane_retired(self, lane: Lane) -> None:
         """Forget a lane that a queue has removed because it was idle."""
         self._over_quota.discard(lane)
+        self._waited.pop(lane, None)
         self._absent.forget(lane)
 
     def queued(self, lane: Lane) -> None:
@@ -242,8 +245,7 @@ class Egress:
         """Redeliver the messages that a lost node may have missed, once a node has joined (``is_there``)."""
         if self.store is not None and is_there:
             self.store.node_came()
-            for lane in self._refill_some(self._clock.wall_ms()):
-                self.wait_before_last_try(lane)
+            self._refill_some(self._clock.wall_ms())
             self.pump(self._clock.wall_ms())
         elif self.store is not None:
             self.confirm_arrived()  # the lost node's link still proves what arrived
@@ -271,14 +273,17 @@ class Egress:
             for delivery in [each for each in lane.items if each.state is QUEUED and store.answered.pop(each.seq, False)]:
                 self._settle_answered(delivery)
 
-    def wait_before_last_try(self, lane: Lane) -> None:
+    def wait_before_last_try(self, lane: Lane, is_lost: bool = False) -> None:
         """Hold a lane for `_LAST_TRY_S` if its returned messages can be sent only once more.
 
         One loss can have several signs, one after the other, and messages that are sent in between are lost as well.
+        ``is_lost``: the flow's last listener was gone. Else a message waits only once, however many signs follow.
         """
         oldest = lane.oldest()
-        is_bounded = self.store is not None and self.store.unconfirmed_s > 0
-        if is_bounded and oldest is not None and oldest.returns >= MAX_RETURNS:
+        if self.store is None or not self.store.unconfirmed_s or oldest is None or oldest.returns < MAX_RETURNS:
+            return
+        if is_lost or oldest.seq > self._waited.get(lane, -1):
+            self._waited[lane] = max(delivery.seq for delivery in lane.items if delivery.returns >= MAX_RETURNS)
             self._back_off(lane, _LAST_TRY_S)
 
     def request_answered(self, response: Attributes) -> None:
@@ -491,9 +496,6 @@ class Egress:
             delivery.history |= REDELIVERED | MAY_HAVE_ARRIVED if may_have_arrived else REDELIVERED
             delivery.returns += may_have_arrived
         self._take_back(deliveries)
-        if may_have_arrived:
-            for lane in {delivery.lane for delivery in deliveries}:
-                self.wait_before_last_try(lane)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return deliveries in flight to their places in their lanes, without counting an attempt."""

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import zenoh
 
@@ -38,10 +39,10 @@ Node = tuple[str, bool]
 class Nodes:
     """The nodes to which there is a link, without the streamer's own ones (`OwnNodes`): no message is for these.
 
-    ``changed`` is called on the loop when a node is lost (False) or has come (True). ``settled`` is called when a node has
-    been there for the grace: all its subscriptions are known. ``lost_now`` is called on another thread at every sign of a
-    loss, since the node can be back before the loop handles the event. ``heard`` is called on the loop after every event
-    with three arguments: whether the node is there, whether that was unknown before, and its id.
+    ``changed`` is called on the loop when a node is lost (False) or has come (True), with its id. ``settled`` is called when
+    a node has been there for the grace: all its subscriptions are known. ``lost_now`` is called on another thread at every
+    sign of a loss, since the node can be back before the loop handles the event. ``heard`` is called on the loop after every
+    event with three arguments: whether the node is there, whether that was unknown before, and its id.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Nodes:
         session: zenoh.Session,
         name: str,
         is_own: Callable[[str], bool],
-        changed: Callable[[bool], None],
+        changed: Callable[[bool, str], None],
         settled: Callable[[], None],
         lost_now: Callable[[], None],
         heard: Callable[[bool, bool, str], None],
@@ -70,6 +71,7 @@ class Nodes:
         self._events: zenoh.TransportEventsListener[None] | None = None
         self._is_closed = False
         self._survey: asyncio.TimerHandle | None = None
+        self._heard_events = 0
         self._settling: dict[Node, asyncio.TimerHandle] = {}
 
     def figures(self) -> dict[str, int]:
@@ -101,9 +103,9 @@ class Nodes:
 
         self._events = self._session.info.declare_transport_events_listener(on_event, history=True)
 
-    def _survey_blocking(self) -> None:
+    def _survey_blocking(self, events: int) -> None:
         if not self._is_closed and not self._session.is_closed():
-            tell_loop(self._loop, self._surveyed, linked(self._session))
+            tell_loop(self._loop, self._surveyed, linked(self._session), events)
 
     # -- where puts are made
 
@@ -127,6 +129,7 @@ class Nodes:
     # -- loop
 
     def _on_event(self, is_there: bool, node: Node) -> None:
+        self._heard_events += 1
         is_news = (node in self.present) is not is_there
         self._set(node, is_there)
         self._heard(is_there, is_news, node[0])
@@ -135,9 +138,12 @@ class Nodes:
 
     def _take_survey(self) -> None:
         self._survey = None
-        self._control.post(self._survey_blocking)
+        self._control.post(partial(self._survey_blocking, self._heard_events))
 
-    def _surveyed(self, there: set[str]) -> None:
+    def _surveyed(self, there: set[str], events: int) -> None:
+        """Use the links that were found after ``events`` events. An event since then is newer, and has another survey."""
+        if events != self._heard_events:
+            return
         known = {zid for zid, is_multicast in self.present if not is_multicast}
         for zid in known - there:
             self._set((zid, False), False)
@@ -159,7 +165,7 @@ class Nodes:
         text = "zenoh_node_found endpoint=%s zid=%s nodes=%d" if is_there else "zenoh_node_lost endpoint=%s zid=%s nodes=%d"
         subject = f"node {self._name} {node[0]}"
         logger.info(text, self._name, node[0], len(self.present), extra={"state": (subject, is_there)})
-        self._changed(is_there)
+        self._changed(is_there, node[0])
 
     def _settle(self, node: Node) -> None:
         del self._settling[node]

@@ -17,9 +17,9 @@ How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; pee
 - A receiver that does not read keeps its match until its lease is over. If it makes Zenoh close the link before that (see
   `nodes`), the match ends with the transport, or up to 12.5 s after the link.
 - A link that was reset can be back within 10 ms, before Zenoh reports that a match has ended. Messages that were put in
-  between are lost, later ones arrive. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If a
-  node has come by then, the key is `INTERRUPTED` once, so that all unconfirmed messages are redelivered when the node's
-  subscriptions are known.
+  between are lost, later ones arrive. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If the
+  same node is back by then, the key is `INTERRUPTED` once, so that all unconfirmed messages are redelivered when the node's
+  subscriptions are known. If it is gone, its matches end. Another node that has come meanwhile is no sign of a loss.
 - If one of two receivers of a key is lost, the key stays matched. Only the link shows the loss (see `nodes`), and nothing
   does if the lost receiver is behind a router.
 """
@@ -117,13 +117,13 @@ class WatchedFlows:
                 self._set(flow, Presence.INTERRUPTED)
                 self._update(flow)
 
-    def end_recheck(self, has_come: bool, now_s: float) -> None:
-        """End the recheck. ``has_come``: a node has come since the loss, perhaps the same one."""
+    def end_recheck(self, is_back: bool, now_s: float) -> None:
+        """End the recheck. ``is_back``: a node that was lost is there again, so its link was reset."""
         for key, flow in list(self.by_key.items()):
             if not flow.is_rechecked:
                 continue
             flow.is_rechecked = False
-            if has_come:
+            if is_back:
                 self._set(flow, Presence.INTERRUPTED)
                 self._give_grace(key, flow, now_s)
             self._update(flow)

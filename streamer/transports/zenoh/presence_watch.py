@@ -180,7 +180,8 @@ class PresenceWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._unverified: set[str] = set()
         self._recheck: asyncio.TimerHandle | None = None
-        self._has_come = False
+        self._lost: set[str] = set()
+        self._is_back = False
         for key in flows.by_key:
             self._follow(key)
 
@@ -265,25 +266,27 @@ class PresenceWatch:
 
     # -- nodes
 
-    def node_lost(self) -> None:
-        """Recheck all flows, because a node was lost. `_end_recheck` follows after `RECHECK_S`."""
+    def node_lost(self, node: str) -> None:
+        """Recheck all flows, because a node was lost. `_end_recheck` follows, `RECHECK_S` after the first of several."""
         if not self._is_closed:
+            self._lost.add(node)
             self._flows.node_lost()
             for key in self._unwatched_but(False):
                 self._flows.invalidate(key)
             if self._recheck is None:
-                self._has_come = False
                 self._recheck = self._loop.call_later(RECHECK_S, self._end_recheck)
 
     def _end_recheck(self) -> None:
         self._recheck = None
-        self._flows.end_recheck(self._has_come, self._loop.time())
+        self._flows.end_recheck(self._is_back, self._loop.time())
+        self._lost.clear()
+        self._is_back = False
         self._polls.ask(self._unwatched_but(False))
         self._set_timer()
 
-    def node_came(self) -> None:
+    def node_came(self, node: str) -> None:
         """Wait for the subscriptions of a node that came."""
-        self._has_come = True
+        self._is_back |= node in self._lost
         if not self._is_closed:
             self._flows.node_came(self._loop.time())
             for key in self._unwatched_but(True):

@@ -382,17 +382,17 @@ class ZenohTransport(ListeningTransport):
 
     # -- link
 
-    def _node_changed(self, is_there: bool) -> None:
+    def _node_changed(self, is_there: bool, node: str) -> None:
         """Handle that another node has come, or was lost."""
         opened = self._opened
         if self._stopped or opened is None:
             return
         if is_there:
-            opened.presence.node_came()
+            opened.presence.node_came(node)
         else:
             opened.sender.report_through()  # these may be lost, so the router has to know them before `node_changed`
             opened.sender.break_off()  # later parcels must not overtake them if the node is back
-            opened.presence.node_lost()
+            opened.presence.node_lost(node)
         if not opened.nodes.present:
             opened.receipts.lose_all()
         self._flows.set_nodes_present(bool(opened.nodes.present))

@@ -41,7 +41,7 @@ class FakeLanes:
     def refill(self, lane: Lane) -> None:
         self.log.append("refill")
 
-    def wait_before_last_try(self, lane: Lane) -> None:
+    def wait_before_last_try(self, lane: Lane, is_lost: bool = False) -> None:
         pass
 
     def confirm_arrived(self) -> None:

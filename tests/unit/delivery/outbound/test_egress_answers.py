@@ -1,5 +1,6 @@
 """The way out when a transport answers at once, refuses, loses its link, or answers late. For more see tests/flow."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -74,8 +75,7 @@ def test_what_may_have_arrived_when_the_link_was_lost_is_sent_again_as_often_as_
         harness.pump()
         harness.transport.answer(error=MayHaveArrivedError())
         harness.check_books()
-    assert not harness.transport.unanswered  # what is sent for the last time waits for a moment
-    harness.advance(2_000)
+    harness.pump()
     harness.transport.answer(error=MayHaveArrivedError())
     harness.egress.node_changed(False)
     harness.egress.node_changed(True)
@@ -101,6 +101,49 @@ def test_what_was_on_its_way_when_the_last_listener_left_is_sent_no_more_than_so
     assert len(harness.transport.submitted) == MAX_RETURNS + 1
     harness.transport.set_presence(source, sink, Presence.ABSENT)
     assert harness.outcomes() == {"unconfirmed": 1}
+
+
+def sent_unconfirmed(harness: EgressHarness) -> int:
+    """Send what may be sent now, on a network that confirms nothing. Return how many were sent so far."""
+    harness.pump()
+    if harness.transport.unanswered:
+        harness.transport.answer(error=UNCONFIRMED)
+    return len(harness.transport.submitted)
+
+
+def test_a_node_that_comes_and_goes_delays_no_message_of_a_flow_with_a_listener() -> None:
+    """Each is sent again as often as it may be, and never waits: nothing says that the node was its receiver."""
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
+    for number in range(3 * MAX_RETURNS):
+        harness.load(message())
+        sent_unconfirmed(harness)
+        assert len({each.id for each in harness.transport.submitted}) == number + 1
+        harness.egress.node_changed(False)
+        harness.egress.node_changed(True)
+    assert max(Counter(each.id for each in harness.transport.submitted).values()) == MAX_RETURNS + 1
+
+
+def test_signs_that_go_on_delay_the_last_try_of_a_message_once_only() -> None:
+    """A listener that may have been away, again and again: its link is reset, or that of another node."""
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
+    (first,) = harness.load(message())
+    key = first.message.attributes.source, first.message.attributes.sink
+
+    def sign() -> None:
+        harness.transport.set_presence(*key, Presence.INTERRUPTED)
+        harness.transport.set_presence(*key, Presence.PRESENT)
+
+    for copies in range(1, MAX_RETURNS + 1):
+        assert sent_unconfirmed(harness) == copies
+        sign()
+    assert sent_unconfirmed(harness) == MAX_RETURNS  # the last try waits for signs that belong to the same loss
+    harness.transport.set_presence(*key, Presence.INTERRUPTED)
+    harness.advance(2_000)
+    harness.transport.set_presence(*key, Presence.PRESENT)
+    assert sent_unconfirmed(harness) == MAX_RETURNS + 1
+    sign()
+    harness.load(message())
+    assert sent_unconfirmed(harness) == MAX_RETURNS + 2
 
 
 @pytest.mark.parametrize("messages", [1, 3])

@@ -381,7 +381,7 @@ async def test_lost_node_puts_a_flow_in_doubt_until_it_has_been_asked_about(
 ) -> None:
     await until(lambda: unwatched == [Presence.PRESENT], "the first answer")
     session.unmatched = {to_sink(1)}
-    watch.node_lost()
+    watch.node_lost("a1")
     assert unwatched[1:] == [Presence.UNKNOWN]
     await until(lambda: unwatched[2:] == [Presence.ABSENT], "that nobody listens")
     watch.close()
@@ -395,10 +395,25 @@ async def test_node_that_came_is_asked_about_when_its_subscriptions_are_known(
     monkeypatch.setattr(watch, "_poll_unwatched", lambda: None)
     asked = len(session.asked)
     unwatched.clear()
-    watch.node_came()
+    watch.node_came("a1")
     assert unwatched == [Presence.UNKNOWN]
     session.unmatched = set()
     watch.node_settled()
     await until(lambda: unwatched[1:] == [Presence.PRESENT], "the answer")
     assert len(session.asked) == asked + 1
+    watch.close()
+
+
+@pytest.mark.parametrize(("back", "told"), [("a1", [Presence.INTERRUPTED, Presence.UNKNOWN]), ("b2", [Presence.PRESENT])])
+async def test_only_a_node_that_is_back_itself_may_have_been_away_as_a_listener(
+    watch: PresenceWatch, session: CountingSession, back: str, told: list[Presence]
+) -> None:
+    """Another one that comes while the flows are rechecked says nothing of the listener, which Zenoh still knows."""
+    heard: list[Presence] = []
+    watch.add(to_sink(1), heard.append)
+    await until(lambda: heard == [Presence.PRESENT], "a listener")
+    watch.node_lost("a1")
+    watch.node_came(back)
+    await until(lambda: len(heard) >= 2 + len(told), "the end of the recheck")
+    assert heard[: 2 + len(told)] == [Presence.PRESENT, Presence.UNKNOWN, *told]
     watch.close()

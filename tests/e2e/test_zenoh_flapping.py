@@ -1,0 +1,84 @@
+"""A node that joins and leaves all the time, and subscribes to nothing, beside a flow with a receiver."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import any_broker
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
+from tests.process import StreamerProcess
+from tests.waiting import until
+from tests.zenoh_peers import free_endpoint, open_peer
+
+ROUNDS = 12
+MOST_JOINS = 2
+"""A message that waits for a moment sees the end of one stay and the beginning of the next."""
+
+
+class Flapping:
+    """``joins`` is how often the node has come so far."""
+
+    def __init__(self, endpoint: str, stays_s: float, away_s: float) -> None:
+        self.joins = 0
+        self._endpoint = endpoint
+        self._stays_s = stays_s
+        self._away_s = away_s
+
+    async def run(self) -> None:
+        while self.joins < ROUNDS:
+            node = await asyncio.to_thread(open_peer, connect=[self._endpoint])
+            self.joins += 1
+            await asyncio.sleep(self._stays_s)
+            await asyncio.to_thread(node.close)
+            await asyncio.sleep(self._away_s)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("stays_s", "away_s"), [(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)])
+async def test_a_node_that_flaps_holds_up_no_flow_with_a_receiver(tmp_path: Path, stays_s: float, away_s: float) -> None:
+    endpoint = free_endpoint()
+    with any_broker() as broker:
+        config = {
+            "authority": "gw",
+            "endpoints": {
+                "vehicle": {
+                    "transport": "zenoh",
+                    "authorities": ["veh1"],
+                    "options": {"mode": "peer", "listen": [endpoint]},
+                },
+                "cloud": {
+                    "transport": "mqtt5",
+                    "authorities": ["*"],
+                    "options": {"broker": broker.url, "topics": "off-vehicle", "client_id": "gw"},
+                },
+            },
+            "routes": [{"from": "cloud", "to": "vehicle"}],
+            "journal": {"path": str(tmp_path / "journal.db")},
+        }
+        daemon = StreamerProcess(tmp_path, config)
+        async with ZenohSide(connect=[endpoint]) as vehicle, MqttSide(broker.port, "off-vehicle", []) as cloud, daemon:
+            flapping = Flapping(endpoint, stays_s, away_s)
+            running = asyncio.create_task(flapping.run())
+            sent_at: dict[bytes, int] = {}
+            joins_meanwhile: dict[bytes, int] = {}
+            sent: list[Plain] = []
+
+            def note() -> None:
+                for each in vehicle.arrived:
+                    joins_meanwhile.setdefault(each.id, flapping.joins - sent_at[each.id])
+
+            while not running.done():
+                sent.append(Plain(4, ("cloud", 0xC0, 1, 0x8001), ("veh1", 0xA8000, 2, 0), b"%d" % len(sent)))
+                sent_at[sent[-1].id] = flapping.joins
+                await cloud.send(sent[-1:])
+                await asyncio.sleep(0.05)
+                note()
+            await until(lambda: {each.id for each in sent} <= {each.id for each in vehicle.arrived}, "everything", 60)
+            note()
+            first = dict.fromkeys(each.id for each in vehicle.arrived)
+            assert list(first) == [each.id for each in sent]
+            assert max(joins_meanwhile.values()) <= MOST_JOINS
