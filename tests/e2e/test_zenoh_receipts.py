@@ -190,3 +190,32 @@ async def test_what_is_said_before_the_session_is_open_holds_once_it_is(key_file
             transport.resume_receiving()
             await until(lambda: inbox.messages == [message], "the message")
             del subscriber
+
+
+async def test_while_a_streamer_is_away_a_recorder_is_no_receiver_of_what_it_serves(key_file: Path) -> None:
+    endpoint, inbox, told = free_endpoint(), RecordingListener(), list[Presence]()
+    far = {"authority": FAR, "connect": [endpoint], "uncertain_s": 3, "serves": ("cloud",)}
+    async with running(listen=[endpoint], uncertain_s=3, receipts=receipts_of(key_file, FAR)) as sender:
+        with raw_peer(connect=[endpoint]) as peer:
+            recorder = peer.declare_subscriber("up/**", lambda sample: None)
+            told.append(sender.watch_flow(TOPIC, ENTITY, told.append))
+            elsewhere = list[Presence]()
+            elsewhere.append(sender.watch_flow(TOPIC, ELSEWHERE, elsewhere.append))
+            await until(lambda: told[-1] is elsewhere[-1] is Presence.PRESENT, "the recorder: nothing was learned yet")
+            for _ in range(2):
+                async with running(**far, receipts=receipts_of(key_file, OWN)) as receiver:  # type: ignore[arg-type]
+                    await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
+                    await until(lambda: expects_receipts(sender), "the token")
+                    await until(lambda: told[-1] is Presence.PRESENT, "the streamer")
+                await until(lambda: told[-1] is Presence.ABSENT, "it is away")
+                await until(lambda: elsewhere[-1] is Presence.PRESENT, "what nobody serves")
+            recorder.undeclare()
+
+
+async def test_an_authority_that_a_streamer_gives_up_while_it_is_there_is_everybodys_again(key_file: Path) -> None:
+    inbox, told = RecordingListener(), list[Presence]()
+    async with two_streamers(inbox, key_file) as (sender, receiver):
+        told.append(sender.watch_flow(TOPIC, ENTITY, told.append))
+        await until(lambda: told[-1] is Presence.PRESENT, "the streamer")
+        receiver.set_served(["veh2"])
+        await until(lambda: Presence.ABSENT in told and told[-1] is Presence.PRESENT, "it listens, and gives no receipts")

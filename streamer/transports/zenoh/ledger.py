@@ -4,6 +4,9 @@ A message is *receipted* if a live streamer serves its sink's authority. It has 
 receipt, or until it has waited too long: then it has the result that it would have without receipts, and no message waits
 for that streamer until it gives a receipt again. Flows keep their order: an early receipt waits for those of earlier
 messages, and if a message is lost, all messages that were submitted after it in the same flow are lost, too.
+
+An authority that a streamer has served is *away* from when it does so no longer until one serves it again: whoever else has
+subscribed to its messages is not its receiver. A streamer that is there may have given it up (`give_up`).
 """
 
 from collections import deque
@@ -46,6 +49,7 @@ class ReceiptLedger:
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._streamers: dict[str, list[Streamer]] = {}  # by the authority that they serve
+        self._away: dict[str, str] = {}  # authorities, with the name of the streamer that has served each
         self._silent: set[Streamer] = set()  # streamers that have not given a receipt in time
         self._entries: dict[bytes, _Entry] = {}
         self._flows: dict[_Flow, deque[_Entry]] = {}
@@ -62,9 +66,23 @@ class ReceiptLedger:
 
     def add_streamer(self, streamer: Streamer, authority: str) -> None:
         """Add a streamer that serves an authority."""
+        self._away.pop(authority, None)
         streamers = self._streamers.setdefault(authority, [])
         if streamer not in streamers:
             streamers.append(streamer)
+
+    @property
+    def away(self) -> frozenset[str]:
+        """The authorities whose streamer is away."""
+        return frozenset(self._away)
+
+    def awaits(self, name: str) -> bool:
+        """Return whether any authority is away that a streamer has served."""
+        return name in self._away.values()
+
+    def give_up(self, name: str) -> None:
+        """Count no authority as away that a streamer has served and, although it is there, does not serve any more."""
+        self._away = {authority: other for authority, other in self._away.items() if other != name}
 
     def remove_streamer(self, streamer: Streamer, authority: str) -> None:
         """Remove a streamer that no longer serves an authority. Messages without its receipt are lost."""
@@ -74,6 +92,7 @@ class ReceiptLedger:
         streamers.remove(streamer)
         if not streamers:
             del self._streamers[authority]
+            self._away[authority] = streamer.authority
         if not self.is_known(streamer):
             self._silent.discard(streamer)
         lost = {

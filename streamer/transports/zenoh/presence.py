@@ -20,6 +20,8 @@ How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; pee
   between are lost, later ones arrive. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If the
   same node is back by then, the key is `INTERRUPTED` once, so that all unconfirmed messages are redelivered when the node's
   subscriptions are known. If it is gone, its matches end. Another node that has come meanwhile is no sign of a loss.
+- Which streamer serves an authority is known from its token (`receipts`). While that streamer is away, the authority's keys
+  are `ABSENT`, whoever matches.
 - If one of two receivers of a key is lost, the key stays matched. Only the link shows the loss (see `nodes`), and nothing
   does if the lost receiver is behind a router.
 """
@@ -37,12 +39,14 @@ OnPresence = Callable[[Presence], None]
 class FlowPresence:
     """The presence of one flow, and the watchers to notify of changes.
 
-    ``matched``: Zenoh's matching status, None if unknown. ``is_known``: whether the presence was ever known.
+    ``sink`` is the authority that its messages are for. ``matched``: Zenoh's matching status, None if unknown. ``is_known``:
+    whether the presence was ever known.
     """
 
-    __slots__ = ("grace_until_s", "is_known", "is_rechecked", "matched", "presence", "watchers")
+    __slots__ = ("grace_until_s", "is_known", "is_rechecked", "matched", "presence", "sink", "watchers")
 
-    def __init__(self, presence: Presence) -> None:
+    def __init__(self, sink: str, presence: Presence) -> None:
+        self.sink = sink
         self.matched: bool | None = None
         self.grace_until_s: float | None = None
         self.is_known = self.is_rechecked = False
@@ -56,13 +60,16 @@ class WatchedFlows:
     def __init__(self) -> None:
         self.by_key: dict[str, FlowPresence] = {}
         self._alone = True
+        self._away: frozenset[str] = frozenset()
         self._in_grace: set[str] = set()
 
     def add(self, key: str, on_presence: OnPresence) -> tuple[FlowPresence, bool]:
         """Add a watcher of a flow. Return the flow, and whether this is its first watcher."""
         flow = self.by_key.get(key)
         if is_new := flow is None:
-            flow = self.by_key[key] = FlowPresence(Presence.ABSENT if self._alone else Presence.UNKNOWN)
+            sink = key.split("/", 7)[6]
+            is_absent = self._alone or sink in self._away
+            flow = self.by_key[key] = FlowPresence(sink, Presence.ABSENT if is_absent else Presence.UNKNOWN)
         assert flow is not None
         flow.watchers.append(on_presence)
         return flow, is_new
@@ -106,6 +113,12 @@ class WatchedFlows:
             self._alone = not are_there
             for flow in list(self.by_key.values()):
                 self._update(flow)
+
+    def set_away(self, authorities: frozenset[str]) -> None:
+        """Set the authorities that nobody receives for, whoever has subscribed, because the streamer that did is away."""
+        changed, self._away = self._away ^ authorities, authorities
+        for flow in [flow for flow in self.by_key.values() if flow.sink in changed]:
+            self._update(flow)
 
     def node_lost(self) -> None:
         """Begin to recheck the flows with a listener, because a node was lost. Call `end_recheck` after `RECHECK_S`."""
@@ -158,7 +171,7 @@ class WatchedFlows:
         self._in_grace.add(key)
 
     def _update(self, flow: FlowPresence) -> None:
-        if self._alone:
+        if self._alone or flow.sink in self._away:
             presence = Presence.ABSENT
         elif flow.is_rechecked or flow.matched is None or flow.grace_until_s is not None:
             presence = Presence.UNKNOWN

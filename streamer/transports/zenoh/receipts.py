@@ -28,6 +28,7 @@ logger = logging.getLogger("ustreamer.zenoh")
 _FLUSH_S = 0.001
 _MAX_IDS = 65536
 _TICK_S = 1.0
+_TOKENS_S = 1.0  # within which all tokens of a streamer come or go
 _MAX_SESSIONS = 4  # of one streamer at a time: a token of an earlier session may still be there, or be replayed
 _MAX_COUNTERS = 64  # remembered per streamer: a token comes back with its link, and its counter then continues
 _HOW: dict[str, Any] = {
@@ -56,8 +57,8 @@ class Receipted(Received):
 class Receipts:
     """Gives receipts for received messages, and records the receipts of sent ones.
 
-    ``streamers`` are the trusted authorities; ``refused`` is called with the number of refused tokens and receipts. No
-    receipt is given or expected before `announce`.
+    ``streamers`` are the trusted authorities; ``refused`` is called with the number of refused tokens and receipts, and
+    ``away`` with `ReceiptLedger.away` whenever it may have changed. No receipt is given or expected before `announce`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Receipts:
         streamers: Sequence[str],
         patience_s: float,
         refused: Callable[[int], None],
+        away: Callable[[frozenset[str]], None],
     ) -> None:
         self._loop = loop
         self._control = control
@@ -82,6 +84,7 @@ class Receipts:
         self._name = name
         self._streamers = frozenset(streamers)
         self._refused = refused
+        self._away = away
         self._refusals = 0
         self._refusals_lock = threading.Lock()
         self._own = Streamer(authority, secrets.token_hex(16))
@@ -95,6 +98,7 @@ class Receipts:
         self._ids: list[bytes] = []
         self._sending = False
         self._ticker: asyncio.TimerHandle | None = None
+        self._settling: dict[str, asyncio.TimerHandle] = {}  # by streamer, while its tokens come or go
 
     def announce(self) -> None:
         """Announce this streamer, and watch for others. Call this once our subscriptions are declared."""
@@ -109,8 +113,9 @@ class Receipts:
         while self._ids:
             self._flush()
         self._is_closed = True
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for timer in (self._ticker, *self._settling.values()):
+            if timer is not None:
+                timer.cancel()
 
     def serve(self, authorities: Sequence[str]) -> None:
         """Give receipts for messages to these authorities from now on, and to no others."""
@@ -200,6 +205,9 @@ class Receipts:
             self.ledger.remove_streamer(giver, authority)
         else:
             return
+        self._away(self.ledger.away)
+        if giver.authority not in self._settling and self.ledger.awaits(giver.authority):
+            self._settling[giver.authority] = self._loop.call_later(_TOKENS_S, partial(self._give_up, giver.authority))
         text = (
             "zenoh_streamer_found endpoint=%s streamer=%s serves=%s"
             if is_there
@@ -207,6 +215,13 @@ class Receipts:
         )
         state = (f"streamer {self._name} {giver.authority} {authority}", is_there)
         logger.info(text, self._name, giver.authority, authority, extra={"state": state})
+
+    def _give_up(self, name: str) -> None:
+        """Wait no longer for authorities that a streamer does not serve any more, although it is there."""
+        del self._settling[name]
+        if any(streamer.authority == name for streamer in (*self._givers, *self._receivers)):
+            self.ledger.give_up(name)
+            self._away(self.ledger.away)
 
     def _arrived(self, giver: Streamer, counter: int, ids: bytes) -> None:
         if self._is_closed:

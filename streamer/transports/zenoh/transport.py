@@ -285,7 +285,7 @@ class ZenohTransport(ListeningTransport):
         trusted = () if options.receipts is None else options.receipts.streamers
         patience_s = _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S)
         own = (context.name, context.authority, context.serves)
-        receipts = Receipts(*on, self._receipt_key, *own, trusted, patience_s, self._receipts_refused)
+        receipts = Receipts(*on, self._receipt_key, *own, trusted, patience_s, self._receipts_refused, self._flows.set_away)
         nodes = Nodes(
             *on,
             context.name,

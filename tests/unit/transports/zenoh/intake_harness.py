@@ -30,7 +30,8 @@ ASK = request(NOW_MS, APP, METHOD, 1000)
 def no_receipts() -> Receipts:
     """Receipts that are off."""
     nothing: Any = object()
-    return Receipts(nothing, nothing, nothing, nothing, "vehicle", "gateway.veh1", (), (), 1.0, lambda number: None)
+    own = ("vehicle", "gateway.veh1", (), ())
+    return Receipts(nothing, nothing, nothing, nothing, *own, 1.0, lambda number: None, lambda away: None)
 
 
 class FakeControl:

@@ -113,9 +113,10 @@ class Dialogue:
         loop: Any = self.loop
         control: Any = FakeControl()
         session: Any = self.session
-        self.receipts = Receipts(
-            loop, control, session, KEY, "vehicle", "gateway", serves, streamers, PATIENCE_S, self.refused.append
-        )
+        self.away: list[set[str]] = [set()]
+        own = ("vehicle", "gateway", serves, streamers)
+        told = (self.refused.append, lambda away: self.away.append(set(away)))
+        self.receipts = Receipts(loop, control, session, KEY, *own, PATIENCE_S, *told)
         self.own = self.receipts._own
         self.receipts.announce()
 

@@ -251,3 +251,20 @@ def test_receipts_that_are_not_ours_or_cut_short_are_ignored() -> None:
     d.put("a1")
     d.ledger.receipts(S1, b"x" * 16 + d.parcels["a1"].message.id[:15])
     assert d.heard() == []
+
+
+def test_an_authority_is_away_from_when_its_streamer_leaves_until_one_serves_it_again() -> None:
+    d = LedgerHarness()
+    d.ledger.add_streamer(S2, "cloud")
+    d.ledger.remove_streamer(S2, "cloud")
+    assert d.ledger.away == frozenset()
+    d.ledger.add_streamer(S1, "plant")
+    for authority in ("cloud", "plant"):
+        d.ledger.remove_streamer(S1, authority)
+    assert d.ledger.away == {"cloud", "plant"}
+    d.ledger.add_streamer(Streamer("gateway1", "9" * 32), "cloud")
+    assert d.ledger.away == {"plant"}
+    d.ledger.give_up("gateway2")
+    assert d.ledger.away == {"plant"}
+    d.ledger.give_up("gateway1")
+    assert d.ledger.away == frozenset()

@@ -229,6 +229,19 @@ def test_flow_that_nobody_listens_to_is_not_rechecked() -> None:
     assert d.told_since() == [ABSENT]
 
 
+def test_a_flow_whose_streamer_is_away_is_absent_whoever_listens() -> None:
+    d = PresenceHarness()
+    d.flows.matched(FLOW, True, 10.0)
+    d.flows.set_away(frozenset({"cloud", "elsewhere"}))
+    d.flows.matched(FLOW, False, 11.0)
+    d.flows.matched(FLOW, True, 12.0)  # a recorder that comes
+    assert d.told_since() == [PRESENT, ABSENT]
+    assert d.flows.add("up/veh1/1/0/1/8001/cloud/1/0/1/0", lambda presence: None)[0].presence is ABSENT
+    assert d.flows.add("up/veh1/1/0/1/8001/other/1/0/1/0", lambda presence: None)[0].presence is UNKNOWN
+    d.flows.set_away(frozenset({"elsewhere"}))
+    assert d.told_since() == [PRESENT]
+
+
 # -- what Zenoh does not say by itself
 
 

@@ -339,3 +339,31 @@ def test_with_the_link_all_that_waits_is_lost() -> None:
     dialogue.send("a")
     dialogue.receipts.lose_all()
     assert dialogue.said == [("a", "lost")]
+
+
+def test_what_a_streamer_has_served_is_away_until_it_serves_it_again_or_is_there_without_it() -> None:
+    dialogue = Dialogue()
+    for authority in ("cloud", "plant"):
+        dialogue.serve(streamer(), authority)
+    for authority in ("cloud", "plant"):
+        dialogue.serve(streamer(), authority, DELETE)
+    assert dialogue.away[-1] == {"cloud", "plant"}
+    dialogue.loop.fire()
+    assert dialogue.away[-1] == {"cloud", "plant"}
+    dialogue.serve(streamer(1), "cloud")  # it is back, with another session
+    assert dialogue.away[-1] == {"plant"}
+    dialogue.loop.fire()
+    assert dialogue.away[-1] == set()
+    dialogue.serve(streamer(1), "cloud", DELETE)
+    dialogue.receipts.close()
+    assert dialogue.loop.timers == []
+
+
+def test_a_streamer_that_serves_nothing_any_more_and_is_there_is_not_waited_for() -> None:
+    dialogue = Dialogue()
+    dialogue.hello(streamer())
+    dialogue.serve(streamer(), "cloud")
+    dialogue.serve(streamer(), "cloud", DELETE)
+    assert dialogue.away[-1] == {"cloud"}
+    dialogue.loop.fire()
+    assert dialogue.away[-1] == set()
