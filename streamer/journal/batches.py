@@ -19,7 +19,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamer.journal import codec
-from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Renumbering, Row
+from streamer.journal.entries import ENTRY_BYTES, Batch, Kept, Letter, Renumbering, Row
 from streamer.journal.schema import REJECTED, TABLES, complete
 from streamer.journal.sqlite import transaction
 
@@ -27,6 +27,7 @@ logger = logging.getLogger("ustreamer.journal")
 
 _MAX_BLOB_BYTES = 64 << 20
 _ROWS_PER_STATEMENT = 256
+_PAGE_NUMBERS = 5000
 
 _SUM = f"ifnull(sum(length(body) + {ENTRY_BYTES}), 0)"
 _LETTERS_SUM = f"ifnull(sum(size + {ENTRY_BYTES}), 0)"
@@ -197,12 +198,35 @@ def _renumber(connection: sqlite3.Connection, wanted: Renumbering) -> None:
         (wanted.even_from, wanted.odd_from, wanted.first),
     )
     for table in TABLES:
-        connection.execute(
-            f"""UPDATE {table} SET number = (SELECT new FROM renumbered WHERE renumbered.number = {table}.number)
-            WHERE {is_chosen}""",
-            (wanted.even_from, wanted.odd_from),
-        )
+        new = f"(SELECT new FROM renumbered WHERE renumbered.number = {table}.number)"
+        if table == "letters":  # a key that is there already cannot be inserted
+            bounds = wanted.even_from, wanted.odd_from
+            connection.execute(f"UPDATE {table} SET number = {new} WHERE {is_chosen}", bounds)
+        else:  # a third of the time that an update takes
+            columns = ", ".join(column[1] for column in connection.execute(f"PRAGMA table_info({table})"))
+            others = columns.removeprefix("number, ")
+            connection.execute(
+                f"""INSERT INTO {table} ({columns}) SELECT new, {others} FROM renumbered
+                CROSS JOIN {table} USING (number) ORDER BY renumbered.number"""
+            )
+            connection.execute(f"DELETE FROM {table} WHERE number IN (SELECT number FROM renumbered)")
     connection.execute("DROP TABLE renumbered")
+
+
+def unnamed(connection: sqlite3.Connection, kept: Kept) -> Batch:
+    """Return the deletions of all entries but those that are kept. Few statements read them. Raises sqlite3.Error."""
+    batch = Batch()
+    for table in TABLES:
+        named: frozenset[int] | set[int] = getattr(kept, table)
+        gone: list[int] = []
+        query = f"""SELECT json_group_array(number) FROM (SELECT number FROM {table} WHERE number > ? AND
+            NOT (number % 2 = ? AND number >= ?) ORDER BY number LIMIT {_PAGE_NUMBERS})"""
+        after = -(1 << 63)
+        while page := json.loads(connection.execute(query, (after, kept.parity, kept.own_from)).fetchone()[0]):
+            after = page[-1]
+            gone += [number for number in page if number not in named]
+        getattr(batch, f"{table}_done").extend(gone)
+    return batch
 
 
 def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:

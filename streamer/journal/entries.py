@@ -98,12 +98,25 @@ class Renumbering(NamedTuple):
     first: int
 
 
+class Kept(NamedTuple):
+    """The numbers of entries that stay when all others are deleted.
+
+    Those stay, too, that are even (``parity`` 0) or odd (1), from ``own_from`` on.
+    """
+
+    rows: set[int]
+    segments: set[int]
+    letters: set[int]
+    parity: int
+    own_from: int
+
+
 @dataclass(slots=True)
 class Batch:
     """Everything that one transaction writes. The lists that end in ``_done`` have the numbers of entries to delete.
 
     ``facts`` hold from this transaction on, together with earlier ones; None: no facts hold any more, because their owner
-    does not know what was written. ``renumbered`` comes before everything else.
+    does not know what was written. ``renumbered`` comes before everything else. With ``kept``, the batch has nothing else.
 
     Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id,
     source, sink and route. ``letters_unmarked`` has the numbers of letters that stay after a redrive: their mark is removed.
@@ -120,6 +133,7 @@ class Batch:
     letters_marked: list[Mark] = field(default_factory=list)
     facts: Facts | None = None
     renumbered: Renumbering | None = None
+    kept: Kept | None = None
 
     @property
     def is_empty(self) -> bool:

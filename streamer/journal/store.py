@@ -95,7 +95,8 @@ class Store:
                 raise JournalError(_WAL_FULL.format(self._file.path, self._file.wal_bytes), is_link_good=True)
             facts = batch.facts
             changed = None if facts is None or facts.generation != self.generation else facts.values
-            batches.apply(connection, batch, self.top, self.bounds, changed)
+            written = batch if batch.kept is None else batches.unnamed(connection, batch.kept)
+            batches.apply(connection, written, self.top, self.bounds, changed)
             self._count(connection)
             if batch.renumbered is not None:
                 (self.top,) = connection.execute(_TOP).fetchone()

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import Batch, CorruptEntryError, Facts, JournalError, Mark
+from streamer.journal.entries import Batch, CorruptEntryError, Facts, JournalError, Kept, Mark
 from streamer.journal.journal import Journal
 from streamer.journal.letters import LetterChange
 from streamer.pair.disk import EVERYTHING, NO_CLAIM, Claim, Disk, Origin
@@ -416,7 +416,8 @@ class Replica:
             for kind, numbers in self._named.items():
                 numbers.update(entry.number for entry in getattr(batch, kind))
         if told.is_last and self._named is not None:
-            batch, self._named = self._gone(self._named), None
+            kept = Kept(**self._named, parity=self.disk.parity, own_from=self.disk.given.below)
+            batch, self._named = Batch(kept=kept), None
         if told.number:
             self.disk.saw(told.position, told.position if told.is_complete else None, self._origin.epoch)
         batch.facts = Facts(self._generation, self.disk.changed())
@@ -429,14 +430,6 @@ class Replica:
         batch.renumbered = self.disk.copies(self._origin, told.position, secrets.token_hex(4))
         if batch.renumbered is not None and self._journal.bytes:
             logger.warning("pair_entries_adopted disk=%s consequence=%s", self._origin.disk, _ADOPTED)
-
-    def _gone(self, named: dict[str, set[int]]) -> Batch:
-        """Return the deletions of what is here, was there, and does not wait there any more."""
-        batch = Batch()
-        for kind, numbers in named.items():
-            gone = [each for each in self._journal.numbers(kind) if each not in numbers and not self.is_own(each)]
-            getattr(batch, f"{kind}_done").extend(gone)
-        return batch
 
     def _written(self, told: Told, link: int) -> None:
         if told.number and link == self._links and not self.is_void:  # else the number means something else by now

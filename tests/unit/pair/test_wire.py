@@ -135,4 +135,7 @@ def test_every_field_of_the_journals_entries_has_one_here() -> None:
     ):
         assert entry._fields == tuple(field.name for field in message.DESCRIPTOR.fields)
     marks = {"number", "is_snapshot_begin", "is_snapshot_end", "position", "is_complete", "origin"}
-    assert set(Batch.__slots__) - {"facts", "renumbered"} == {field.name for field in pb.Batch.DESCRIPTOR.fields} - marks
+    assert (
+        set(Batch.__slots__) - {"facts", "renumbered", "kept"}
+        == {field.name for field in pb.Batch.DESCRIPTOR.fields} - marks
+    )
