@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError, Letter, Mark, Row, Segment
 from streamer.journal.letters import LetterChange
-from streamer.journal.reading import Reader
+from streamer.journal.reading import LOWEST, Reader
 from streamer.journal.sqlite import MAX_WAL_BYTES
 from streamer.journal.store import Store
 
@@ -153,13 +153,16 @@ class Journal:
         self._writing_bytes = batch.bytes
         self._work.put(partial(self._write, batch, done))
 
-    def rows(self, everything: bool = False) -> Iterator[Row]:
-        """Yield the rows that were in the file when it was opened, in order; with ``everything``, also those since."""
-        return self._reader.rows(_HIGHEST if everything else self._found_up_to)
+    def rows(self, everything: bool = False, first: int = LOWEST) -> Iterator[Row]:
+        """Yield the rows that were in the file when it was opened, in order; with ``everything``, also those since.
 
-    def segments(self, everything: bool = False) -> Iterator[Segment]:
-        """Yield the segments that were in the file when it was opened, in order; with ``everything``, also those since."""
-        return self._reader.segments(_HIGHEST if everything else self._found_up_to)
+        ``first`` is the lowest number that counts.
+        """
+        return self._reader.rows(_HIGHEST if everything else self._found_up_to, first)
+
+    def segments(self, everything: bool = False, first: int = LOWEST) -> Iterator[Segment]:
+        """Yield the segments, as `rows` the rows."""
+        return self._reader.segments(_HIGHEST if everything else self._found_up_to, first)
 
     def all_letters(self) -> Iterator[Letter]:
         """Yield every dead letter, in order."""

@@ -26,7 +26,8 @@ _SEGMENTS = "SELECT crc, number, target, body FROM segments WHERE number > ? AND
 _LETTERS = """SELECT crc, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms, type, source,
     sink, body FROM letters WHERE number > ? AND number <= ? ORDER BY number"""
 _MARKS = "SELECT number, redrive, redrive_ttl FROM letters WHERE redrive IS NOT NULL ORDER BY number"
-_HIGHEST = (1 << 63) - 1
+LOWEST, _HIGHEST = 1 - (1 << 63), (1 << 63) - 1
+"""The bounds of numbers."""
 
 
 class Reader:
@@ -39,14 +40,14 @@ class Reader:
         self._connection: sqlite3.Connection | None = None
         self.entries_corrupt = 0
 
-    def rows(self, up_to: int) -> Iterator[Row]:
-        """Yield every row with a number up to this one, in order."""
-        for values in self._entries(_ROWS, up_to):
+    def rows(self, up_to: int, first: int = LOWEST) -> Iterator[Row]:
+        """Yield every row with a number from ``first`` up to this one, in order."""
+        for values in self._entries(_ROWS, up_to, first):
             yield Row(*values)
 
-    def segments(self, up_to: int) -> Iterator[Segment]:
-        """Yield every segment with a number up to this one, in order."""
-        for values in self._entries(_SEGMENTS, up_to):
+    def segments(self, up_to: int, first: int = LOWEST) -> Iterator[Segment]:
+        """Yield every segment with a number from ``first`` up to this one, in order."""
+        for values in self._entries(_SEGMENTS, up_to, first):
             yield Segment(*values)
 
     def letters(self) -> Iterator[Letter]:
@@ -91,8 +92,8 @@ class Reader:
             self._connection = connect(self._path, read_only=True)
         return self._connection
 
-    def _entries(self, query: str, up_to: int) -> Iterator[tuple[Any, ...]]:
-        after = -(1 << 63)
+    def _entries(self, query: str, up_to: int, first: int = LOWEST) -> Iterator[tuple[Any, ...]]:
+        after = first - 1
         while page := self._page(query, after, up_to):
             after = page[-1][1]
             for crc, *values in page:

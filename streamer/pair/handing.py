@@ -1,7 +1,7 @@
 """Hands what one has accepted while it worked alone to the active one, which takes it as if it arrived.
 
-After a split, or after a standby has come back that was active before. Dead letters, and notices of this streamer about
-them, stay where they are: this one has them again when it is active.
+After a split, after a standby has come back that was active before, and when the active one has lost what is here. Dead
+letters, and notices of this streamer about them, stay where they are: this one has them again when it is active.
 """
 
 import logging
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from streamer.journal import codec
 from streamer.journal.entries import Batch, CorruptEntryError, JournalError
 from streamer.journal.journal import Journal
+from streamer.pair.disk import EVERYTHING, Disk
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -39,19 +40,19 @@ class _Waiting(NamedTuple):
 class Offers:
     """Of a standby: offers its own entries, some messages at a time, and deletes each once all of its messages are taken.
 
-    ``is_mine``: whether the entry with a number is one that the other has never had. ``say`` sends a frame, and returns
-    whether there is a link; ``delete`` deletes entries.
+    ``disk`` says which entries the active one need not have. ``say`` sends a frame, and returns whether there is a link;
+    ``delete`` deletes entries.
     """
 
     def __init__(
         self,
         journal: Journal,
-        is_mine: Callable[[int], bool],
+        disk: Disk,
         say: Callable[[pb.Frame], bool],
         delete: Callable[[Batch], None],
     ) -> None:
         self._journal = journal
-        self._is_mine = is_mine
+        self._disk = disk
         self._say = say
         self._delete = delete
         self._left: Iterator[_Waiting] = iter(())
@@ -113,13 +114,16 @@ class Offers:
         self.go_on()
 
     def _messages(self) -> Iterator[_Waiting]:
-        for row in self._journal.rows(everything=True):
-            if self._is_mine(row.number) and row.source:
+        first = self._disk.given.below
+        if first >= EVERYTHING:
+            return
+        for row in self._journal.rows(everything=True, first=first):
+            if self._disk.is_own(row.number) and row.source:
                 entry = _Entry("rows", row.number)
                 self._messages_of[entry] = 1
                 yield _Waiting(entry, row.source, row.body)
-        for segment in self._journal.segments(everything=True):
-            if not self._is_mine(segment.number):
+        for segment in self._journal.segments(everything=True, first=first):
+            if not self._disk.is_own(segment.number):
                 continue
             entry = _Entry("segments", segment.number)
             try:

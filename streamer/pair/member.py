@@ -183,7 +183,7 @@ class Member:
         if self._offers is not None:
             self._offers.end()
         self._replica = replica = Replica(journal, disk, self._stored)
-        self._offers = Offers(journal, replica.is_own, self._say, replica.delete)
+        self._offers = Offers(journal, disk, self._say, replica.delete)
         self._know(disk)
         self._greet()  # what has come before was not written
 

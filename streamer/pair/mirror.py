@@ -397,10 +397,6 @@ class Replica:
         self._waiting.append(Told(0, batch))
         self._write_next()
 
-    def is_own(self, number: int) -> bool:
-        """Whether an entry is only this side's, and the active one need not name it."""
-        return self.disk.is_own(number)
-
     def _write_next(self) -> None:
         if self._journal.is_busy or not self._waiting or self.is_void:
             return

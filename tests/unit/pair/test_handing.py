@@ -167,6 +167,6 @@ async def test_a_disk_that_was_replaced_is_not_taken_for_the_one_before(
     assert second.member.why_not_ready() != ""
 
 
-def unreadable(everything: bool = False) -> Iterator[Row]:
+def unreadable(everything: bool = False, first: int = 0) -> Iterator[Row]:
     yield row(8)
     raise CorruptEntryError("damaged")

@@ -230,7 +230,7 @@ def test_entries_of_the_standby_itself_are_not_deleted(pair: Pair) -> None:
     pair.connect()
     pair.carry()
     assert contents(pair.copy)["rows"] == [9, 11]  # the second one was not proved to have been there
-    assert all(map(pair.replica.is_own, (9, 11)))
+    assert all(map(pair.replica.disk.is_own, (9, 11)))
 
 
 def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) -> None:
