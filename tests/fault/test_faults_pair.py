@@ -13,8 +13,13 @@ from tests.fault.registry import FAULTS, Fault
 from tests.fault.run import run_once
 
 SEED = 1
-QUICK: tuple[str, ...] = ()
-"""Of the faults of disks, brokers and networks, which take longer."""
+QUICK = (
+    "pair: both killed and one back with an empty disk",
+    "pair: nobody listens",
+    "pair: standby killed",
+    "pair: black hole of the link that heals",
+)
+"""Of the faults of disks, brokers and the network, which take longer."""
 FAULTS_OF_A_PAIR = [each for each in FAULTS if each.body.__module__ == faults_pair.__name__ or each.name in QUICK]
 MOUNTS = ("pair: disk of the active one full", "pair: disk of the standby full")
 
