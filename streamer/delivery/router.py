@@ -411,6 +411,8 @@ class Router:
             self._retired.remove(queue)
             self.egresses[queue.target].remove_queue(queue)
         if is_seldom:
+            if self.journal is not None:
+                self.journal.tick()
             self._tokens.refresh(now_s)
             self.redrive.go_on()
             if self.initial_values is not None and self.initial_values.is_waiting and not self.is_draining:

@@ -6,6 +6,7 @@ What happens to a damaged file is in `streamer.journal.damage`. No threads in he
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -28,6 +29,9 @@ from streamer.journal.versions import age_of, prepare
 from streamer.journal.wal import WriteAheadLog
 
 logger = logging.getLogger("ustreamer.files")
+
+HANGS_AFTER_S = 5.0
+"""A transaction that has not ended after this time counts as one that cannot be written."""
 
 _LARGE_WAL_BYTES = 2 * MAX_WAL_BYTES
 
@@ -72,6 +76,15 @@ class DatabaseFile:
         self._sides = [f"{path}{side}" for side in damage.SIDES]  # the file itself is the last one
         self._identities = [NOWHERE] * len(self._sides)
         self._lock = FileLock(path, form.error)
+        self._began_s: float | None = None  # the call that is at work
+
+    @property
+    def hangs(self) -> str:
+        """Return that the disk hangs, as a text; empty if it does not. For any thread."""
+        began_s = self._began_s
+        if began_s is None or time.monotonic() - began_s < HANGS_AFTER_S:
+            return ""
+        return f"{self.path}: the disk has not ended a transaction within {HANGS_AFTER_S:g} s"
 
     def lock(self) -> None:
         """Lock the file against other streamers until it is closed, as `open` does, too."""
@@ -96,15 +109,19 @@ class DatabaseFile:
 
         ``work`` may raise `CorruptFileError` for content that was changed.
         """
+        self._began_s = time.monotonic()
         try:
-            return self._attempt(work)
-        except CorruptFileError as exc:
-            with self._faults():
-                self._replace(str(exc))
-        try:
-            return self._attempt(work)
-        except CorruptFileError as exc:
-            raise self._form.error(f"{self.path}: damaged again at once: {exc}") from exc
+            try:
+                return self._attempt(work)
+            except CorruptFileError as exc:
+                with self._faults():
+                    self._replace(str(exc))
+            try:
+                return self._attempt(work)
+            except CorruptFileError as exc:
+                raise self._form.error(f"{self.path}: damaged again at once: {exc}") from exc
+        finally:
+            self._began_s = None
 
     def close(self) -> None:
         """Close the file, and release its lock."""

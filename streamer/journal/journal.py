@@ -45,7 +45,7 @@ class Journal:
     `change_letters`, which block; callbacks are posted to it.
 
     ``entries_found`` is how many rows and segments were in the file when it was opened, ``facts`` those that held then.
-    ``problem`` is the reason why ``state`` is FAILING, as a text; ``is_newer``: the reason is the file's version.
+    ``is_newer``: the reason why ``state`` is FAILING is the file's version.
     ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
     ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
 
@@ -66,8 +66,8 @@ class Journal:
         self.path = path
         self.max_bytes = max_bytes
         self.is_busy = False
-        self.state = JournalState.OPENING
-        self.problem = ""
+        self._state = JournalState.OPENING
+        self._problem = ""
         self.is_newer = False
         self.entries_found = 0
         self.facts: Mapping[str, str] = {}
@@ -89,6 +89,7 @@ class Journal:
         self._committed_bytes = 0
         self._writing_bytes = 0
         self._failing_since_s = 0.0
+        self._hung = ""  # what was logged of a disk that hangs
         self._is_unwritten = False
         self._to_redrive: list[int] | None = None  # None: the marks in the file are not read yet
         self._is_redriving = False  # the loop has letters to redrive, and will ask for more
@@ -98,6 +99,33 @@ class Journal:
         self._work: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()  # False: the thread has to end
         self._thread: threading.Thread | None = None
         self._on_redrive: OnRedrive | None = None
+
+    @property
+    def state(self) -> JournalState:
+        """Return whether batches reach the disk: one that has been on its way for `file.HANGS_AFTER_S` does not."""
+        return JournalState.FAILING if self._store.hangs else self._state
+
+    @property
+    def problem(self) -> str:
+        """Return why ``state`` is FAILING, as a text."""
+        return self._store.hangs or self._problem
+
+    @property
+    def hangs(self) -> str:
+        """Return that the disk hangs, as a text; empty if it does not."""
+        return self._store.hangs
+
+    def tick(self) -> None:
+        """Log that the disk hangs, and that it does not any more: its thread cannot. To be called every second or so."""
+        hangs, before = self._store.hangs, self._hung
+        if bool(hangs) is bool(before):
+            return
+        self._hung = hangs
+        if hangs:
+            self.failures += 1
+            logger.error("journal_failing reason=%s", hangs, extra={"state": (f"journal {self.path}", hangs)})
+        elif self._state is JournalState.OK:
+            logger.warning("journal_healed reason=%s", "the disk answers", extra={"state": (f"journal {self.path}", "ok")})
 
     def lock(self) -> None:
         """Lock the file against other streamers until `stop`. Raises `JournalError` only if another streamer uses it."""
@@ -239,7 +267,7 @@ class Journal:
                 self._call(on_opened)
                 self._serve()
         except Exception as exc:
-            self.state, self.problem = JournalState.FAILING, f"the journal's thread died: {exc!r}"
+            self._state, self._problem = JournalState.FAILING, f"the journal's thread died: {exc!r}"
             logger.exception("journal_died file=%s", self.path, extra={"state": (f"journal {self.path}", "died")})
         finally:
             self._tried.set()
@@ -345,18 +373,18 @@ class Journal:
             action()
         except JournalError as exc:
             self.failures += 1
-            if self.state is not JournalState.FAILING:
+            if self._state is not JournalState.FAILING:
                 self._failing_since_s = time.monotonic()
-            self.state, self.problem, self.is_newer = JournalState.FAILING, str(exc), exc.is_newer
-            logger.error("journal_failing reason=%s", self.problem, extra={"state": (f"journal {self.path}", self.problem)})
+            self._state, self._problem, self.is_newer = JournalState.FAILING, str(exc), exc.is_newer
+            logger.error("journal_failing reason=%s", exc, extra={"state": (f"journal {self.path}", self._problem)})
             return False
         finally:
             self.files_set_aside = self._store.generation
             self.letters_evicted = self._store.letters_evicted
-        if self.state is JournalState.FAILING:
+        if self._state is JournalState.FAILING:
             after_s = time.monotonic() - self._failing_since_s
             logger.warning("journal_healed after_s=%.1f", after_s, extra={"state": (f"journal {self.path}", "ok")})
-        self.state, self.problem = JournalState.OK, ""
+        self._state, self._problem = JournalState.OK, ""
         return True
 
     def _has_to_stop(self, wait_s: float) -> bool:

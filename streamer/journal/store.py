@@ -58,6 +58,11 @@ class Store:
         """Return the size of the write-ahead log in bytes."""
         return self._file.wal_bytes
 
+    @property
+    def hangs(self) -> str:
+        """Return that the disk hangs, as a text; empty if it does not. For any thread."""
+        return self._file.hangs
+
     def lock(self) -> None:
         """Lock the file against other streamers until it is closed."""
         self._file.lock()

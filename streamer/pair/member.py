@@ -47,6 +47,7 @@ even numbers."""
 
 _PARITY = {True: 0, False: 1}
 _SETTLED_PER_HEARTBEAT = 4
+_SAVES_WITHIN_S = 0.4  # a process that does not run for longer takes itself for one that was stopped
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
 _ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _COPY = "copy of the pair"
@@ -355,6 +356,8 @@ class Member:
             self._act(self.lease.tick(self._clock.monotonic_s()))
             self._say_heartbeat()
             self._check_files()
+            if self._journal is not None:
+                self._journal.tick()
             self._look(self._clock.monotonic_s())
             self._say(pb.Frame(report=self._report()))
             self._note_round_trip()
@@ -514,6 +517,8 @@ class Member:
 
     def _why_other(self, working: MirroredJournal, now_s: float) -> str:
         """Return why the other side should work instead; empty if there is no reason."""
+        if hangs := working.hangs or self.state.hangs:  # for some seconds already
+            return f"the journal cannot be written: {hangs}"
         is_failing = working.state is JournalState.FAILING
         if self._lasts_s("journal", is_failing, now_s) > _PATIENCE_S:
             return f"the journal cannot be written: {working.problem}"
@@ -599,7 +604,8 @@ class Member:
         journal = self._journal or self._working
         if journal is None or journal.state is JournalState.OPENING:
             return "it is not open yet"
-        return "" if journal.state is JournalState.OK else journal.problem
+        state = self._state_replica or self.state
+        return state.hangs if journal.state is JournalState.OK else journal.problem
 
     def _act(self, changed: Changed | None) -> None:
         if changed is None:
@@ -623,14 +629,27 @@ class Member:
         self._streamer.role_changed(changed)
 
     def _save(self) -> None:
-        """Write the notes. Without them it goes on: that nobody works would be worse than what they prevent."""
+        """Write the notes. Without them it goes on: that nobody works would be worse than what they prevent.
+
+        A disk that hangs holds up nothing but the thread that writes.
+        """
+        saving = threading.Thread(target=self._write_notes, name="notes of the pair", daemon=True)
+        saving.start()
+        saving.join(_SAVES_WITHIN_S)
+        if saving.is_alive():
+            self._note_unwritten(f"{self._path}: no answer of the disk within {_SAVES_WITHIN_S:g} s")
+
+    def _write_notes(self) -> None:
         try:
             with self._saving:
                 notes.write(self._path, self._notes)
         except notes.NotesError as exc:
-            consequence = "after another failure it may be unknown which of the two has worked last"
-            state = {"state": ("notes of the pair", str(exc))}
-            logger.error("pair_notes_unwritten reason=%s consequence=%s", exc, consequence, extra=state)
+            self._note_unwritten(str(exc))
+
+    def _note_unwritten(self, why: str) -> None:
+        consequence = "after another failure it may be unknown which of the two has worked last"
+        state = {"state": ("notes of the pair", why)}
+        logger.error("pair_notes_unwritten reason=%s consequence=%s", why, consequence, extra=state)
 
     def _say_heartbeat(self) -> None:
         heartbeat = wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))

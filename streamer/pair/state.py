@@ -59,6 +59,10 @@ class AllRows(Protocol):
 class MirroredFile(Protocol):
     """What a pair needs of the state file."""
 
+    @property
+    def hangs(self) -> str:
+        """Return that the disk hangs, as a text; empty if it does not."""
+
     def open(self) -> None:
         """Open the file. Raises `FileError`."""
 
@@ -122,6 +126,11 @@ class MirroredState:
     def is_whole(self) -> bool:
         """Whether the other one has everything on its disk, but for what is on its way."""
         return self.is_mirrored and self._stored >= self._everything
+
+    @property
+    def hangs(self) -> str:
+        """Return that the disk of this one's file hangs, as a text; empty if it does not."""
+        return "" if self._file is None else self._file.hangs
 
     def work(self, file: MirroredFile) -> None:
         """Mirror this file from when the other one comes."""
@@ -290,6 +299,11 @@ class StateReplica:
         self._follows = False  # everything before was written
         self._everything: list[Statement] | None = None  # while that is being told
         self._beginnings = 0
+
+    @property
+    def hangs(self) -> str:
+        """Return that the disk of this one's file hangs, as a text; empty if it does not."""
+        return self._file.hangs
 
     def other_came(self) -> None:
         """Write nothing more before the other one has told everything."""

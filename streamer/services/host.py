@@ -37,6 +37,7 @@ TABLES = {
 """The tables of the state file: those of all services, whichever a configuration has."""
 
 _RETRY_S = 1.0
+_LOOK_S = 1.0
 
 
 def entities(config: Config) -> tuple[EntityId, ...]:
@@ -157,11 +158,29 @@ class ServiceHost:
         """Run the services until cancelled."""
         await self._until_open()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_disk(), name="state-disk")
             tasks.create_task(self.status.run(), name="status")
             tasks.create_task(self.pause_service.run(), name="pause-ends")
             tasks.create_task(self._serve_subscriptions(), name="usubscription")
             if self.utwin is not None:
                 tasks.create_task(self.utwin.run(), name="utwin")
+
+    async def _watch_disk(self) -> None:
+        """Say so while the disk of the state file hangs."""
+        before = ""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            hangs = self.state.hangs
+            if bool(hangs) is not bool(before):
+                self._transport.note(f"state file: {hangs}" if hangs else "")
+                if hangs:
+                    state = {"state": ("state file", hangs)}
+                    logger.error(
+                        "state_hangs error=%s consequence=%s", hangs, "changes are answered with an error", extra=state
+                    )
+                else:
+                    logger.info("state_open file=%s", self.state.path, extra={"state": ("state file", "open")})
+            before = hangs
 
     async def _serve_subscriptions(self) -> None:
         while self.subscriptions is not None:

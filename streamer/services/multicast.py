@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
+from streamer.journal.file import HANGS_AFTER_S
 from streamer.logs.audit import DENIED, audit
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.services.access import Access
@@ -250,10 +251,10 @@ class MulticastReceivers:
     async def _write(self, sql: str, registration: Registration) -> None:
         statement: Statement = (sql, (str(registration.receiver), str(registration.pattern)))
         try:
-            await self._state.write((statement,))
+            await self._state.write((statement,), HANGS_AFTER_S)
         except StateError as exc:
             logger.error("multicast_unchanged error=%s", exc)
-            raise UStatusError(UCode.UNAVAILABLE, "the change cannot be written to disk now; nothing has changed") from exc
+            raise UStatusError(UCode.UNAVAILABLE, f"the change cannot be written to disk now; {exc.consequence}") from exc
 
     # Over uProtocol
 

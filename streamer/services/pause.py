@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from streamer.clock import Clock
 from streamer.config.services import ControlConfig
+from streamer.journal.file import HANGS_AFTER_S
 from streamer.logs.audit import DENIED, audit
 from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError
 from streamer.services.access import Access, Caller
@@ -234,10 +235,10 @@ class PauseService:
                 UCode.UNAVAILABLE, "the streamer is starting or stopping, or cannot use its state file; nothing has changed"
             )
         try:
-            await self._state.write(statements)
+            await self._state.write(statements, HANGS_AFTER_S)
         except StateError as exc:
             logger.error("pause_unchanged error=%s", exc)
-            raise UStatusError(UCode.UNAVAILABLE, "the change cannot be written to disk now; nothing has changed") from exc
+            raise UStatusError(UCode.UNAVAILABLE, f"the change cannot be written to disk now; {exc.consequence}") from exc
 
     # Over uProtocol
 

@@ -11,7 +11,7 @@ import secrets
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -60,6 +60,15 @@ class StateError(FileError):
     """The state file cannot be used now; the text names the file and the reason."""
 
     key = "state.path"
+    consequence = "nothing has changed"
+
+
+class UnansweredError(StateError):
+    """The disk has not answered in time; ``consequence`` is what becomes of the change."""
+
+    def __init__(self, text: str, consequence: str) -> None:
+        super().__init__(f"{text}: {consequence}")
+        self.consequence = consequence
 
 
 def form_of(tables: Mapping[str, str]) -> FileForm:
@@ -169,6 +178,11 @@ class StateFile:
             self._disconnect()
         return age is not Age.EMPTY
 
+    @property
+    def hangs(self) -> str:
+        """Return that the disk hangs, as a text; empty if it does not."""
+        return "" if self._file is None else self._file.hangs
+
     def read(self, sql: str, entry_of: Callable[[Row], Entry]) -> list[Entry]:
         """Return the rows of a query, each as ``entry_of`` converts it. Blocks: for the start only. Raises `StateError`.
 
@@ -184,23 +198,32 @@ class StateFile:
                 logger.error("state_row_unreadable file=%s row=%r error=%s", self.path, shown, exc)
         return found
 
-    async def write(self, statements: Sequence[Statement]) -> None:
+    async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:
         """Execute all statements in one transaction, which is on disk when this returns, and in the copy.
 
-        Raises `StateError`.
+        Raises `StateError`, also if the disk has not answered after ``most_s``: then the change may come to be there later.
         """
         if not statements:
             return
         loop = asyncio.get_running_loop()
         work = partial(_write, statements)
         if self._mirror is None:
-            await loop.run_in_executor(self._thread, self._use, work)
+            await self._done(self._thread.submit(self._use, work), most_s)
             return
         copied: asyncio.Future[str] = loop.create_future()
         tell = partial(loop.call_soon_threadsafe, self._mirror.written, statements, partial(_set, copied))
-        await loop.run_in_executor(self._thread, self._use_and_tell, work, tell)
+        await self._done(self._thread.submit(self._use_and_tell, work, tell), most_s)
         if problem := await copied:
             raise StateError(f"{self.path}: {problem}")
+
+    async def _done(self, written: Future[None], most_s: float | None) -> None:
+        """Wait until a transaction is on disk. Raises `StateError`."""
+        try:
+            async with asyncio.timeout(most_s):
+                await asyncio.wrap_future(written)
+        except TimeoutError:
+            what = StateError.consequence if written.cancelled() else "the change may be in effect after the next start"
+            raise UnansweredError(f"{self.path}: the disk has not answered within {most_s:g} s", what) from None
 
     def snapshot(self, begin: Callable[[Rows | FileError], None]) -> None:
         """Post all rows as they are between two transactions, in the order in which the mirror is told; or the failure."""
@@ -232,7 +255,11 @@ class StateFile:
             self._thread.submit(self._store, statements, lineage, post)
 
     def close(self) -> None:
-        """Close the file after the transaction that is being written."""
+        """Close the file after the transaction that is being written; not if the disk hangs."""
+        if self.hangs:
+            logger.error("state_not_closed error=%s", self.hangs)
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            return
         self._thread.shutdown(wait=True)
         self._disconnect()
         if self._file is not None:

@@ -57,6 +57,7 @@ class LocalTransport(ListeningTransport):
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
         self._down_reason = ""
+        self._problem = ""
 
     @property
     def capacity(self) -> int:
@@ -93,8 +94,12 @@ class LocalTransport(ListeningTransport):
         self._down_reason = ""
         self.set_state(LinkState.UP)
 
+    def note(self, problem: str) -> None:
+        """Note why services cannot do everything that they should; empty: they can."""
+        self._problem = problem
+
     def problems(self) -> list[str]:
-        return [self._down_reason] if self._down_reason else []
+        return [problem for problem in (self._down_reason, self._problem) if problem]
 
     async def start(self) -> None:
         if not self._down_reason:

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ import pytest
 from streamer.cli.running import user
 from tests import preloaded
 from tests.brokers import any_broker
+from tests.fault.hanging_disk import WHILE, is_possible
+from tests.fault.hanging_disk import preloaded as preloaded_library
 from tests.fault.proxy import BACK, FORWARD, Direction, Proxy
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.ports import HOST, free_port
 from tests.process import StreamerProcess
-from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
+from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, until_heard
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
@@ -36,6 +39,8 @@ class Gateways:
         self._folder = folder
         self._stack = stack
         self.daemons: list[StreamerProcess] = []
+        self.names: Sequence[str] = ("a", "b")
+        self.disks_can_hang = False
 
     async def start(self, more: dict[str, Any] | None = None, **options: Any) -> None:
         """``more``: sections of both configurations; ``options``: those of `pair`."""
@@ -46,18 +51,28 @@ class Gateways:
         self.link = await self._stack.enter_async_context(Proxy(port))
         key.write_text("k" * 40)
         key.chmod(0o600)
-        for name, where in (("a", "listen"), ("b", "connect")):
+        environ = preloaded_library(self._folder) if self.disks_can_hang else {}
+        for name in self.names:
+            where = "listen" if name == "a" else "connect"
             folder = self._folder / name
             folder.mkdir()
             reached = port if where == "listen" else self.link.port
             pair = {where: f"{HOST}:{reached}", "key_file": str(key), **options}
             self.daemons.append(
-                StreamerProcess(folder, configuration(folder, self.broker.url, endpoint, pair) | (more or {}))
+                StreamerProcess(
+                    folder,
+                    configuration(folder, self.broker.url, endpoint, pair) | (more or {}),
+                    environ | {WHILE: str(folder / "hangs")},
+                    program=(sys.executable, "-m", "streamer") if self.disks_can_hang else None,
+                )
             )
             self.daemons[-1].start()
             self._stack.push_async_exit(self.daemons[-1])
-        await self.until_both_ready()
-        await self.until_up()
+        if len(self.names) > 1:
+            await self.until_both_ready()
+            await self.until_up()
+        else:
+            await self.daemons[0].until_up()
         self.cloud = await self._stack.enter_async_context(MqttSide(self.broker.port, "off-vehicle", ["+/cloud"]))
 
     @property
@@ -113,6 +128,17 @@ def configuration(folder: Path, broker: str, endpoint: str, pair: dict[str, Any]
         "journal": {"path": str(folder / "journal.db")},
         "pair": pair,
     }
+
+
+@contextmanager
+def hanging(daemon: StreamerProcess) -> Iterator[None]:
+    """No call of its disk returns."""
+    hangs = daemon.path.parent / "hangs"
+    hangs.touch()
+    try:
+        yield
+    finally:
+        hangs.unlink()
 
 
 @pytest.fixture
@@ -262,3 +288,67 @@ async def test_a_standby_whose_answers_do_not_arrive_is_not_ready_and_has_a_copy
     await until(lambda: standby.get("/readyz")[0] == 200, "the standby is ready again", within_s=20)
     assert gateways.active is active
     await until(lambda: active.total("ustreamer_pair_protected") == 1, "what is accepted is on both disks")
+
+
+def down(count: int) -> list[Plain]:
+    return [Plain(4, ("cloud", 0xC0, 1, 0x8001), APP, b"%d" % number) for number in range(count)]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not is_possible(), reason="it takes a C compiler")
+async def test_an_active_one_whose_disk_hangs_hands_over(gateways: Gateways) -> None:
+    """No call fails: a transaction just does not end."""
+    gateways.disks_can_hang = True
+    await gateways.start()
+    first = gateways.active
+    second = gateways.other_than(first)
+    messages = down(400)
+    with hanging(first):
+        for start in range(0, len(messages), 10):
+            await gateways.cloud.send(messages[start : start + 10])
+            await asyncio.sleep(0.1)
+        await until(lambda: second.total("ustreamer_pair_active") == 1, "the other one works", within_s=60)
+        assert "the disk has not ended a transaction within 5 s" in first.log
+        assert "pair_hands_over" in first.log
+        await second.until_up()
+        await _twice(messages, gateways.car)
+    await gateways.until_both_ready()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not is_possible(), reason="it takes a C compiler")
+async def test_a_standby_whose_disk_hangs_is_not_ready_and_holds_nothing_up(gateways: Gateways) -> None:
+    gateways.disks_can_hang = True
+    await gateways.start()
+    active = gateways.active
+    standby = gateways.other_than(active)
+    messages = down(100)
+    with hanging(standby):
+        await gateways.cloud.send(messages)
+        await gateways.car.send([Plain(4, ("veh1", 0xA8000, 2, 0x8002), ("cloud", 0xC0, 1, 0), b"up")])
+        await gateways.until_not_ready(standby, "the disk has not ended a transaction within 5 s")
+        await _twice(messages, gateways.car)
+        assert gateways.active is active
+    await gateways.until_both_ready()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not is_possible(), reason="it takes a C compiler")
+async def test_a_subscriber_is_answered_while_the_disk_hangs(gateways: Gateways) -> None:
+    """Also by one that works alone: it says so, and takes the next one once the disk answers."""
+    permitted = [{"from": "//cloud/C0/1/0", "topics": [f"//veh1/{EVERYTHING}"]}]
+    routes = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
+    alone = {"usubscription": {"local": ["veh1"], "subscribe": permitted}, "routes": routes, "pair": None}
+    gateways.disks_can_hang, gateways.names = True, ("a",)
+    await gateways.start(alone)
+    (streamer,) = gateways.daemons
+    client = UsubscriptionClient(gateways.cloud, ("cloud", 0xC0, 1, 0), "gw")
+    topic = ("veh1", 0xA8000, 2, 0x8003)
+    with hanging(streamer):
+        answer = await client.subscribe(topic)
+        assert isinstance(answer, Refused)
+        assert "the disk has not ended a transaction within 5 s" in answer.text
+        await gateways.until_not_ready(streamer, "the disk has not ended a transaction within 5 s")
+        await until(lambda: "state_hangs" in streamer.log, "it is logged")
+    await until(lambda: streamer.get("/readyz")[0] == 200, "it is ready again")
+    assert await client.subscribe(topic) == SUBSCRIBED

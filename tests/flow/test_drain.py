@@ -34,7 +34,7 @@ class SlowDisk:
         self._write = device.service_host.state.write
         device.service_host.state.write = self.write  # type: ignore[method-assign]
 
-    async def write(self, statements: Sequence[Statement]) -> None:
+    async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:
         self.asked += 1
         await self.may_go_on.wait()
         await self._write(statements)

@@ -64,6 +64,8 @@ class Transaction:
     statements: list[Statement] = field(default_factory=list)
     topics: dict[UUri, None] = field(default_factory=dict)
     messages: list[tuple[list[UMessage], Done]] = field(default_factory=list)
+    requests: list[tuple[UMessage, Done]] = field(default_factory=list)
+    """The Requests that were taken."""
     queued: list[Entry] = field(default_factory=list)
     observed: dict[tuple[UUri | None, int, UUri, UUri], Update] = field(default_factory=dict)
     """Notifications of observers, and (None) publications, by observer, version, topic and subscriber: of many changes in
@@ -171,6 +173,8 @@ class USubscription:
                 )
                 response, change = _refused(now_ms, message, UCode.INTERNAL, "the service failed"), Change()
             self._add_change(transaction, now_ms, change, response, done)
+            if message.attributes.type is UMessageType.REQUEST:
+                transaction.requests.append((message, done))
             if self._methods.is_list(message):
                 self._inbox = batch[taken:]
                 break
@@ -270,13 +274,35 @@ class USubscription:
             logger.warning(
                 text, transaction.left_out, "subscribers and observers miss some of the changes that came together"
             )
-        await self._write(transaction.statements)
+        if transaction.statements:
+            await self._write_or_refuse(transaction)
         for topic in transaction.topics:
             self._router.set_interest(topic, self._registry.interested(topic), OWNER, is_new=True)
         await asyncio.sleep(0)  # the router applies the change before anybody is notified
         for messages, done in transaction.messages:
             self._transport.emit(messages, done)
         self._outbox.send(transaction.queued, self._clock.wall_ms())
+
+    async def _write_or_refuse(self, transaction: Transaction) -> None:
+        """Write. While the disk hangs, answer Requests with an error: it is not known whether their changes will count."""
+        writing = asyncio.create_task(self._write(transaction.statements), name="usubscription-write")
+        try:
+            while not (await asyncio.wait((writing,), timeout=TICK_S))[0]:
+                if hangs := self._file.hangs:
+                    refused = {id(done) for _, done in transaction.requests}
+                    transaction.messages = [each for each in transaction.messages if id(each[1]) not in refused]
+                    self._refuse(transaction.requests, f"{hangs}: the change may be in effect later")
+                    transaction.requests = []
+                    waiting = [each for each in self._inbox if each[0].attributes.type is UMessageType.REQUEST]
+                    self._inbox = [each for each in self._inbox if each[0].attributes.type is not UMessageType.REQUEST]
+                    self._refuse(waiting, f"{hangs}: nothing has changed")
+            writing.result()
+        finally:
+            writing.cancel()
+
+    def _refuse(self, requests: list[tuple[UMessage, Done]], why: str) -> None:
+        for message, done in requests:
+            self._transport.emit(_refused(self._clock.wall_ms(), message, UCode.UNAVAILABLE, why), done)
 
     async def _write(self, statements: list[Statement]) -> None:
         """Repeat the write until it succeeds: nothing may be sent before. Messages that arrive meanwhile wait."""

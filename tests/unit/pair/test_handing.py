@@ -116,7 +116,7 @@ async def test_a_handover_over_the_journal_is_no_attempt_at_an_endpoint(
     await until(lambda: first.works and first.member.is_protected, "a whole copy")
     monkeypatch.setattr(member, "_PATIENCE_S", 0.5)
     first.reaches = second.reaches = ["vehicle"]
-    first.mirrored.problem, first.mirrored.state = "the disk is full", JournalState.FAILING
+    first.mirrored._problem, first.mirrored._state = "the disk is full", JournalState.FAILING
     await until(lambda: first.wants != "", "it wants to hand over")
     assert first.wants == "the journal cannot be written: the disk is full"
     assert read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 0}

@@ -15,7 +15,7 @@ class FailingState(StateFile):
         self.fails = False
         self.gate: asyncio.Event | None = None
 
-    async def write(self, statements: Sequence[Statement]) -> None:
+    async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:
         if self.gate is not None:
             await self.gate.wait()
         if self.fails:

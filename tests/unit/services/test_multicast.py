@@ -1,6 +1,7 @@
 """Receivers of multicast, on a real file: the interest that follows, the bounds, and what survives a restart."""
 
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ async def test_a_disk_that_cannot_be_written_changes_nothing(
 ) -> None:
     await service.register(APP, "front")
 
-    async def fail(statements: object) -> None:
+    async def fail(statements: object, most_s: float | None = None) -> None:
         raise StateError("disk full")
 
     monkeypatch.setattr(service.state, "write", fail)
@@ -138,6 +139,30 @@ async def test_a_disk_that_cannot_be_written_changes_nothing(
             await attempt
         assert caught.value.code is UCode.UNAVAILABLE
     assert service.router.interest == {FRONT: {"cloud": 0}}
+
+
+async def test_a_disk_that_hangs_is_answered_with_what_may_become_of_the_change(
+    service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.services.multicast.HANGS_AFTER_S", 0.01)
+    may_go_on = threading.Event()
+    service.state._thread.submit(may_go_on.wait, 60)
+    with pytest.raises(UStatusError, match="nothing has changed"):  # it had not begun
+        await service.register(APP, "front")
+    may_go_on.set()
+    use, begun, ends = service.state._use, threading.Event(), threading.Event()
+
+    def slow(work: Callable[[object], object]) -> object:
+        begun.set()
+        ends.wait(60)
+        return use(work)
+
+    monkeypatch.setattr(service.state, "_use", slow)
+    monkeypatch.setattr("streamer.services.multicast.HANGS_AFTER_S", 0.2)
+    with pytest.raises(UStatusError, match="may be in effect after the next start"):
+        await service.register(APP, "front")
+    assert begun.is_set()
+    ends.set()
 
 
 async def test_registrations_are_bounded(service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,11 +162,11 @@ def test_no_source_waits_for_a_letter_while_the_disk_takes_none(path: Path) -> N
     """MQTT is acknowledged in order, so one message would hold up all others of its endpoint."""
     journal = Journal(path, 1 << 30, BOUNDS, ManualLoop().post)  # never started: nothing but the test changes its state
     harness = CustodyHarness(journal)
-    journal.state = JournalState.OK
+    journal._state = JournalState.OK
     early = keep(harness, letter(1, 1))
     harness.custody.sources.tick(harness.clock.s)
     assert not early.acknowledged
-    journal.state = JournalState.FAILING
+    journal._state = JournalState.FAILING
     late = keep(harness, letter(2, 2))
     assert (early.acknowledged, late.acknowledged) == (False, True)
     harness.custody.sources.tick(harness.clock.s)

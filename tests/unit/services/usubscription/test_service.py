@@ -60,7 +60,7 @@ class FailingWrites:
         monkeypatch.setattr(harness.state, "write", self.write)
         monkeypatch.setattr(module, "RETRY_S", 0)
 
-    async def write(self, statements: Sequence[Statement]) -> None:
+    async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:
         if not statements:
             return
         self.attempts.append(statements)
