@@ -19,7 +19,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -69,7 +69,7 @@ DEAD_AFTER_S: Final = 2
 _FAREWELL_S = 0.5  # for what was sent last
 _LINGER_S = 1.0  # for a stranger to read why it is refused
 _READ_BYTES = 256 * 1024
-_BACKLOG = 16
+_BACKLOG = 1024  # of a flood of short connections: with few, the system drops the first words of the other one for seconds
 _LENGTH = struct.Struct(">I")
 _KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2))
 _STATE = "link of the pair"
@@ -208,6 +208,8 @@ class Link:
                     await asyncio.sleep(PAUSE_S)
                     continue
                 self._admit(accepted, address, tasks)
+                for accepted, address in _that_wait(listening):
+                    self._admit(accepted, address, tasks)
                 await asyncio.sleep(0)  # accepting does not wait while there is somebody
 
     async def _listening(self, host: str, port: int) -> socket.socket:
@@ -369,6 +371,17 @@ class Link:
             logger.warning("pair_stranger_refused address=%s reason=%s", where, reason)
         else:
             logger.debug("pair_stranger_left address=%s reason=%s", where, reason)
+
+
+def _that_wait(listening: socket.socket) -> Iterator[tuple[socket.socket, Address]]:
+    """Accept all connections that wait, and at most a queue of them."""
+    for _ in range(_BACKLOG):
+        try:
+            accepted, address = listening.accept()
+        except OSError:  # there is none; or it has left, or there are no descriptors: `_accept` finds that out
+            return
+        accepted.setblocking(False)
+        yield accepted, address
 
 
 async def _streams_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> _Streams:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import logging
 import random
+import select
+import socket
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -102,6 +104,24 @@ async def test_silent_strangers_are_few_and_keep_nobody_out(port: int, patience:
             assert first.link.refused == 17
             assert await strangers[16].is_closed()
             assert not any(stranger.reader.at_eof() for stranger in strangers[17:])
+
+
+async def test_a_burst_of_strangers_leaves_room_for_the_other_one(port: int, patience: None) -> None:
+    """What does not fit into the queue of those that wait is tried again by the system after a second, and then later."""
+    async with End(listen=port).running() as first:
+        await first.listens()
+        with contextlib.ExitStack() as burst:
+            strangers = [burst.enter_context(socket.socket()) for _ in range(300)]
+            for stranger in strangers:  # nobody accepts meanwhile
+                stranger.setblocking(False)
+                stranger.bind(("127.0.0.2", 0))
+                with contextlib.suppress(BlockingIOError):
+                    stranger.connect((HOST, port))
+            _, connected, _ = select.select([], strangers, [], 0)
+            assert len(connected) == len(strangers)
+            async with End(connect=port).running() as second:
+                await second.comes_up()
+                await first.comes_up()
 
 
 async def test_strangers_at_another_address_do_not_disturb_a_handshake(port: int, patience: None) -> None:
