@@ -31,10 +31,9 @@ def as_readme(run: Run, has_publishes: bool = True) -> PairHarness:
 # -- receivers that are away ------------------------------------------------------------------------------------------
 
 
-@fault(NUMBER, "pair: nobody listens", seeds=SEEDS)
-async def nobody_listens(run: Run) -> Verdict:
+async def until_the_receiver_is_back(run: Run, setup: PairSetup) -> Verdict:
     """The receiver is away, and something happens to one of the two. Everything waits, and arrives once it is back."""
-    async with as_readme(run, has_publishes=False) as harness:
+    async with PairHarness(run.directory, run.seed, setup) as harness:
         first, second = await harness.until_pair()
         await harness.receiver_leaves()
         harness.load(rate(run), ["cloud"])
@@ -51,6 +50,16 @@ async def nobody_listens(run: Run) -> Verdict:
         await asyncio.sleep(run.lasts(1, 5))
         await harness.receiver_returns()
         return await harness.finish()
+
+
+@fault(NUMBER, "pair: nobody listens", seeds=SEEDS)
+async def nobody_listens(run: Run) -> Verdict:
+    return await until_the_receiver_is_back(run, PairSetup(is_readme=True, has_publishes=False))
+
+
+@fault(NUMBER, "pair: nobody listens behind a router", seeds=SEEDS)
+async def nobody_listens_behind_a_router(run: Run) -> Verdict:
+    return await until_the_receiver_is_back(run, PairSetup(is_readme=True, through_router=True, has_publishes=False))
 
 
 @fault(NUMBER, "pair: both killed and programs with Zenoh's own times", seeds=SEEDS)

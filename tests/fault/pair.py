@@ -222,6 +222,7 @@ class PairHarness:
         self._nodes: dict[str, MqttNode] = {}
         self._source: ZenohSource
         self.receiver: ZenohNode
+        self.router: ZenohNode | None = None
         self.plant_port = 0
         self._probes = 0
         self._took_s: list[float] = []
@@ -285,38 +286,42 @@ class PairHarness:
     async def _open_vehicle(self, stack: AsyncExitStack) -> None:
         """A source and a receiver on Zenoh, and a proxy on every link of the two: who connects depends on the setup."""
         programs = {"source": free_port(), "receiver": free_port()}
-        is_readme = self.setup.is_readme
+        targets = {name: dict(programs) for name in NAMES}
+        where = {what: {"listen": [_tcp(port)]} for what, port in programs.items()}
+        if self.setup.through_router:
+            port = free_port()
+            self.router = ZenohNode(self.directory, "--mode", "router", "--listen", _tcp(port))
+            stack.callback(self.router.kill)
+            await asyncio.to_thread(self.router.start)
+            targets = {name: {"router": port} for name in NAMES}
+            where = {what: {"connect": [_tcp(port)]} for what in programs}
+        elif self.setup.is_readme:
+            targets = {name: dict.fromkeys(programs, self._zenoh_ports[name]) for name in NAMES}
+            self.near = await stack.enter_async_context(Proxy(self._zenoh_ports["a"]))
         for name in NAMES:
-            targets = {
-                "broker": self.broker.port,
-                **(dict.fromkeys(programs, self._zenoh_ports[name]) if is_readme else programs),
-            }
-            if self.setup.plant == "broker":
-                targets["plant"] = self.plant_port
-            for what, port in targets.items():
+            more = {"plant": self.plant_port} if self.setup.plant == "broker" else {}
+            for what, port in (targets[name] | more | {"broker": self.broker.port}).items():
                 tap = self.said[name] if what == "receiver" else None
                 self.proxies[name, what] = await stack.enter_async_context(Proxy(port, tap))
-        if is_readme:
-            self.near = await stack.enter_async_context(Proxy(self._zenoh_ports["a"]))
-        where = {
-            what: {"connect": [_tcp(self.proxies[name, what].port) for name in NAMES]}
-            if is_readme
-            else {"listen": [_tcp(port)]}
-            for what, port in programs.items()
-        }
-        self._source = ZenohSource("veh", self.book, **where["source"])
+        if self.near is not None:
+            where = {what: {"connect": [_tcp(self.proxies[name, what].port) for name in NAMES]} for what in programs}
+        mode = "peer" if self.router is None else "client"
+        self._source = ZenohSource("veh", self.book, mode=mode, **where["source"])
         await asyncio.to_thread(self._source.start)
         stack.callback(self._source.close)
         at = [part for how, places in where["receiver"].items() for place in places for part in (f"--{how}", place)]
         keys = [part for key in everything_from("cloud") for part in ("--key", key)]
-        self.receiver = ZenohNode(self.directory, *at, *([] if is_readme else ["--lease-ms", "2000"]), *keys)
+        lease = [] if self.setup.is_readme else ["--lease-ms", "2000"]
+        self.receiver = ZenohNode(self.directory, "--mode", mode, *at, *lease, *keys)
         stack.callback(self.receiver.kill)
         await asyncio.to_thread(self.receiver.start)
 
     def _configuration(self, name: str) -> dict[str, Any]:
         where = {"listen": f"{HOST}:{self.link_port}"} if name == "a" else {"connect": f"{HOST}:{self.link.port}"}
         zenoh: dict[str, Any]
-        if self.near is not None:
+        if self.router is not None:
+            zenoh = {"connect": [_tcp(self.proxies[name, "router"].port)]}
+        elif self.near is not None:
             zenoh = {"listen": [_tcp(self._zenoh_ports[name])], "connect": [_tcp(self.near.port)] if name == "b" else []}
         else:
             zenoh = {"connect": [_tcp(self.proxies[name, what].port) for what in ("source", "receiver")]} | ZENOH_OPTIONS
@@ -432,8 +437,9 @@ class PairHarness:
         def found() -> Gateway | None:
             active = self._active()
             is_pair = len(active) == 1 and self.other(active[0]).has_begun and self.link.open_links > 0 and self.tap.is_whole
-            programs = {self._source.zid, *filter(None, [self.receiver.zid])}
-            return active[0] if is_pair and all(programs <= each.nodes for each in self.gateways.values()) else None
+            programs = [self._source.zid, self.receiver.zid] if self.router is None else [self.router.zid]
+            nodes = set(filter(None, programs))
+            return active[0] if is_pair and all(nodes <= each.nodes for each in self.gateways.values()) else None
 
         def is_linked(active: Gateway) -> bool:
             return self._is_up(active, "veh", "cloud") and self._is_up(self.other(active), "veh")
@@ -481,9 +487,9 @@ class PairHarness:
         return restless_node(*(_tcp(port) for port in self._zenoh_ports.values()))
 
     async def receiver_leaves(self) -> None:
-        """Nobody listens at veh any more, and both know."""
+        """Nobody listens at veh any more, and both know, unless there is a router between."""
         await asyncio.to_thread(self.receiver.kill)
-        ways = [self.proxies[name, "receiver"] for name in NAMES]
+        ways = [proxy for (_, what), proxy in self.proxies.items() if what == "receiver"]
         await self.until(lambda: not any(way.open_links for way in ways), "the end of the receiver's links")
 
     async def receiver_returns(self) -> None:

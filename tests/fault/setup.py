@@ -67,6 +67,8 @@ class PairSetup:
     is_readme: bool = False
     """As the README and the how-to have it: the cloud has all other authorities, and programs in the vehicle connect to the
     two, with Zenoh's own times. The two are linked over Zenoh, too."""
+    through_router: bool = False
+    """As the how-to has it as well: with the former, and all are linked to a Zenoh router instead."""
     has_publishes: bool = True
     """Whether the load has Publishes: if nobody listens, they go nowhere."""
     changes: dict[str, Any] = field(default_factory=dict)

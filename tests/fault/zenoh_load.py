@@ -31,7 +31,9 @@ PRIORITIES = {2: zenoh.Priority.DATA_LOW, 4: zenoh.Priority.DATA_HIGH, 5: zenoh.
 class ZenohSource:
     """A uEntity that puts, in a session of its own in this process and a thread of its own."""
 
-    def __init__(self, side: str, book: Book, *, listen: Iterable[str] = (), connect: Iterable[str] = ()) -> None:
+    def __init__(
+        self, side: str, book: Book, *, mode: str = "peer", listen: Iterable[str] = (), connect: Iterable[str] = ()
+    ) -> None:
         self.side = side
         self.pump = Pump()
         self.puts: list[bytes] = []
@@ -44,7 +46,7 @@ class ZenohSource:
         """Nothing has."""
         self.error: Exception | None = None
         self._unmatched_s = 0.0
-        self._config = session_config(listen=listen, connect=connect)
+        self._config = session_config(mode=mode, listen=listen, connect=connect)
         self._book = book
         self._base = 0
         self._ends = False
