@@ -212,6 +212,11 @@ class Lease:
             return self._take_over(heartbeat.epoch, "the other has worked since and is on standby", now_s)
         return None
 
+    def linked(self, now_s: float) -> None:
+        """Note that the peer has proved itself on a new link: if it was never heard, its first heartbeat is on its way."""
+        if self._heard is None:
+            self._promised_until_s = max(self._promised_until_s, now_s + self._timing.longest_relies_s)
+
     def hand_over(self, now_s: float) -> Changed:
         """Step back, and have the peer take over, which the caller has found ready."""
         self._not_before_s = now_s + max(self._timing.stand_back_s, ALONE_FACTOR * self.relies_s)

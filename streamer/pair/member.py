@@ -380,6 +380,7 @@ class Member:
         if self._state_replica is not None:
             self._state_replica.other_came()
         self._greet()
+        self.lease.linked(self._clock.monotonic_s())
         self._act(self.lease.tick(self._clock.monotonic_s()))
         self._say_heartbeat()  # the next one is due later than an interrupted link may last
         for settled in self.settled.again(self._clock.monotonic_s()):

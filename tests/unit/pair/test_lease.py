@@ -92,6 +92,26 @@ def test_one_that_comes_to_an_active_one_stays_on_standby_also_with_a_smaller_na
     assert two.first.epoch == two.second.epoch == 1
 
 
+def test_one_that_has_just_started_waits_for_the_first_heartbeat_of_a_peer_that_is_linked() -> None:
+    two = Two()
+    two.first.epoch = 7
+    two.beats(TIMING.wait_s - 0.2, two.second)
+    two.second.linked(two.now_s)
+    two.slow(1.0)
+    two.beats(0.8, two.first, two.second)  # the peer's heartbeats are on their way
+    assert two.said["b"] == []
+    two.beats(20, two.first, two.second)
+    assert (two.first.is_active, two.second.is_active) == (True, False)
+
+
+def test_a_peer_that_is_linked_and_says_nothing_is_not_waited_for_for_ever() -> None:
+    two = Two()
+    two.beats(TIMING.wait_s - 0.2, two.second)
+    two.second.linked(two.now_s)
+    two.beats(TIMING.longest_relies_s + 0.4, two.second)
+    assert two.second.is_active
+
+
 def test_silence_ends_the_right_to_send_before_the_other_takes_over() -> None:
     two = together()
     ended_s = taken_s = 0.0
