@@ -286,12 +286,17 @@ class Router:
                 await transport.start()
 
     def take_over(self, settled: Iterable[bytes], heard: Mapping[str, list[Received]]) -> None:
-        """Take what was overheard, without what has one of the ``settled`` keys, and everything from now on."""
+        """Take what was overheard, without what has one of the ``settled`` keys, and everything from now on.
+
+        What was overheard counts as redelivered: the other streamer may have delivered it.
+        """
         self.seen.remember(settled)
         for name, ingress in self.ingresses.items():
             ingress.overhear = None
             if name in heard:
                 self.transports[name].context.events.packets_received(len(heard[name]))  # these count once more
+                for received in heard[name]:
+                    received.redelivered = True
                 ingress.on_receive_batch(heard[name])
 
     async def _register(self) -> None:

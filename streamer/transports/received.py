@@ -22,9 +22,10 @@ _MAX_COPIES = 16
 class Received:
     """A message from the wire. It is acknowledged once every listener that got it has called `release`.
 
-    ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
-    the message. ``is_acknowledged``: the source was acknowledged before that (`take_custody`). ``key`` is the key under
-    which the router remembers the message's id; empty if it does not. ``wire_bytes``: the size of its packet; 0 if unknown.
+    ``redelivered``: it may have been delivered before, by the transport's own mark (MQTT: DUP) or in a pair. ``holders``
+    counts the listeners that still have to `release` the message. ``is_acknowledged``: the source was acknowledged before
+    that (`take_custody`). ``key`` is the key under which the router remembers the message's id; empty if it does not.
+    ``wire_bytes``: the size of its packet; 0 if unknown.
     """
 
     source_retransmits: ClassVar[bool] = False

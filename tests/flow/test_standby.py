@@ -29,6 +29,20 @@ async def test_what_a_transport_refuses_on_standby_is_the_other_ones_to_report()
         assert harness.sent("vehicle") == harness.sent("cloud") == []
 
 
+async def test_what_expired_before_a_take_over_may_have_been_delivered_before_and_its_dead_letter_says_so() -> None:
+    harness, shadows = RouterHarness(), Shadows()
+    harness.transports["vehicle"].shared = FakeNetwork()
+    await harness.router.overhear(shadows.hear)
+    harness.arrive("vehicle", harness.speed(ttl=1000), harness.speed())
+    async with harness:
+        harness.pass_time(3000)
+        harness.router.take_over(shadows.settled(), shadows.take())
+        assert len(harness.sent("cloud")) == 1
+        (letter,) = harness.dead_letters("vehicle")
+        text = letter.status.message
+        assert text == "its TTL had passed 2.000 s before it arrived again; it may have been delivered before"
+
+
 async def test_a_standby_listens_to_what_was_subscribed_to_at_the_active_one() -> None:
     active, standby = RouterHarness(configuration(routes=ROUTES)), RouterHarness(configuration(routes=ROUTES))
     told, heard, shadows = ToldInterest(active.router), HeardInterest(standby.router), Shadows()

@@ -289,13 +289,13 @@ class Ingress(UListener):
                 received.message = UMessage(message.id, counted.carrying_as(attributes), message.payload)
 
     def _look_at_clocks(self, batch: Sequence[Received]) -> None:
-        """Compare the ids of the last messages with our clock, as far as routes take them."""
+        """Compare the ids of the last messages with our clock, as far as routes take them, on their first arrival."""
         self._looks_at_clocks = False
         now_ms = self._clock.wall_ms()
         ages: list[tuple[tuple[str, int], int]] = []
         for received in batch[-_CLOCK_MESSAGES:]:
             message = received.message
-            if self._resolver.decided(message.attributes).failure is None:
+            if not received.redelivered and self._resolver.decided(message.attributes).failure is None:
                 source = message.attributes.source
                 ages.append(((source.authority, source.ue_id), now_ms - created_ms(message.id)))
         self.source_clocks.observe(ages, self._clock.monotonic_s())
@@ -385,9 +385,10 @@ class Ingress(UListener):
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
                 age_ms = now_ms - created_ms(message.id)
                 late_ms = age_ms - attributes.ttl
-                if not is_backlog:  # its clock may be wrong, so none of these is left out
+                if not (is_backlog or received.redelivered):  # its clock may be wrong, so none of these is left out
                     self.source_clocks.observe((((attributes.source.authority, attributes.source.ue_id), age_ms),), now_s)
-                self._fail_unrouted(received, refusals.EXPIRED_OUTSIDE if is_backlog else refusals.expired_by(late_ms))
+                expired = refusals.EXPIRED_OUTSIDE if is_backlog else refusals.expired_by(late_ms, received.redelivered)
+                self._fail_unrouted(received, expired)
                 self._expired += is_backlog
             elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):
                 self._fail_unrouted(received, refusals.TOO_FAST)

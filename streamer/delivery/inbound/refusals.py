@@ -27,9 +27,11 @@ PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused, and 
 EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
 
-def expired_by(late_ms: int) -> Failure:
+def expired_by(late_ms: int, is_redelivered: bool) -> Failure:
     """Return the failure of a message that arrived after its TTL. A clock that is wrong is told by how late it was."""
     text = f"its TTL had passed {late_ms / 1000:.3f} s before it arrived"
+    if is_redelivered:
+        text = f"{text} again; it may have been delivered before"
     return Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, text)
 
 

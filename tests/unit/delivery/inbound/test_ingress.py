@@ -44,6 +44,16 @@ def test_a_message_expires_when_its_time_to_live_has_passed_and_not_before() -> 
     assert harness.cloud.messages == 1
 
 
+def test_a_redelivered_message_that_has_expired_is_no_sign_of_a_failure_nor_of_a_clock() -> None:
+    harness = IngressHarness()
+    harness.clock.advance(60_000)
+    harness.ingress.on_receive_batch([MemoryReceived(message(ttl=50_000, made_ms=START_MS), redelivered=True)])
+    assert harness.outcomes() == {"expired DEADLINE_EXCEEDED": 1}
+    (text,) = (letter.status.message for letter in harness.letters())
+    assert text == "its TTL had passed 10.000 s before it arrived again; it may have been delivered before"
+    assert harness.ingress.source_clocks.read(harness.clock.s) == []
+
+
 def test_after_the_close_nothing_is_accepted_or_acknowledged() -> None:
     harness = IngressHarness()
     harness.ingress.close()
