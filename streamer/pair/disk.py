@@ -39,7 +39,7 @@ class Run(NamedTuple):
     epoch: int
 
 
-class Claim(NamedTuple):
+class CopyClaim(NamedTuple):
     """What one disk has of another, which was in a run then (empty: nothing).
 
     It has seen no entries after the position ``seen``, and has all up to the position ``has`` (-1: it is not complete).
@@ -52,7 +52,7 @@ class Claim(NamedTuple):
     epoch: int = 0
 
 
-NO_CLAIM = Claim()
+NO_CLAIM = CopyClaim()
 
 
 class Given(NamedTuple):
@@ -77,7 +77,7 @@ class Origin(NamedTuple):
     run: str = ""
     epoch: int = 0
     proves_below: int = 0
-    claim: Claim = NO_CLAIM
+    claim: CopyClaim = NO_CLAIM
     top: int = 0
 
 
@@ -113,7 +113,7 @@ class Disk:
         self.top = max(self.top, top)
         self.runs = [Run(*each) for each in found[_RUNS]]
         self._runs_text = facts[_RUNS]
-        self.claim, self.given = Claim(*found[_CLAIM]), Given(*found[_GIVEN])
+        self.claim, self.given = CopyClaim(*found[_CLAIM]), Given(*found[_GIVEN])
         self._written = dict(facts)
 
     def changed(self) -> dict[str, str]:
@@ -146,7 +146,7 @@ class Disk:
         self._begin(Run(name, self.position, first, epoch))
         self.given = self.given._replace(below=min(self.given.below, first), is_copying=False)
 
-    def proves_below(self, claim: Claim) -> int:
+    def proves_below(self, claim: CopyClaim) -> int:
         """Return below which number this disk has had all of its own entries that the one with the claim has seen."""
         found = self._find(claim)
         if found is None:
@@ -155,12 +155,12 @@ class Disk:
         end = self.position if following is None else following.position
         return EVERYTHING if claim.seen <= end else run.first
 
-    def is_behind(self, claim: Claim) -> bool:
+    def is_behind(self, claim: CopyClaim) -> bool:
         """Whether the one with the claim has copied what is lost here: more than a transaction that a kill interrupts."""
         found = self._find(claim)
         return found is not None and claim.seen > (self.position if found[1] is None else found[1].position) + 1
 
-    def origin(self, claim: Claim) -> Origin:
+    def origin(self, claim: CopyClaim) -> Origin:
         """Return what the standby that makes a claim has to know before it copies."""
         run = self.runs[-1]
         return Origin(self.name, run.name, run.epoch, self.proves_below(claim), self.claim, self.top)
@@ -203,7 +203,7 @@ class Disk:
         if is_proved:
             self.claim = self.claim._replace(run=origin.run, seen=max(self.claim.seen, position))
         else:
-            self.claim = Claim(origin.disk, origin.run, position)
+            self.claim = CopyClaim(origin.disk, origin.run, position)
         return adopted
 
     def saw(self, position: int, has: int | None, epoch: int) -> None:
@@ -213,7 +213,7 @@ class Disk:
         claim = self.claim._replace(seen=max(self.claim.seen, position))
         self.claim = claim if has is None else claim._replace(has=has, epoch=epoch)
 
-    def granted(self) -> Claim:
+    def granted(self) -> CopyClaim:
         """Return the claim that the active one may make about this disk, once it was copied whole.
 
         All entries of this disk that the active one still has are here.
@@ -221,13 +221,13 @@ class Disk:
         if not self.runs:
             return NO_CLAIM
         has = self.given.position if self.given.position <= self.position else -1
-        return Claim(self.name, self.runs[-1].name, self.position, has)
+        return CopyClaim(self.name, self.runs[-1].name, self.position, has)
 
     def is_own(self, number: int) -> bool:
         """Whether an entry is only this side's, and the active one need not name it."""
         return number % 2 == self.parity and number >= self.given.below
 
-    def shared_below(self, claim: Claim, disk: str) -> int:
+    def shared_below(self, claim: CopyClaim, disk: str) -> int:
         """Return below which number another disk that makes a claim has, or has had, all entries of this one."""
         found = self._find(claim)
         if found is None or claim.has < 0:
@@ -245,11 +245,11 @@ class Disk:
             below = max(below, self.given.below)
         return below
 
-    def _has(self, claim: Claim) -> int:
+    def _has(self, claim: CopyClaim) -> int:
         """Return up to which position of this disk another one has everything; `EVERYTHING` if that is unknown."""
         return EVERYTHING if self._find(claim) is None or claim.has < 0 else min(claim.has, self.position)
 
-    def _find(self, claim: Claim) -> tuple[Run, Run | None] | None:
+    def _find(self, claim: CopyClaim) -> tuple[Run, Run | None] | None:
         """Return the run of a claim, and the one after it; None if it is not one of this disk."""
         if claim.disk == self.name:
             for run, following in zip(self.runs, [*self.runs[1:], None], strict=True):

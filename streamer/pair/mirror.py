@@ -18,7 +18,7 @@ from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, CorruptEntryError, Facts, JournalError, Kept, Mark
 from streamer.journal.journal import Journal
 from streamer.journal.letters import LetterChange
-from streamer.pair.disk import EVERYTHING, NO_CLAIM, Claim, Disk, Origin
+from streamer.pair.disk import EVERYTHING, NO_CLAIM, CopyClaim, Disk, Origin
 from streamer.pair.sending import Unsent, Window, size_of
 
 _MOST_UNSENT_BYTES = 64 << 20
@@ -146,7 +146,7 @@ class MirroredJournal(Journal):
             logger.warning("letters_not_shared letters=%d consequence=%s", changed, consequence)
         return changed
 
-    def met(self, disk: str, claim: Claim) -> None:
+    def met(self, disk: str, claim: CopyClaim) -> None:
         """Note which disk there is on standby, and what it claims to have of the one here."""
         self._peer, self._claim = disk, claim
 
@@ -157,7 +157,7 @@ class MirroredJournal(Journal):
         self._is_asked_for_all = True
         self._tell_all()
 
-    def other_stored(self, number: int, granted: Claim = NO_CLAIM) -> None:
+    def other_stored(self, number: int, granted: CopyClaim = NO_CLAIM) -> None:
         """Note that the other one has all batches of this link up to a number on its disk.
 
         ``granted``: what may be claimed about its disk now.
@@ -269,7 +269,7 @@ class MirroredJournal(Journal):
             self._is_asked_for_all = False
             self._snapshot = self._parts()
             origin = self.disk.origin(self._claim) if self._is_open else Origin()
-            self._claim = Claim(origin.disk, origin.run, self.disk.position)  # of a second copy on this link
+            self._claim = CopyClaim(origin.disk, origin.run, self.disk.position)  # of a second copy on this link
             self._send(Batch(), is_first=True, origin=origin)
             self._send_more()
 

@@ -4,7 +4,7 @@ Pure. What came over the link is authentic, so its fields are not checked.
 """
 
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
-from streamer.pair.disk import Claim, Origin
+from streamer.pair.disk import CopyClaim, Origin
 from streamer.pair.lease import Heartbeat
 from streamer.pair.state import Written
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -20,14 +20,14 @@ def heartbeat_from_proto(p: pb.Heartbeat) -> Heartbeat:
     return Heartbeat(*(getattr(p, field) for field in Heartbeat._fields))
 
 
-def claim_to_proto(claim: Claim) -> pb.Claim:
+def claim_to_proto(claim: CopyClaim) -> pb.Claim:
     """Convert a claim to protobuf."""
     return pb.Claim(**claim._asdict())
 
 
-def claim_from_proto(p: pb.Claim) -> Claim:
+def claim_from_proto(p: pb.Claim) -> CopyClaim:
     """Convert a claim from protobuf."""
-    return Claim(p.disk, p.run, p.seen, p.has, p.epoch)
+    return CopyClaim(p.disk, p.run, p.seen, p.has, p.epoch)
 
 
 def origin_to_proto(origin: Origin) -> pb.Origin:

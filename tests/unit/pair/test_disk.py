@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.journal.entries import Renumbering
-from streamer.pair.disk import EVERYTHING, NO_CLAIM, Claim, Disk, Origin
+from streamer.pair.disk import EVERYTHING, NO_CLAIM, CopyClaim, Disk, Origin
 from tests.examples import examples
 
 
@@ -290,15 +290,15 @@ def disk(position: int = 100, runs: int = 1) -> Disk:
     ("claim", "below"),
     [
         (NO_CLAIM, 0),
-        (Claim("another", "run0", 50, 50), 0),
-        (Claim("this", "unknown", 50, 50), 0),
-        (Claim("this", "run0", 100), EVERYTHING),
-        (Claim("this", "run0", 101), 2),
-        (Claim("this", "run1", 200), EVERYTHING),
-        (Claim("this", "run1", 201), 1002),
+        (CopyClaim("another", "run0", 50, 50), 0),
+        (CopyClaim("this", "unknown", 50, 50), 0),
+        (CopyClaim("this", "run0", 100), EVERYTHING),
+        (CopyClaim("this", "run0", 101), 2),
+        (CopyClaim("this", "run1", 200), EVERYTHING),
+        (CopyClaim("this", "run1", 201), 1002),
     ],
 )
-def test_a_claim_is_proved_as_far_as_both_have_the_same_past(claim: Claim, below: int) -> None:
+def test_a_claim_is_proved_as_far_as_both_have_the_same_past(claim: CopyClaim, below: int) -> None:
     assert disk(runs=2).proves_below(claim) == below
 
 
@@ -306,18 +306,18 @@ def test_a_claim_is_proved_as_far_as_both_have_the_same_past(claim: Claim, below
     ("claim", "below"),
     [
         (NO_CLAIM, 0),
-        (Claim("another", "run0", 50, 50), 0),
-        (Claim("this", "run0", 50, -1), 0),
-        (Claim("this", "run0", 50, 50), 2),
-        (Claim("this", "run0", 100, 100), 1002),
-        (Claim("this", "run0", 130, 130), 1002),  # it has gone on, and so has this one
-        (Claim("this", "run1", 150, 150), 1002),
-        (Claim("this", "run1", 170, 170), 1500),
-        (Claim("this", "run1", 200, 200), EVERYTHING),
-        (Claim("this", "run1", 201, 201), EVERYTHING),  # a kill between two disks
+        (CopyClaim("another", "run0", 50, 50), 0),
+        (CopyClaim("this", "run0", 50, -1), 0),
+        (CopyClaim("this", "run0", 50, 50), 2),
+        (CopyClaim("this", "run0", 100, 100), 1002),
+        (CopyClaim("this", "run0", 130, 130), 1002),  # it has gone on, and so has this one
+        (CopyClaim("this", "run1", 150, 150), 1002),
+        (CopyClaim("this", "run1", 170, 170), 1500),
+        (CopyClaim("this", "run1", 200, 200), EVERYTHING),
+        (CopyClaim("this", "run1", 201, 201), EVERYTHING),  # a kill between two disks
     ],
 )
-def test_what_another_disk_has_is_known_by_its_claim(claim: Claim, below: int) -> None:
+def test_what_another_disk_has_is_known_by_its_claim(claim: CopyClaim, below: int) -> None:
     found = disk(runs=2)
     found.given_to("other", 160)
     found.lower(1500)
@@ -340,7 +340,7 @@ def test_facts_are_what_was_written_last() -> None:
     facts |= found.changed()
     again = Disk(facts, 0, "new", 0)
     assert (again.position, again.top, again.runs, len(again.runs)) == (7001, 5000, found.runs, 64)
-    assert again.shared_below(Claim("this", "run69", 100, 100), "other") == 0  # of a run that is forgotten
+    assert again.shared_below(CopyClaim("this", "run69", 100, 100), "other") == 0  # of a run that is forgotten
     found.restate()
     assert found.changed() == facts
 
@@ -359,6 +359,13 @@ def test_what_an_earlier_version_names_proves_nothing() -> None:
     found = Disk({}, 1, "this", 40)
     assert found.copies(Origin(), 0, "adopted") == Renumbering(0, 0, 41)
     found.saw(0, 0, 0)
-    assert found.claim == Claim()
+    assert found.claim == CopyClaim()
     assert found.is_own(43)
     assert not found.is_own(42)
+
+
+def test_one_that_has_lost_more_than_a_kill_interrupts_is_behind() -> None:
+    found = disk(runs=2)
+    assert [found.is_behind(CopyClaim("this", "run0", seen)) for seen in (50, 100, 101, 102)] == [False, False, False, True]
+    assert [found.is_behind(CopyClaim("this", "run1", seen)) for seen in (200, 201, 202)] == [False, False, True]
+    assert not found.is_behind(CopyClaim("another", "run0", 900))

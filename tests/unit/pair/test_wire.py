@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
-from streamer.pair.disk import Claim, Origin
+from streamer.pair.disk import CopyClaim, Origin
 from streamer.pair.lease import Heartbeat
 from streamer.pair.state import Written
 from streamer.pair.wire import (
@@ -68,7 +68,7 @@ heartbeats = st.builds(
     integers,
     integers,
 )
-claims = st.builds(Claim, texts, texts, counts, integers, counts)
+claims = st.builds(CopyClaim, texts, texts, counts, integers, counts)
 origins = st.builds(Origin, texts, texts, counts, counts, claims, counts)
 
 STRANGE = "\0a\0\r\n'\"\u202e\ufeff\U0010ffff"
@@ -86,7 +86,7 @@ def test_a_heartbeat_is_read_as_it_was_said(heartbeat: Heartbeat) -> None:
 def test_an_origin_is_read_as_it_was_said(origin: Origin) -> None:
     assert origin_from_proto(pb.Origin.FromString(origin_to_proto(origin).SerializeToString())) == origin
     assert tuple(field.name for field in pb.Origin.DESCRIPTOR.fields) == Origin._fields
-    assert tuple(field.name for field in pb.Claim.DESCRIPTOR.fields) == Claim._fields
+    assert tuple(field.name for field in pb.Claim.DESCRIPTOR.fields) == CopyClaim._fields
 
 
 @given(batches)
