@@ -13,7 +13,9 @@ from streamer.journal.moments import as_moment
 from streamer.logs.audit import DENIED, audit
 from streamer.pair.view import PairView
 
-_PATIENCE_S = 3.0  # on a busy machine, heartbeats are late
+_PATIENCE_S = (
+    8.0  # on a busy machine, heartbeats are late; and programs need seconds to connect to a standby that was restarted
+)
 _AGAIN_S = 0.1
 _ALONE = "this streamer works alone: its configuration has no section pair"
 
@@ -33,23 +35,26 @@ class PairPages:
 
     @works_on_standby  # it has an answer of its own
     async def _hand_over(self, request: web.Request) -> web.Response:
-        await body_of(request, ())
+        body = await body_of(request, ("anyway",))
+        anyway = body.get("anyway", False)
+        if not isinstance(anyway, bool):
+            raise refused("anyway: expected true or false", web.HTTPBadRequest)
         pair, caller = self._pair(), caller_of(request)
         before = pair.view
-        if why := await self._handed_over(pair, request):
+        if why := await self._handed_over(pair, request, anyway):
             audit(DENIED, **caller._asdict(), reason=why, path=request.path)
             raise refused(f"not handed over: {why}", web.HTTPConflict)
         audit("handover", **caller._asdict(), epoch=before.epoch)
         return web.json_response(as_json(before), status=202)
 
-    async def _handed_over(self, pair: PairedView, request: web.Request) -> str:
+    async def _handed_over(self, pair: PairedView, request: web.Request, anyway: bool) -> str:
         """Hand over; return why the other one cannot take over. What may have been a late heartbeat is not taken at once."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _PATIENCE_S
         while True:
             if self._running.router.is_draining:
                 return "it is ending already"
-            why = pair.hand_over()
+            why = pair.hand_over(anyway)
             if not why or not pair.view.is_active or loop.time() > until_s:
                 return why
             await asyncio.sleep(_AGAIN_S)

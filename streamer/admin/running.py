@@ -21,8 +21,11 @@ class PairedView(Protocol):
     def view(self) -> PairView:
         """What can be said of the pair now."""
 
-    def hand_over(self) -> str:
-        """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can."""
+    def hand_over(self, anyway: bool = False) -> str:
+        """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can.
+
+        ``anyway``: also to one that has no link to nodes that this one hears.
+        """
 
 
 class RunningStreamer(Protocol):

@@ -39,12 +39,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     add_options(handover)
     text = "return once it is on standby and could take over again, or fail after this time; default: 10m"
     handover.add_argument("--wait", nargs="?", type=milliseconds, const=_WITHIN_MS, metavar="DURATION", help=text)
+    text = "also if the other one has no link to nodes that this one is connected to, and would lose what they send"
+    handover.add_argument("--anyway", action="store_true", help=text)
     add_json(handover)
 
 
 def _handover(arguments: argparse.Namespace) -> int:
     daemon = daemon_of(arguments, loaded(arguments))
-    before = ask(daemon, "/pair/handover", _read, {})
+    before = ask(daemon, "/pair/handover", _read, {"anyway": True} if arguments.anyway else {})
     after, problem = (None, "") if arguments.wait is None else _waited(daemon, before, arguments.wait)
     if problem:
         return complain(problem, 1)

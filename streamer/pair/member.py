@@ -30,7 +30,7 @@ from streamer.pair.lease import STANDBY_FACTOR, Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
 from streamer.pair.reach import Reach
-from streamer.pair.reports import STALE_S, Reports
+from streamer.pair.reports import STALE_S, Lacking, Reports, nodes_of
 from streamer.pair.sealing import TAG_BYTES
 from streamer.pair.sending import LONGEST_PAUSE_S, Attempts
 from streamer.pair.shadows import Settled, Shadows
@@ -142,6 +142,8 @@ class Member:
         )
         self.other: pb.Hello | None = None
         self.reports = Reports()
+        self._nodes = Lacking()
+        self._said_lacking = ""
         self.takeovers = 0
         self.why = "it has just started"
         self.since_ms = clock.wall_ms()
@@ -292,7 +294,7 @@ class Member:
         if self.other is None:
             return "there is no link to the other one"
         if self.is_whole:
-            return self._problem() or self._why_given_up()
+            return self._problem() or self._why_given_up() or self.lacking
         problem = self._problem() or ("" if self._state_replica is None else self._state_replica.problem)
         return problem or "the copy of the other one's journal and state file is not complete yet"
 
@@ -302,6 +304,32 @@ class Member:
             return f"for {STALE_S:g} s nothing has come over the link, so it is not known whether the copy is complete"
         why = self.report.unshared
         return f"the active one does not rest on the copy here: {why}" if why else ""
+
+    @property
+    def lacking(self) -> str:
+        """Return which nodes the active one hears and the standby does not, so that it would lose what they send.
+
+        It rests on the links of both, and on the last report: empty if nothing is known that the standby lacks.
+        """
+        return self._nodes.text
+
+    def _compare_nodes(self, now_s: float) -> None:
+        is_pair = self.other is not None and self.other.is_active is not self.lease.is_active
+        if not is_pair or not self.report.number or not self.reports.is_known(now_s):
+            self._nodes.forget()
+        else:
+            both = self._streamer.nodes(), nodes_of(self.report)
+            active, standby = both if self.lease.is_active else both[::-1]
+            self._nodes.look(active, standby, now_s)
+        if bool(self.lacking) is bool(self._said_lacking):
+            return
+        self._said_lacking = self.lacking
+        if self.lacking:
+            consequence = "after a take-over, what these nodes send would be lost until they connect"
+            state = {"state": ("nodes of the pair", "lacking")}
+            logger.warning("pair_lacks_nodes reason=%s consequence=%s", self.lacking, consequence, extra=state)
+        else:
+            logger.info("pair_nodes_alike", extra={"state": ("nodes of the pair", "alike")})
 
     def why_not_hand_over(self) -> str:
         """Return why the other side cannot take over now; empty if it can."""
@@ -358,6 +386,7 @@ class Member:
             self._check_files()
             if self._journal is not None:
                 self._journal.tick()
+            self._compare_nodes(self._clock.monotonic_s())
             self._look(self._clock.monotonic_s())
             self._say(pb.Frame(report=self._report()))
             self._note_round_trip()
@@ -527,7 +556,7 @@ class Member:
             return "the other one has subscriptions, pause rules or last values that are lost here"
         reached, lost = set(self._streamer.reached()), self._streamer.lost()
         is_better = self._prefer_s is not None and bool(lost) and reached < set(self.report.reaches)
-        if self._lasts_s("links", is_better, now_s) <= (self._prefer_s or 0.0):
+        if self._lasts_s("links", is_better, now_s) <= (self._prefer_s or 0.0) or self.lacking:
             return ""
         untried = [name for name in lost if name in self.report.untried]
         evidence = f"has never tried {', '.join(untried)}" if untried else "can reach more"

@@ -179,15 +179,20 @@ class Paired:
             if why := self.member.why_not_hand_over():
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:
+                if lacking := self.member.lacking:
+                    logger.warning("pair_handed_over_to_less reason=%s", lacking)
                 self.member.hand_over()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def hand_over(self) -> str:
-        """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can."""
-        why = self.member.why_not_hand_over()
+    def hand_over(self, anyway: bool = False) -> str:
+        """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can.
+
+        ``anyway``: also to one that has no link to nodes that this one hears.
+        """
+        why = self.member.why_not_hand_over() or ("" if anyway else self.member.lacking)
         if not why:
             self._leave(is_drained=self._journal.state is JournalState.OK)
         return why
@@ -208,7 +213,7 @@ class Paired:
             "" if other is None else other.version,
             member.lease.is_ready,
             member.is_protected,
-            member.why_not_hand_over() if is_active else member.why_not_ready(),
+            (member.why_not_hand_over() or member.lacking) if is_active else member.why_not_ready(),
             member.waiting_bytes,
             len(member.shadows),
             {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.refused_aside},
@@ -280,7 +285,7 @@ class Paired:
     def wants_to_hand_over(self, why: str) -> None:
         if not self._is_leaving:
             logger.warning("pair_hands_over reason=%s", why)
-            self.hand_over()
+            self.hand_over(anyway=True)
 
     async def _look_around(self) -> None:
         """On standby: find out what this one could reach, while the active one has lost something."""

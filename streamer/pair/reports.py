@@ -5,9 +5,12 @@ Pure: time is passed in. The law of this file:
 - The link carries both ways while the other side names a report of this one that was sent less than `STALE_S` ago. One that
   names none is of an earlier version: then what it says is enough.
 - A difference between the clocks is known up to half of the time that the report and its answer have taken.
+- Nodes are compared that both report: those with a link to an endpoint. What is behind a router is not among them. A node
+  that is new to the active one has `GRACE_S` to connect to the standby, too.
 """
 
 import math
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -15,6 +18,10 @@ from streamer.uprotocol.proto import pair_v1_pb2 as pb
 STALE_S = 3.0
 """Reports come five times a second. A source waits longer than this for a standby that does not write."""
 
+GRACE_S = 5.0
+"""A program connects to both, and tries again after up to four seconds."""
+
+_MOST_NAMED = 5
 _KEPT = 64  # sent ones whose answer may still come
 
 
@@ -23,6 +30,41 @@ class ClockDifference(NamedTuple):
 
     ahead_s: float
     error_s: float
+
+
+class Lacking:
+    """Which foreign nodes the active one is connected to, and the standby is not."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[tuple[str, str], float] | None = None
+        self._lacks: list[tuple[str, str]] = []
+
+    def forget(self) -> None:
+        """Forget everything: what one of the two is connected to is not known any more."""
+        self._since_s, self._lacks = None, []
+
+    def look(self, active: Mapping[str, Collection[str]], standby: Mapping[str, Collection[str]], now_s: float) -> None:
+        """Compare the nodes of both, by endpoint. Those of an endpoint that one of them does not name are unknown."""
+        before = self._since_s
+        nodes = [(endpoint, node) for endpoint, nodes in active.items() if endpoint in standby for node in nodes]
+        new_s = -math.inf if before is None else now_s  # what it has at first it may have had for long
+        self._since_s = {each: new_s if before is None else before.get(each, new_s) for each in nodes}
+        lacks = (each for each in nodes if each[1] not in standby[each[0]])
+        self._lacks = sorted(each for each in lacks if now_s - self._since_s[each] >= GRACE_S)
+
+    @property
+    def text(self) -> str:
+        """Return what the standby lacks; empty if it lacks nothing that is known."""
+        if not self._lacks:
+            return ""
+        named = ", ".join(f"{node} at endpoint {endpoint}" for endpoint, node in self._lacks[:_MOST_NAMED])
+        more = f" and {len(self._lacks) - _MOST_NAMED} more" if len(self._lacks) > _MOST_NAMED else ""
+        return f"the standby has no link to nodes that the active one is connected to: {named}{more}"
+
+
+def nodes_of(report: pb.Report) -> dict[str, Collection[str]]:
+    """Return the nodes that a report names, by endpoint."""
+    return {nodes.endpoint: set(nodes.ids) for nodes in report.nodes if nodes.count == len(nodes.ids)}
 
 
 class Reports:

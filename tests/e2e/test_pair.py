@@ -41,11 +41,13 @@ class Gateways:
         self.daemons: list[StreamerProcess] = []
         self.names: Sequence[str] = ("a", "b")
         self.disks_can_hang = False
+        self.ways: dict[str, Proxy] = {}  # to the vehicle
 
     async def start(self, more: dict[str, Any] | None = None, **options: Any) -> None:
         """``more``: sections of both configurations; ``options``: those of `pair`."""
         self.broker = self._stack.enter_context(any_broker())
         endpoint = free_endpoint()
+        self.ways = {}
         self.car = await self._stack.enter_async_context(ZenohSide(listen=[endpoint]))
         port, key = free_port(), self._folder / "key"
         self.link = await self._stack.enter_async_context(Proxy(port))
@@ -57,11 +59,12 @@ class Gateways:
             folder = self._folder / name
             folder.mkdir()
             reached = port if where == "listen" else self.link.port
+            way = self.ways[name] = await self._stack.enter_async_context(Proxy(int(endpoint.rpartition(":")[2])))
             pair = {where: f"{HOST}:{reached}", "key_file": str(key), **options}
             self.daemons.append(
                 StreamerProcess(
                     folder,
-                    configuration(folder, self.broker.url, endpoint, pair) | (more or {}),
+                    configuration(folder, self.broker.url, f"tcp/{HOST}:{way.port}", pair) | (more or {}),
                     environ | {WHILE: str(folder / "hangs")},
                     program=(sys.executable, "-m", "streamer") if self.disks_can_hang else None,
                 )
@@ -352,3 +355,37 @@ async def test_a_subscriber_is_answered_while_the_disk_hangs(gateways: Gateways)
         await until(lambda: "state_hangs" in streamer.log, "it is logged")
     await until(lambda: streamer.get("/readyz")[0] == 200, "it is ready again")
     assert await client.subscribe(topic) == SUBSCRIBED
+
+
+@pytest.mark.long
+async def test_nothing_is_handed_over_to_one_that_does_not_hear_the_vehicle(gateways: Gateways) -> None:
+    """Its copy is complete. What programs send after a handover would be lost."""
+    await gateways.start()
+    active = gateways.active
+    standby = gateways.other_than(active)
+    way = gateways.ways[standby.path.parent.name]
+    await way.sever()
+    await gateways.until_not_ready(standby, "no link to nodes that the active one is connected to")
+    refused = await preloaded.command("handover", "--config", active.path)
+    assert refused.returncode == 1
+    assert "no link to nodes that the active one is connected to" in refused.stderr
+    assert gateways.active is active
+    await way.heal()
+    await gateways.until_both_ready()
+    await gateways.until_protected()
+    done = await preloaded.command("handover", "--config", active.path, "--wait", within_s=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert gateways.active is standby
+
+
+@pytest.mark.long
+async def test_who_insists_hands_over_to_one_that_does_not_hear_the_vehicle(gateways: Gateways) -> None:
+    await gateways.start()
+    active = gateways.active
+    standby = gateways.other_than(active)
+    await gateways.ways[standby.path.parent.name].sever()
+    await gateways.until_not_ready(standby, "no link to nodes")
+    done = await preloaded.command("handover", "--config", active.path, "--anyway")
+    assert (done.returncode, done.stderr) == (0, "")
+    await until(lambda: standby.total("ustreamer_pair_active") == 1, "the other one is active", within_s=60)
+    assert "pair_handed_over_to_less" in active.log

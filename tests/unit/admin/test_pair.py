@@ -130,7 +130,7 @@ async def test_a_client_that_does_not_wait_for_it_hands_nothing_over(
     monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 600)
     active = two.active
     assert active.daemon.pair is not None
-    monkeypatch.setattr(active.daemon.pair, "hand_over", lambda: "the other one does not answer")
+    monkeypatch.setattr(active.daemon.pair, "hand_over", lambda anyway: "the other one does not answer")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await active.ask(HANDOVER, {})

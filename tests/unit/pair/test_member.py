@@ -264,3 +264,15 @@ async def test_a_link_that_carries_one_way_only_gets_no_copy_until_it_carries_bo
     first.link.send = send  # type: ignore[method-assign]
     await until(lambda: second.member.is_protected, "another copy", within_s=10)
     assert second.journal.numbers("rows") == [2]
+
+
+async def test_a_standby_that_does_not_hear_what_the_active_one_hears_says_so_on_both_sides(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    first.foreign, second.foreign = {"vehicle": {"a1", "b2"}}, {"vehicle": {"a1"}}
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: first.member.lacking and second.member.lacking, "both know")
+    assert first.member.lacking == second.member.why_not_ready()
+    assert first.member.lacking.endswith("connected to: b2 at endpoint vehicle")
+    assert first.member.why_not_hand_over() == ""  # at a stop, it is better than nobody
+    second.foreign = {"vehicle": {"a1", "b2", "c3"}}
+    await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "both hear the same")

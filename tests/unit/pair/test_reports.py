@@ -1,6 +1,6 @@
 """What a report says is so for a while, and what a report and its answer tell of the link and of the clocks."""
 
-from streamer.pair.reports import STALE_S, Reports
+from streamer.pair.reports import GRACE_S, STALE_S, Lacking, Reports, nodes_of
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 HOUR_MS = 3_600_000
@@ -58,3 +58,30 @@ def test_an_answer_to_another_link_proves_nothing() -> None:
     one.forget()
     one.heard(late, 10.3)
     assert not one.is_answered(10.3)
+
+
+def test_a_node_that_the_active_one_had_already_is_lacking_at_once_and_a_new_one_after_a_while() -> None:
+    nodes = Lacking()
+    nodes.look({"vehicle": {"a"}}, {"vehicle": set()}, 10.0)
+    assert nodes.text.endswith("connected to: a at endpoint vehicle")
+    nodes.look({"vehicle": {"a", "b"}}, {"vehicle": {"a"}}, 11.0)
+    assert nodes.text == ""
+    nodes.look({"vehicle": {"a", "b"}}, {"vehicle": {"a"}}, 11.0 + GRACE_S)
+    assert nodes.text.endswith("connected to: b at endpoint vehicle")
+    nodes.look({"vehicle": {"a", "b"}}, {"vehicle": {"a"}}, 12.0 + GRACE_S)
+    nodes.look({"vehicle": {"a"}}, {"vehicle": {"a"}}, 13.0 + GRACE_S)
+    assert nodes.text == ""
+
+
+def test_what_one_of_the_two_does_not_know_is_not_lacking() -> None:
+    nodes = Lacking()
+    nodes.look({"vehicle": {"a"}, "trailer": {"b"}}, {"trailer": {"b", "c"}}, 10.0)
+    assert nodes.text == ""
+    cut_short = pb.Report(nodes=[pb.Nodes(endpoint="vehicle", ids=["a"], count=2), pb.Nodes(endpoint="trailer", count=0)])
+    assert nodes_of(cut_short) == {"trailer": set()}
+
+
+def test_many_nodes_are_named_in_part() -> None:
+    nodes = Lacking()
+    nodes.look({"vehicle": {f"{number:02}" for number in range(20)}}, {"vehicle": ()}, 10.0)
+    assert nodes.text.endswith("04 at endpoint vehicle and 15 more")
