@@ -1,20 +1,25 @@
 """``streamer listen``: prints the messages that arrive on a network, until Ctrl-C.
 
-It is a receiver like any other uEntity: messages are acknowledged once they are printed. If whoever reads the output is too
-slow, the messages beyond `_MAX_WAITING` are left out: a listener must not hold up others on the network.
+It is a receiver like any other uEntity: messages are acknowledged once they are printed. On a network that cannot tell who
+listens, it would stand in for a receiver that is away. So beside a running daemon it shows the daemon's tap there, unless
+it is told to join. If whoever reads the output is too slow, the messages beyond `_MAX_WAITING` are left out: a listener
+must not hold up others on the network.
 """
 
 import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from streamer.cli.network import Client, Filter, Network, add_command, joined
-from streamer.cli.tap import payload_text
+from streamer.cli.running import DaemonAddress, NotAskedError, answered, ask, configured
+from streamer.cli.tap import payload_text, watch
 from streamer.cli.text import complain, lines_out, milliseconds, uri
 from streamer.clock import SystemClock
+from streamer.config.load import load
 from streamer.files import in_thread
 from streamer.journal.moments import as_moment
 from streamer.transports.base import Received, UListener
@@ -31,6 +36,8 @@ from streamer.uprotocol.uuid import format_id
 _MAX_WAITING = 10_000
 _OWN = "listener"
 """The authority of a listener for others. No message has it as source."""
+_ASK_S = 2.0
+_COUNTS = "until this ends, messages that match and have no other receiver come here, and count as delivered"
 
 FORMS = ("none", "length", "hex", "json", "text")
 
@@ -49,7 +56,45 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     listen.add_argument("--payload", choices=FORMS, default="json", help=text)
     listen.add_argument("--answer", metavar="TEXT", help="answer each Request with this text")
     text = "end after this time; exit code 1 if --count messages have not come by then"
+    text = "join the network as a receiver, also where that counts as the receiver of everybody's messages (Zenoh)"
+    listen.add_argument("--join", action="store_true", help=f"{text}; default there: show the tap of a running streamer")
+    listen.set_defaults(command=answered(partial(_beside_daemon, listen.get_default("command"))))
     listen.add_argument("--for", dest="for_ms", type=milliseconds, metavar="DURATION", help=text)
+
+
+def _beside_daemon(join: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    """Show the tap of the streamer whose endpoint this is, if it runs, and if a listener would be taken for a receiver."""
+    daemon = None if arguments.join or arguments.answer is not None else _daemon_beside(arguments)
+    if daemon is None:
+        return join(arguments)
+    if arguments.for_ms is not None:
+        return complain("--for: expected --join as well: the tap of a running streamer has no end of its own", 2)
+    text = f"at {arguments.endpoint}, a listener counts as everybody's receiver: this is the tap of the running streamer"
+    complain(f"{text}; --join joins the network", 0)
+    source, sink = arguments.source, arguments.sink
+    asked = {
+        "source": None if source == everything_at(ANY_AUTHORITY) else str(source),
+        "sink": None if sink is None else str(sink),
+        **dict.fromkeys(("route", "type", "outcome")),
+        "rate": None,
+    }
+    return watch(argparse.Namespace(**{**vars(arguments), **asked}), daemon)
+
+
+def _daemon_beside(arguments: argparse.Namespace) -> DaemonAddress | None:
+    """Return the running streamer that has the endpoint, if its network cannot tell who listens; else None."""
+    if arguments.endpoint is None:
+        return None
+    config = load(arguments.config)
+    endpoint = config.endpoints.get(arguments.endpoint)
+    if endpoint is None or not endpoint.options.is_shared:
+        return None
+    try:
+        daemon = configured(arguments.config, config)
+        ask(daemon, "", lambda answer: answer["authority"], within_s=_ASK_S)
+    except NotAskedError:
+        return None
+    return daemon
 
 
 def filters(source: UUri, sink: UUri | None, is_addressed: bool) -> list[Filter]:
@@ -102,6 +147,8 @@ class ListenCommand(UListener):
         wanted = filters(self._source, sink, self._network.options.addresses_publishes)
         authority = _OWN if sink is None or sink.authority == ANY_AUTHORITY else sink.authority
         for_s = None if arguments.for_ms is None else arguments.for_ms / 1000
+        if self._network.options.is_shared:
+            complain(f"joining as a receiver: {_COUNTS}", 0)
         async with joined(self._network, authority, wanted, self) as client:
             end = "Ctrl-C ends it" if arguments.count is None else f"ends after --count {arguments.count}, or at Ctrl-C"
             complain(f"listening on {self._network.named}; {end}", 0)

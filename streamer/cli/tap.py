@@ -34,7 +34,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the command to the command line."""
     text = "Print messages of the running daemon live, with their outcomes, until Ctrl-C, and how many are left out."
     tap = commands.add_parser("tap", help=text, description=text)
-    tap.set_defaults(command=answered(_tap))
+    tap.set_defaults(command=answered(watch))
     add_options(tap)
     tap.add_argument("--route", metavar="NAME", help="only those on this route; none: those that no route takes")
     tap.add_argument("--endpoint", metavar="NAME", help="only those that come in or go out through this endpoint")
@@ -49,8 +49,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     tap.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
-def _tap(arguments: argparse.Namespace) -> int:
-    daemon = daemon_of(arguments, loaded(arguments))
+def watch(arguments: argparse.Namespace, daemon: DaemonAddress | None = None) -> int:
+    """Print messages until Ctrl-C; return the exit status. ``daemon``: instead of the one in the options.
+
+    Raises `NotAskedError`.
+    """
+    daemon = daemon or daemon_of(arguments, loaded(arguments))
     asked = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name) is not None}
     left = arguments.count
     has_begun = is_lost = False
