@@ -79,8 +79,12 @@ async def both_killed(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: node that joins and leaves once a second", seeds=SEEDS)
 async def restless(run: Run) -> Verdict:
-    """It subscribes to nothing, and delays nothing. Each time, what is not confirmed may have been lost with it."""
-    async with as_readme(run) as harness:
+    """It subscribes to nothing, and delays nothing. Each time, what is not confirmed may have been lost with it.
+
+    What was not when it left for good waits `absent_s` for it.
+    """
+    setup = PairSetup(is_readme=True, changes={"queue_policy": {"absent_s": 10}})
+    async with PairHarness(run.directory, run.seed, setup) as harness:
         harness.load(rate(run))
         await under_way(run, harness)
         lasts_s = run.lasts(10, 30)
