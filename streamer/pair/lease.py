@@ -254,8 +254,9 @@ class Lease:
             self._answered_number = heartbeat.heard_number
             if sent_s >= self._ran_since_s:  # else the pause is in it
                 self._round_trips.append((now_s, now_s - sent_s))
-        if not heartbeat.relies_s:  # the peer's process was replaced by one of an earlier version
+        if not heartbeat.relies_s:  # the peer's process may just have been replaced by one of an earlier version
             relies_s = min(relies_s, self._timing.relies_s)
+            self._relies_until_s = min(self._relies_until_s, now_s)
         if now_s >= sent_s + relies_s:
             return False
         self._answered_s = max(self._answered_s, sent_s)

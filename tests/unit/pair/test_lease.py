@@ -357,6 +357,24 @@ def test_with_a_peer_of_an_earlier_version_both_rely_as_that_version_does() -> N
     assert two.now_s - silent_s < TIMING.silence_s + 3 * TIMING.heartbeat_s
 
 
+def test_an_answer_of_an_earlier_version_ends_a_longer_reliance() -> None:
+    """The peer was downgraded: it has promised nothing, and takes over sooner."""
+    two = together()
+    two.slow(0.5)
+    two.beats(15, two.first, two.second)
+    two.beats(0.6, two.first)  # until nothing is on its way any more
+    asked = two.first.heartbeat(two.now_s)
+    assert asked.relies_s > 2.0
+    answer = Heartbeat("b", 9, 1, two.first.epoch, False, asked.run, asked.number)
+    two.note(two.first, two.first.receive(answer, two.now_s))
+    assert two.sending() == ["a"]
+    for _ in range(3):  # 0.6 s
+        two.beat(two.first)
+        assert two.sending() == ["a"]
+    two.beats(0.4, two.first)
+    assert two.sending() == []
+
+
 def test_one_that_was_stopped_answers_nothing_before_it_has_heard_something_new() -> None:
     """Or the pause would be taken for a round trip."""
     two = together()
