@@ -567,6 +567,10 @@ class Exposition:
         """Expose what is known of the pair."""
         self._collector.pair = pair
 
+    def pair_notes(self) -> list[str]:
+        """Return how the two of a pair differ in what a take-over would show; none of a streamer that works alone."""
+        return [] if self._collector.pair is None else list(self._collector.pair().differences)
+
     def use_push(self, push: "Push | None") -> None:
         """Expose the numbers of this push from now on."""
         self._collector.push = push

@@ -52,6 +52,8 @@ class Running(NamedTuple):
     texts: frozenset[str]
     files: frozenset[str]
     pair: str = ""
+    differences: tuple[str, ...] = ()
+    """How it and the other one of its pair differ."""
 
 
 def probe(path: Path, config: Config) -> int:
@@ -83,7 +85,11 @@ async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
 async def _running(path: Path, config: Config) -> Running | None:
     try:
         async with asyncio.timeout(ASK_S):
-            return await in_thread(partial(ask, configured(path, config), "/config", _of_running, within_s=ASK_S))
+            running = await in_thread(partial(ask, configured(path, config), "/config", _of_running, within_s=ASK_S))
+            if config.pair is None:
+                return running
+            differences = await in_thread(partial(ask, configured(path, config), "", _differences, within_s=ASK_S))
+            return running._replace(differences=differences)
     except (NotAskedError, TimeoutError):
         return None
 
@@ -96,6 +102,10 @@ def _of_running(answer: Any) -> Running:
         files |= {str(journal.path), str(journal.default_state)}
     pair = (found.get("pair") or {}).get("listen") or ""  # an earlier version has no such section
     return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])), frozenset(map(str, files)), str(pair))
+
+
+def _differences(answer: Any) -> tuple[str, ...]:
+    return tuple(map(str, (answer.get("pair") or {}).get("differences", ())))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -132,6 +142,9 @@ def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) ->
 
 
 def _pair(pair: PairConfig, authority: str, running: Running | None) -> Answer:
+    """What the two differ in is known to those that run only."""
+    if running is not None and running.authority == authority and running.differences:
+        return warning("; ".join(running.differences))
     if not pair.listens:
         answer = can_connect(*pair.address)
         is_there = answer.verdict is Verdict.OK

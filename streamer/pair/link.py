@@ -199,7 +199,7 @@ class Link:
     async def _accept(self, host: str, port: int, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
         with await self._listening(host, port) as listening:
-            self._not_up(f"the other one has not connected to {_shown(host, port)} yet")
+            self._not_up(f"the other one has not connected to {_shown(host, port)} yet; if both listen, it never does")
             while True:
                 try:
                     accepted, address = await loop.sock_accept(listening)

@@ -50,6 +50,7 @@ _SETTLED_PER_HEARTBEAT = 4
 _SAVES_WITHIN_S = 0.4  # a process that does not run for longer takes itself for one that was stopped
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
 _ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
+_SESSION = b"uStreamer: the client id of one of a pair\0"
 _COPY = "copy of the pair"
 _MAX_REPORTED_NODES = 256  # of an endpoint; the number of all is reported as well
 
@@ -60,6 +61,8 @@ class Identity(NamedTuple):
     name: str
     config: str
     version: str
+    sessions: Mapping[str, str] = {}
+    """By endpoint, what has to be the same at both, so that a broker takes them for one client."""
 
 
 class OwnStreamer(Protocol):
@@ -144,6 +147,9 @@ class Member:
         self.reports = Reports()
         self._nodes = Lacking()
         self._said_lacking = ""
+        self._run = run
+        self._same_place_s = -math.inf  # when somebody was heard beside the link who has this place in the pair
+        self._differences: dict[str, str] = {}
         self.takeovers = 0
         self.why = "it has just started"
         self.since_ms = clock.wall_ms()
@@ -331,6 +337,37 @@ class Member:
         else:
             logger.info("pair_nodes_alike", extra={"state": ("nodes of the pair", "alike")})
 
+    @property
+    def differences(self) -> list[str]:
+        """Return how the two differ, beyond their configurations, in what a take-over would show; as far as it is known."""
+        return list(self._differences.values())
+
+    def _find_differences(self, now_s: float) -> None:
+        """Compare what the two say of themselves, and log each difference once."""
+        found = {}
+        if self.reports.clocks is not None and (apart := self.reports.clocks.text):
+            found["clock"] = apart
+        mine, theirs = self._sessions(), {} if self.other is None else self.other.sessions
+        if others := [name for name in mine if name in theirs and theirs[name] != mine[name]]:
+            consequence = "after a take-over the broker gives the other one another session"
+            found["client id"] = f"the two have different client ids at {', '.join(others)}: {consequence}"
+        if self.other is None and now_s - self._same_place_s < STALE_S:
+            found["place"] = (
+                "another streamer has the same place in the pair: one of the two listens, and the other one connects"
+            )
+        for what in found.keys() - self._differences.keys():
+            state = {"state": (f"{what} of the pair", "different")}
+            logger.error("pair_differs what=%s reason=%s", what, found[what], extra=state)
+        for what in self._differences.keys() - found.keys():
+            logger.info("pair_alike what=%s", what, extra={"state": (f"{what} of the pair", "alike")})
+        self._differences = found
+
+    def _sessions(self) -> dict[str, bytes]:
+        sessions = self._identity.sessions.items()
+        return {
+            name: hmac.digest(self._key, _SESSION + session.encode(), "sha256")[:TAG_BYTES] for name, session in sessions
+        }
+
     def why_not_hand_over(self) -> str:
         """Return why the other side cannot take over now; empty if it can."""
         if not self.lease.is_active:
@@ -354,6 +391,8 @@ class Member:
         aside = pb.Aside.FromString(packed)
         heartbeat, now_s = wire.heartbeat_from_proto(aside.heartbeat), self._clock.monotonic_s()
         if heartbeat.name == self.name:
+            if heartbeat.run != self._run:
+                self._same_place_s = now_s
             return
         is_proved = self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s)
         if is_proved or now_s - self._proved_s > self._timing.silence_s:  # else it may be a replayed one
@@ -387,6 +426,7 @@ class Member:
             if self._journal is not None:
                 self._journal.tick()
             self._compare_nodes(self._clock.monotonic_s())
+            self._find_differences(self._clock.monotonic_s())
             self._look(self._clock.monotonic_s())
             self._say(pb.Frame(report=self._report()))
             self._note_round_trip()
@@ -694,6 +734,7 @@ class Member:
             pb.Frame(
                 hello=pb.Hello(
                     disk="" if disk is None else disk.name,
+                    sessions=self._sessions(),
                     claim=wire.claim_to_proto(NO_CLAIM if disk is None else disk.claim),
                     config=identity.config,
                     is_active=self.lease.is_active,

@@ -76,7 +76,7 @@ class Paired:
         self._is_leaving = False
         self._could_reach: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        identity = Identity(FIRST if pair.listens else SECOND, pair_fingerprint(config), __version__)
+        identity = Identity(FIRST if pair.listens else SECOND, pair_fingerprint(config), __version__, _sessions(config))
         timing = Timing(wait_s=pair.wait_s)
         self.member = Member(
             identity,
@@ -217,6 +217,7 @@ class Paired:
             member.waiting_bytes,
             len(member.shadows),
             {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.refused_aside},
+            member.differences,
         )
 
     def _failed(self, task: asyncio.Task[None]) -> None:
@@ -296,3 +297,12 @@ class Paired:
                         continue
                     (self._could_reach.add if await transport.can_connect() else self._could_reach.discard)(name)
             await asyncio.sleep(_PROBE_EVERY_S)
+
+
+def _sessions(config: Config) -> dict[str, str]:
+    """Return by endpoint under which names its broker knows this streamer, wherever the broker is."""
+    named = {
+        name: sorted(claim.behind_any_address for claim in each.options.claims(config.authority) if claim.behind_any_address)
+        for name, each in config.endpoints.items()
+    }
+    return {name: " ".join(dict.fromkeys(names)) for name, names in named.items() if names}

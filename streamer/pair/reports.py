@@ -18,6 +18,9 @@ from streamer.uprotocol.proto import pair_v1_pb2 as pb
 STALE_S = 3.0
 """Reports come five times a second. A source waits longer than this for a standby that does not write."""
 
+MOST_APART_S = 5.0
+"""By how much the wall clocks may differ."""
+
 GRACE_S = 5.0
 """A program connects to both, and tries again after up to four seconds."""
 
@@ -30,6 +33,15 @@ class ClockDifference(NamedTuple):
 
     ahead_s: float
     error_s: float
+
+    @property
+    def text(self) -> str:
+        """Return that the clocks are too far apart, as a text; empty if they are not, as far as it is known."""
+        if abs(self.ahead_s) - self.error_s <= MOST_APART_S:
+            return ""
+        way = "ahead of" if self.ahead_s > 0 else "behind"
+        apart = f"the other one's clock is about {abs(self.ahead_s):.0f} s {way} this one's"
+        return f"{apart}: after a take-over, messages would expire too early or too late"
 
 
 class Lacking:

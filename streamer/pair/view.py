@@ -1,6 +1,6 @@
 """What one of a pair can say of the pair."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -25,3 +25,5 @@ class PairView(NamedTuple):
     waiting_bytes: int
     overheard: int
     refused: Mapping[str, int]
+    differences: Sequence[str] = ()
+    """How the two differ, beyond their configurations, in what a take-over would show."""

@@ -69,18 +69,27 @@ class Aside(_message.Message):
     def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., seen_run: _Optional[int] = ..., seen_number: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("disk", "config", "is_active", "version", "claim")
+    __slots__ = ("disk", "config", "is_active", "version", "claim", "sessions")
+    class SessionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     DISK_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
     disk: str
     config: str
     is_active: bool
     version: str
     claim: Claim
-    def __init__(self, disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
+    sessions: _containers.ScalarMap[str, bytes]
+    def __init__(self, disk: _Optional[str] = ..., config: _Optional[str] = ..., is_active: _Optional[bool] = ..., version: _Optional[str] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., sessions: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Claim(_message.Message):
     __slots__ = ("disk", "run", "seen", "has", "epoch")

@@ -97,7 +97,7 @@ async def test_a_hand_over_to_one_that_is_not_ready_changes_nothing(
     active, standby = two.active, two.standby
     monkeypatch.setattr("streamer.admin.pair._PATIENCE_S", 0)
     standby.daemon.stop()
-    await until(lambda: bool(view_of(active).problem), "the other one has gone")
+    await until(lambda: view_of(active).problem == "the other one does not answer", "the other one has gone")
     why = "not handed over: the other one does not answer"
     caplog.clear()
     asked = await active.ask(HANDOVER, {})

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from streamer.pair.notes import Notes, NotesError, read, write
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
-from tests.unit.pair.stations import Stations
+from tests.unit.pair.stations import PatientClock, Stations
 from tests.waiting import until
 
 
@@ -276,3 +277,37 @@ async def test_a_standby_that_does_not_hear_what_the_active_one_hears_says_so_on
     assert first.member.why_not_hand_over() == ""  # at a stop, it is better than nobody
     second.foreign = {"vehicle": {"a1", "b2", "c3"}}
     await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "both hear the same")
+
+
+async def test_clocks_and_client_ids_that_differ_are_named_on_both_sides(
+    stations: Stations, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = stations.first, stations.second
+    for each, session in ((first, "the client id 'a'"), (second, "the client id 'b'")):
+        each.member._identity = each.member._identity._replace(sessions={"cloud": session})
+        each.member._greet()
+    ahead = PatientClock()
+    monkeypatch.setattr(ahead, "wall_ms", lambda: int(time.time() * 1000) + 3_600_000)
+    second.member._clock = ahead
+    await until(lambda: len(first.member.differences) == len(second.member.differences) == 2, "both know")
+    assert "about 3600 s ahead of this one's" in " ".join(first.member.differences)
+    assert "about 3600 s behind this one's" in " ".join(second.member.differences)
+    assert "the two have different client ids at cloud" in first.member.differences[1]
+    assert "pair_differs what=clock" in caplog.text
+    assert "pair_differs what=client id" in caplog.text
+    second.member._clock = first.member._clock
+    await until(lambda: len(first.member.differences) == 1, "the clock was set")
+
+
+async def test_two_that_have_the_same_place_say_so(tmp_path: Path) -> None:
+    """They never get a link, and hear each other beside it."""
+    (tmp_path / "other").mkdir()
+    first, other = Stations(tmp_path).first, Stations(tmp_path / "other").first
+    for each in (first, other):
+        await each.start()
+    first.aside, other.aside = [other.member_hears, first.member_hears], []
+    await until(lambda: bool(other.member.differences), "it knows")
+    assert "has the same place in the pair" in other.member.differences[0]
+    assert first.member.differences == []  # its own words are no other one's
+    for each in (first, other):
+        await each.kill()
