@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import any_broker
-from tests.e2e.test_pair import APP, EVERYTHING, Gateways
+from tests.e2e.pairs import APP, EVERYTHING, Gateways
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide

@@ -2,6 +2,7 @@
 
 import queue
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -105,3 +106,11 @@ def execute(path: Path, statement: str, *parameters: object) -> None:
             connection.execute(statement, parameters)
     finally:
         connection.close()
+
+
+def wait_until(is_met: Callable[[], bool], within_s: float = 10) -> None:
+    """Wait, on this thread, for a condition."""
+    end_s = time.monotonic() + within_s
+    while not is_met():
+        assert time.monotonic() < end_s
+        time.sleep(0.002)

@@ -6,8 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,16 +20,9 @@ from streamer.logs.lines import HumanFormatter
 from streamer.logs.output import LineHandler
 from tests.file_size import no_file_beyond
 from tests.unit.journal.conftest import MakeHarness
-from tests.unit.journal.harness import JournalHarness, execute, letter, row
+from tests.unit.journal.harness import JournalHarness, execute, letter, row, wait_until
 
 MIB = 1 << 20
-
-
-def wait_until(is_met: Callable[[], bool], within_s: float = 10) -> None:
-    end_s = time.monotonic() + within_s
-    while not is_met():
-        assert time.monotonic() < end_s
-        time.sleep(0.002)
 
 
 def is_failing(harness: JournalHarness) -> bool:

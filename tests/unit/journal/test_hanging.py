@@ -10,8 +10,7 @@ from streamer.journal.entries import Batch, JournalError
 from streamer.journal.journal import JournalState
 from streamer.journal.letters import LetterChange
 from tests.unit.journal.conftest import MakeHarness
-from tests.unit.journal.harness import JournalHarness, row
-from tests.unit.journal.test_failing import wait_until
+from tests.unit.journal.harness import JournalHarness, row, wait_until
 
 
 class Hanging:
