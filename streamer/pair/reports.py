@@ -2,8 +2,8 @@
 
 Pure: time is passed in. The law of this file:
 - What was said longer than `STALE_S` ago is not known any more.
-- The link carries both ways while the other side names a report of this one that was sent less than `STALE_S` ago. One that
-  names none is of an earlier version: then what it says is enough.
+- The link carries both ways while the other side names a report of this one that was sent less than `STALE_S` and the round
+  trip ago. One that names none is of an earlier version: then what it says is enough.
 - A difference between the clocks is known up to half of the time that the report and its answer have taken.
 - Nodes are compared that both report: those with a link to an endpoint. What is behind a router is not among them. A node
   that is new to the active one has `GRACE_S` to connect to the standby, too.
@@ -25,6 +25,7 @@ GRACE_S = 5.0
 """A program connects to both, and tries again after up to four seconds."""
 
 _MOST_NAMED = 5
+_LONGEST_ROUND_TRIP_S = 5.0  # as of the lease: beyond that, the active one is alone
 _KEPT = 64  # sent ones whose answer may still come
 
 
@@ -107,9 +108,9 @@ class Reports:
         self.latest = report
         self._heard_s = now_s
         sent = self._sent.get(report.heard_number)
-        if sent is not None:
+        if sent is not None and sent[0] > self._answered_s:
             sent_s, sent_ms = sent
-            self._answered_s = max(self._answered_s, sent_s)
+            self._answered_s = sent_s
             error_s = (now_s - sent_s) / 2  # it was sent some time between the two
             self.clocks = ClockDifference((report.wall_ms - sent_ms) / 1000 - error_s, error_s)
         elif not report.number:
@@ -126,4 +127,5 @@ class Reports:
 
     def is_answered(self, now_s: float) -> bool:
         """Whether the link carries both ways."""
-        return now_s - self._answered_s < STALE_S
+        round_trip_s = 0.0 if self.clocks is None else min(2 * self.clocks.error_s, _LONGEST_ROUND_TRIP_S)
+        return now_s - self._answered_s < STALE_S + round_trip_s

@@ -36,6 +36,22 @@ def test_a_link_that_carries_one_way_is_heard_and_not_answered() -> None:
     assert not one.is_answered(19.0)
 
 
+def test_a_link_with_a_long_round_trip_is_answered_and_one_that_names_an_old_report_again_is_not() -> None:
+    one, other = Reports(), Reports()
+    exchanged(one, other, 10.0, 2.0, 2.0)
+    assert one.is_answered(14.0)
+    assert one.is_answered(16.9)
+    for at_s in (14.2, 15.0, 17.1):  # only one direction carries anything
+        one.heard(other.numbered(pb.Report(), at_s, int(at_s * 1000)), at_s)
+    assert not one.is_answered(17.1)
+
+
+def test_a_link_whose_answer_took_very_long_counts_as_answered_for_no_longer_than_one_of_a_lease() -> None:
+    one, other = Reports(), Reports()
+    exchanged(one, other, 10.0, 6.0, 4.0)
+    assert not one.is_answered(20.0)
+
+
 def test_an_earlier_version_answers_by_what_it_says() -> None:
     reports = Reports()
     reports.heard(pb.Report(), 10.0)
