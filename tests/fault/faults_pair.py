@@ -35,10 +35,11 @@ async def under_way(run: Run, harness: PairHarness) -> tuple[Gateway, Gateway]:
     return await harness.until_pair()
 
 
-async def killed(run: Run, harness: PairHarness) -> Gateway:
+async def killed(run: Run, harness: PairHarness, stays: bool = False) -> Gateway:
     """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more.
 
-    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost.
+    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost. ``stays``: it is away until
+    the other one works. It may be back before, where the way is long, and works again.
     """
     first, second = await harness.until_pair()
     began_s = time.monotonic()
@@ -46,9 +47,10 @@ async def killed(run: Run, harness: PairHarness) -> Gateway:
         harness.link.reset()
     else:
         harness.note_named()
-    first.signal(signal.SIGKILL)
+    first.signal(signal.SIGKILL, stays)
     await harness.until_active(second)
     await harness.until_flowing(since_s=began_s)
+    first.start()
     return first
 
 
@@ -279,7 +281,7 @@ async def slow_link(run: Run) -> Verdict:
         if run.chance.random() < 0.7:
             harness.proxies[harness.active.name, "receiver"].stall()  # what comes from the broker waits, on both disks
             await asyncio.sleep(run.between(0.2, 1))
-            first = await killed(run, harness)
+            first = await killed(run, harness, stays=True)
             harness.proxies[first.name, "receiver"].heal_flow()
         await harness.until_pair()
         await harness.until_flowing()

@@ -6,7 +6,7 @@ import itertools
 import signal
 import time
 
-from tests.fault.faults_pair import NUMBER, SEEDS, rate, under_way, window
+from tests.fault.faults_pair import NUMBER, SEEDS, killed, rate, under_way, window
 from tests.fault.ledger import Verdict
 from tests.fault.pair import PairHarness
 from tests.fault.proxy import BOTH
@@ -222,12 +222,8 @@ async def over_a_round_trip(run: Run, trip_ms: int) -> Verdict:
         await harness.until_flowing()
         with harness.measured(WORKS):
             await asyncio.sleep(run.lasts(5, 20))
-        first, second = await under_way(run, harness)
-        began_s = time.monotonic()
-        first.signal(signal.SIGKILL, stays=True)  # or it may be back before the other one can tell
-        await harness.until_active(second)
-        await harness.until_flowing(since_s=began_s)
-        first.start()
+        await under_way(run, harness)
+        await killed(run, harness, stays=True)
         await harness.until_pair()
         await harness.until_flowing()
         return await harness.finish(window(run))
@@ -254,8 +250,9 @@ async def copy_under_load(run: Run) -> Verdict:
         assert await harness.happens(second.is_ready, WHOLE_WITHIN_S), "the standby is not ready"
         harness.took(began_s)
         await harness.until_whole()
-        first.signal(signal.SIGKILL)
+        first.signal(signal.SIGKILL, stays=True)
         await harness.until_active(second)
+        first.start()
         harness.proxies[first.name, "receiver"].reset()  # or what the first one had sent would come after it was sent again
         harness.proxies[first.name, "receiver"].heal_flow()
         await harness.until_flowing()
