@@ -38,8 +38,8 @@ async def under_way(run: Run, harness: PairHarness) -> tuple[Gateway, Gateway]:
 async def killed(run: Run, harness: PairHarness, stays: bool = False) -> Gateway:
     """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more.
 
-    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost. ``stays``: it is away until
-    the other one works. It may be back before, where the way is long, and works again.
+    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost. ``stays``: it is away
+    until the other one works; where the way is long, it may be back before, and works again.
     """
     first, second = await harness.until_pair()
     began_s = time.monotonic()

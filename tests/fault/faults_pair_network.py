@@ -193,7 +193,7 @@ async def one_way(run: Run) -> Verdict:
 async def black_hole(run: Run) -> Verdict:
     """As soon as the standby says that it is ready, the other disk may be gone."""
     async with as_readme(run, has_publishes=False) as harness:
-        first, second = await harness.until_pair()
+        await harness.until_pair()
         await harness.receiver_leaves()
         harness.load(rate(run), ["cloud"])
         harness.link.stall()
@@ -203,9 +203,11 @@ async def black_hole(run: Run) -> Verdict:
         await asyncio.sleep(run.between(1, 3))
         harness.stop_load()
         await harness.until_received()
+        first, second = await harness.until_roles()  # on a busy machine they may have changed
         assert await harness.happens(second.is_ready, WHOLE_WITHIN_S), "the standby is not ready"
         harness.took(began_s)
         first.signal(signal.SIGKILL, stays=True)
+        await harness.until(lambda: not first.is_running, "the end of the active one")
         await harness.until_active(second)
         first.empty_disk()
         first.start()

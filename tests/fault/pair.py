@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing, contextmanager
 from http import HTTPStatus
@@ -424,6 +425,11 @@ class PairHarness:
         """Wait until it is active, and the other one is not."""
         await self.until(lambda: self._active() == [gateway], f"{gateway.name} active alone")
 
+    async def until_roles(self) -> tuple[Gateway, Gateway]:
+        """Wait until one of the two is active and the other is not; return both."""
+        await self.until(lambda: len(self._active()) == 1, "one active")
+        return self.active, self.standby
+
     async def until_takes_over(self, gateway: Gateway) -> None:
         """Wait until it is active, whatever the other one does."""
         await self.until(lambda: gateway in self._active(), f"{gateway.name} active")
@@ -496,17 +502,15 @@ class PairHarness:
         await asyncio.to_thread(self.receiver.start)
 
     async def until_received(self) -> None:
-        """Wait until the active one has got everything from cloud, and it has waited for the standby; without a load.
-
-        It has been active since the harness was entered.
-        """
+        """Wait until the active one receives nothing more from cloud and waits for nothing of the standby; without a load."""
         await until(lambda: not any(node.unconfirmed for node in self._nodes.values()), "the broker's PUBACKs")
-        sent = sum(entry.origin == "cloud" for entry in self.ledger.entries())
-        process = self.active.process
+        process = (await self.until_roles())[0].process
+        totals: deque[float] = deque(maxlen=10)
 
         def has_received() -> bool:
-            received = process.total("ustreamer_received_messages_total", endpoint="cloud")
-            return received >= sent and process.total("ustreamer_pair_waiting_bytes") == 0
+            totals.append(process.total("ustreamer_received_messages_total", endpoint="cloud"))
+            is_quiet = len(totals) == totals.maxlen and len(set(totals)) == 1
+            return is_quiet and process.total("ustreamer_pair_waiting_bytes") == 0
 
         assert await self.happens(has_received, WITHIN_S), "not everything has been received"
 
