@@ -502,7 +502,7 @@ class PairHarness:
         await asyncio.to_thread(self.receiver.start)
 
     async def until_received(self) -> None:
-        """Wait until the active one receives nothing more from cloud and waits for nothing of the standby; without a load."""
+        """Wait until the active one receives nothing more from cloud and does not wait for the standby; without a load."""
         await until(lambda: not any(node.unconfirmed for node in self._nodes.values()), "the broker's PUBACKs")
         process = (await self.until_roles())[0].process
         totals: deque[float] = deque(maxlen=10)
