@@ -35,11 +35,11 @@ async def under_way(run: Run, harness: PairHarness) -> tuple[Gateway, Gateway]:
     return await harness.until_pair()
 
 
-async def killed(run: Run, harness: PairHarness, stays: bool = False) -> Gateway:
+async def killed(run: Run, harness: PairHarness) -> Gateway:
     """kill -9 of the active one; the other takes over. Nothing that was named to it before may be sent once more.
 
-    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost. ``stays``: it is away
-    until the other one works; where the way is long, it may be back before, and works again.
+    Or a power cut, as far as the link is concerned: what was on its way to the other one is lost. It is away until the other
+    one works: where the way is long or the machine busy, it would be back before, and work again.
     """
     first, second = await harness.until_pair()
     began_s = time.monotonic()
@@ -47,7 +47,7 @@ async def killed(run: Run, harness: PairHarness, stays: bool = False) -> Gateway
         harness.link.reset()
     else:
         harness.note_named()
-    first.signal(signal.SIGKILL, stays)
+    first.signal(signal.SIGKILL, stays=True)
     await harness.until_active(second)
     await harness.until_flowing(since_s=began_s)
     first.start()
@@ -281,7 +281,7 @@ async def slow_link(run: Run) -> Verdict:
         if run.chance.random() < 0.7:
             harness.proxies[harness.active.name, "receiver"].stall()  # what comes from the broker waits, on both disks
             await asyncio.sleep(run.between(0.2, 1))
-            first = await killed(run, harness, stays=True)
+            first = await killed(run, harness)
             harness.proxies[first.name, "receiver"].heal_flow()
         await harness.until_pair()
         await harness.until_flowing()

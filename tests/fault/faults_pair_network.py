@@ -225,7 +225,7 @@ async def over_a_round_trip(run: Run, trip_ms: int) -> Verdict:
         with harness.measured(WORKS):
             await asyncio.sleep(run.lasts(5, 20))
         await under_way(run, harness)
-        await killed(run, harness, stays=True)
+        await killed(run, harness)
         await harness.until_pair()
         await harness.until_flowing()
         return await harness.finish(window(run))
