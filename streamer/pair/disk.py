@@ -146,6 +146,14 @@ class Disk:
         self._begin(Run(name, self.position, first, epoch))
         self.given = self.given._replace(below=min(self.given.below, first), is_copying=False)
 
+    def raise_epoch(self, epoch: int) -> bool:
+        """Note that the run goes on in this epoch. Return whether that is a higher one."""
+        run = self.runs[-1]
+        if epoch <= run.epoch:
+            return False
+        self._keep([*self.runs[:-1], run._replace(epoch=epoch)])
+        return True
+
     def proves_below(self, claim: CopyClaim) -> int:
         """Return below which number this disk has had all of its own entries that the one with the claim has seen."""
         found = self._find(claim)
@@ -258,8 +266,11 @@ class Disk:
         return None
 
     def _begin(self, run: Run) -> None:
-        self.runs = [*self.runs, run][-_MOST_RUNS:]
-        self._runs_text = json.dumps(self.runs)
+        self._keep([*self.runs, run][-_MOST_RUNS:])
+
+    def _keep(self, runs: list[Run]) -> None:
+        self.runs = runs
+        self._runs_text = json.dumps(runs)
 
 
 def _bound(first: int) -> int | None:

@@ -228,8 +228,13 @@ class Member:
             self._save()
 
     def _check_files(self) -> None:
-        """Notice that a journal was salvaged while it was in use: it is another disk, and copied anew."""
+        """Notice that a journal was salvaged while it was in use: it is another disk, and copied anew.
+
+        One at work goes on in a higher epoch when it hears of later work, and its disk has to say so.
+        """
         if self._working is not None:
+            if self.lease.is_active:
+                self._working.work_in(self.lease.epoch)
             self._working.check_file()
             if self._working.disk.name != self._notes.journal:
                 self._know(self._working.disk)

@@ -133,6 +133,12 @@ class MirroredJournal(Journal):
         logger.error("pair_disk_renamed disk=%s reason=%s", self.disk.name, "its journal was salvaged")
         self._forget_link()
 
+    def work_in(self, epoch: int) -> None:
+        """Note in which epoch it works. One that has risen is on disk soon; the standby gets it with another copy."""
+        if self._is_open and self.disk.raise_epoch(epoch):
+            self._work.put(partial(self._state_facts, Batch(facts=Facts(self._generation, self.disk.changed()))))
+            self._forget_link()
+
     def change_letters(self, change: LetterChange) -> int:
         """Delete or mark letters; once that is on disk here and, unless it works alone, there, return how many existed.
 
@@ -219,6 +225,12 @@ class MirroredJournal(Journal):
         if not self._attempt(lambda: self._store.apply(run)):
             disk.restate()  # with the first batch
         self.disk, self._is_open = disk, True
+        return True
+
+    def _state_facts(self, batch: Batch) -> bool:
+        """Write facts alone, on the journal's thread."""
+        if not self._attempt(lambda: self._store.apply(batch)):
+            self._call(self.disk.restate)  # with the next batch
         return True
 
     def _above(self, facts: Mapping[str, str], top: int) -> int:

@@ -1,12 +1,15 @@
 """Disks that come back with less than they had, after both were killed: what the other disk has is not lost."""
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from streamer.journal.entries import Batch
+from streamer.pair.mirror import disk_of_facts
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
 from tests.unit.journal.harness import letter, letters_in
@@ -134,3 +137,20 @@ async def test_a_journal_that_is_salvaged_on_standby_gets_everything_again(stati
     await until(lambda: second.journal.files_set_aside == 1, "it is salvaged")
     await until(lambda: second.journal.numbers("rows")[:2] == [2, 4] and second.member.is_whole, "another copy")
     assert first.works
+
+
+async def test_one_that_goes_on_in_a_higher_epoch_has_that_on_disk_and_so_has_its_copy(stations: Stations) -> None:
+    """Else the disk of a standby that has worked in an earlier one would have more, whatever this one accepts alone."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    second.member.lease.epoch = 7  # it has worked while the first one was away, and the disk of that has come back empty
+    await until(lambda: first.member.lease.epoch == 8, "the first one goes on")
+    await until(lambda: first.mirrored.disk.content[0] == 8 and first.member.is_protected, "another whole copy")
+    await first.write(2)
+    disk = second.member._disk
+    assert disk is not None
+    assert disk.content == first.mirrored.disk.content == (8, 1)
+    await first.kill()
+    with closing(sqlite3.connect(first.path)) as file:
+        facts = dict(file.execute("SELECT name, value FROM facts"))
+    assert disk_of_facts(facts, 0, parity=0).content == (8, 1)
