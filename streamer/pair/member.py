@@ -435,7 +435,7 @@ class Member:
             self._look(self._clock.monotonic_s())
             self._say(pb.Frame(report=self._report()))
             self._note_round_trip()
-            if self._reach.connected(self._streamer.reached()):
+            if self._reach.connected(self._streamer.reached(), self._clock.monotonic_s()):
                 self._note_reach()
                 asyncio.get_running_loop().run_in_executor(None, self._save)
             for _ in range(_SETTLED_PER_HEARTBEAT):

@@ -9,7 +9,7 @@ import pytest
 from streamer.journal.codec import PackedFlow, pack_flow, pack_record, pack_segment
 from streamer.journal.entries import Batch, CorruptEntryError, Row, Segment
 from streamer.journal.journal import JournalState
-from streamer.pair import member
+from streamer.pair import member, reach
 from streamer.pair.notes import read
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
@@ -80,7 +80,9 @@ async def test_it_wants_to_hand_over_to_one_that_reaches_more(stations: Stations
     assert second.member.why == "the other hands over"
 
 
-async def test_one_that_could_not_connect_something_is_not_handed_over_to_again_for_its_sake(tmp_path: Path) -> None:
+async def test_one_that_could_not_connect_something_is_not_handed_over_to_again_for_its_sake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker that accepts TCP and refuses CONNECT: the roles would change every few seconds, for ever."""
     stations = Stations(tmp_path)
     first, second = stations.first, stations.second
@@ -103,6 +105,7 @@ async def test_one_that_could_not_connect_something_is_not_handed_over_to_again_
     await until(lambda: second.member.lease._number > said + 10, "longer than `prefer_s`")
     assert second.wants == ""
     assert list(second.member.report.reaches) == ["vehicle"]
+    monkeypatch.setattr(reach, "STEADY_S", 0.5)
     first.reaches = ["vehicle", "cloud"]  # it is connected: that is no guess
     await until(lambda: read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 0}, "it has it")
     for each in (first, second):

@@ -2,15 +2,15 @@
 
 import pytest
 
-from streamer.pair.reach import FIRST_WAIT_S, LONGEST_WAIT_S, Reach
+from streamer.pair.reach import FIRST_WAIT_S, LONGEST_WAIT_S, STEADY_S, Reach
 
 
 def test_what_it_has_had_and_what_it_has_never_tried_is_worth_an_attempt() -> None:
     reach = Reach({}, 0.0)
     assert reach.is_unknown("cloud")
     assert reach.may_try("cloud", 0.0)
-    assert reach.connected(["cloud"])
-    assert not reach.connected(["cloud"])
+    assert reach.connected(["cloud"], 0.0)
+    assert not reach.connected(["cloud"], 0.2)
     assert not reach.is_unknown("cloud")
     assert reach.may_try("cloud", 0.0)
     assert reach.is_unknown("plant")
@@ -30,9 +30,18 @@ def test_one_process_counts_a_failure_once_and_what_is_up_again_begins_anew() ->
     assert reach.failed(["cloud", "plant"])
     assert not reach.failed(["cloud", "plant"])
     assert reach.refused == {"cloud": 3, "plant": 1}
-    assert reach.connected(["cloud"])
+    assert not reach.connected(["cloud"], 1.0)
+    assert reach.connected(["cloud"], 1.0 + STEADY_S)
     assert reach.failed(["cloud"])
     assert reach.refused == {"cloud": 1, "plant": 1}
+
+
+def test_what_is_up_for_a_moment_again_and_again_counts_as_refused() -> None:
+    """A broker that accepts each session and ends it at once: else the roles would change every minute, for ever."""
+    reach = Reach({"cloud": 3}, 0.0)
+    for second in range(100):
+        assert not reach.connected(["cloud"] if second % 5 else [], float(second))
+    assert reach.refused == {"cloud": 3}
 
 
 def test_two_that_are_both_refused_hand_over_less_and_less_often() -> None:
