@@ -82,7 +82,7 @@ class Daemon:
         self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
         self.pair: Paired | None = None
-        self._own_nodes = OwnNodes(None if config.pair is None else config.pair.key())
+        self._own_nodes = OwnNodes(None if config.pair is None else config.pair.key(), config.authority)
         self.transports, problems = self._built(config, config.endpoints)
         problems += self._unprepared(self.transports)
         if problems:

@@ -14,10 +14,14 @@ _PURPOSE = b"uStreamer: a node of this streamer or its pair\0"
 
 
 class OwnNodes:
-    """``key``: the one that the streamers of a pair share. None: a random one, for a streamer that works alone."""
+    """``key``: the one that the streamers of a pair share. None: a random one, for a streamer that works alone.
 
-    def __init__(self, key: bytes | None = None) -> None:
+    ``authority`` is the streamer's: another pair may have the same key, and is a receiver like any other.
+    """
+
+    def __init__(self, key: bytes | None = None, authority: str = "") -> None:
         self._key = secrets.token_bytes(32) if key is None else key
+        self._authority = authority.encode()
 
     def new_id(self) -> str:
         """Return an id for a new node. It does not begin with a zero, which some networks leave out."""
@@ -31,4 +35,4 @@ class OwnNodes:
         return len(tag) == _TAG_DIGITS and hmac.compare_digest(tag.encode(), self._tag(nonce).encode())
 
     def _tag(self, nonce: str) -> str:
-        return hmac.digest(self._key, _PURPOSE + nonce.encode(), "sha256").hex()[:_TAG_DIGITS]
+        return hmac.digest(self._key, _PURPOSE + nonce.encode() + self._authority, "sha256").hex()[:_TAG_DIGITS]

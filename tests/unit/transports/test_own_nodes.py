@@ -14,6 +14,13 @@ def test_ids_are_recognised_by_whoever_has_the_key_and_by_nobody_else() -> None:
     assert not any(stranger.has(each) for each in ids)
 
 
+def test_another_pair_with_the_same_key_is_foreign() -> None:
+    one, same, other = (OwnNodes(b"k" * 32, authority) for authority in ("gateway.veh1", "gateway.veh1", "gateway.veh2"))
+    made = one.new_id()
+    assert same.has(made)
+    assert not other.has(made)
+
+
 def test_without_a_key_an_id_is_recognised_in_this_process_only() -> None:
     one, other = OwnNodes(), OwnNodes()
     made = one.new_id()
