@@ -41,7 +41,8 @@ class Offers:
     """Of a standby: offers its own entries, some messages at a time, and deletes each once all of its messages are taken.
 
     ``disk`` says which entries the active one need not have. ``say`` sends a frame, and returns whether there is a link;
-    ``delete`` deletes entries.
+    ``delete`` deletes entries. ``refused`` is how many messages the active one cannot take: they stay in this journal, and
+    are offered again after the next copy.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Offers:
         delete: Callable[[Batch], None],
     ) -> None:
         self._journal = journal
+        self.refused = 0
         self._disk = disk
         self._say = say
         self._delete = delete
@@ -65,7 +67,7 @@ class Offers:
         """Offer everything that there is, from the beginning."""
         self._open.clear()
         self._messages_of.clear()
-        self._bytes = 0
+        self._bytes = self.refused = 0
         self._left = self._messages()
         self.go_on()
 
@@ -97,8 +99,12 @@ class Offers:
             self._say(pb.Frame(offer=offer))
 
     def took(self, tokens: pb.Taken) -> None:
-        """Note what the other one has taken."""
+        """Note what the active one has taken, and what it cannot take."""
         gone = Batch()
+        for token in tokens.refused:
+            if (found := self._open.pop(token, None)) is not None:
+                self._bytes -= found[1]  # its entry is never complete, so it stays
+                self.refused += 1
         for token in tokens.tokens:
             found = self._open.pop(token, None)
             if found is None:
@@ -160,32 +166,40 @@ class Offered(Received):
 class Adoption:
     """Of the active one: hands offered messages to ``adopt``, with the endpoint that they came from, in order.
 
-    A token is in `take` once its message is safe. ``adopt`` returns False for an endpoint that there is not.
+    `take` has the token of a message once that is safe, or cannot be taken: nobody can read it, or ``adopt`` returns False,
+    because there is no such endpoint.
     """
 
     def __init__(self, adopt: Callable[[str, list[Received]], bool]) -> None:
         self._adopt = adopt
         self._taken: list[int] = []
+        self._refused: list[int] = []
 
-    def take(self) -> list[int]:
-        """Return the tokens of the messages that have become safe since the last call."""
-        taken, self._taken = self._taken, []
+    def take(self) -> pb.Taken | None:
+        """Return the tokens of the messages that are safe, or refused, since the last call; None if there are none."""
+        if not (self._taken or self._refused):
+            return None
+        taken = pb.Taken(tokens=self._taken, refused=self._refused)
+        self._taken, self._refused = [], []
         return taken
 
     def offered(self, offer: pb.Offer) -> None:
         """Take messages."""
         by_source: dict[str, list[Received]] = {}
+        tokens: dict[str, list[int]] = {}
         for each in offer.messages:
             try:
                 message = codec.unpack(each.body)
             except codec.UnreadableError as exc:
                 logger.error("pair_offer_unreadable endpoint=%s error=%s", each.source, exc)
-                self._taken.append(each.token)
+                self._refused.append(each.token)
                 continue
             safe = self._safe(each.token)
+            tokens.setdefault(each.source, []).append(each.token)
             by_source.setdefault(each.source, []).append(Offered(message, safe))
         for source, batch in by_source.items():
             if not self._adopt(source, batch):
+                self._refused += tokens[source]
                 text = "pair_offer_refused endpoint=%s messages=%d consequence=%s"
                 logger.error(text, source, len(batch), "there is no such endpoint; they wait in the other one's journal")
 

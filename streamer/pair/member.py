@@ -360,6 +360,11 @@ class Member:
             found["place"] = (
                 "another streamer has the same place in the pair: one of the two listens, and the other one connects"
             )
+        if self._offers is not None and self._offers.refused:
+            found["offers"] = (
+                f"{self._offers.refused} messages that this one has accepted alone are on its disk only: "
+                "the active one has no endpoint of that name, or cannot read them"
+            )
         for what in found.keys() - self._differences.keys():
             state = {"state": (f"{what} of the pair", "different")}
             logger.error("pair_differs what=%s reason=%s", what, found[what], extra=state)
@@ -443,8 +448,8 @@ class Member:
                     self._say(pb.Frame(settled=settled))
                 if self._working is not None and (interest := self._streamer.tell_interest()) is not None:
                     self._say(pb.Frame(interest=interest))
-                if taken := self._adoption.take():
-                    self._say(pb.Frame(taken=pb.Taken(tokens=taken)))
+                if (taken := self._adoption.take()) is not None:
+                    self._say(pb.Frame(taken=taken))
                 await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
 
     def on_up(self) -> None:

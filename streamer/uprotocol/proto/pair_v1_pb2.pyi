@@ -302,10 +302,12 @@ class Offer(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[Offer.Message, _Mapping]]] = ...) -> None: ...
 
 class Taken(_message.Message):
-    __slots__ = ("tokens",)
+    __slots__ = ("tokens", "refused")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+    refused: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class State(_message.Message):
     __slots__ = ("number", "is_first", "is_last", "statements", "lineage")

@@ -173,3 +173,26 @@ async def test_a_disk_that_was_replaced_is_not_taken_for_the_one_before(
 def unreadable(everything: bool = False, first: int = 0) -> Iterator[Row]:
     yield row(8)
     raise CorruptEntryError("damaged")
+
+
+async def test_what_the_active_one_cannot_take_holds_up_nothing_and_stays(
+    stations: Stations, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More than may be on the way at a time, of an endpoint that is gone; and one that cannot be read."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await second.kill()
+    await until(lambda: first.member.lease.is_alone, "it works alone")
+    message = publish(1_700_000_000_000, SPEED, b"good")
+    gone = [of_message(2 * number, message)._replace(source="gone") for number in range(1, 601)]
+    unreadable = row(1202, b"\xff")._replace(source=of_message(1, message).source)
+    await first.write_batch(Batch(rows=[*gone, unreadable, of_message(1204, message)]))
+    await first.kill()
+    await second.start()
+    await until(lambda: second.works, "the other one works alone", within_s=60)
+    await first.start()
+    await until(lambda: len(second.adopted) == 1, "it is handed over")
+    for each in second.adopted:
+        each.release()
+    await until(lambda: len(first.journal.numbers("rows")) == 601, "only these are left")
+    await until(lambda: any("601 messages" in each for each in first.member.differences), "it says so")
