@@ -544,6 +544,8 @@ class Member:
                 logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
         elif not working.is_copied and self._attempts.is_due(now_s) and self.reports.is_answered(now_s):
             self._copy_to_other()
+        if self._lasts_s("copy", working.is_copied and not working.is_mirrored, now_s) > _PATIENCE_S:
+            working.stop_waiting()  # a large copy takes minutes over a slow link
         self._attempts.look(self.is_protected, now_s)
         if self.is_protected and not self._has_told:
             self._why_unshared = ""

@@ -233,6 +233,33 @@ def test_entries_of_the_standby_itself_are_not_deleted(pair: Pair) -> None:
     assert all(map(pair.replica.disk.is_own, (9, 11)))
 
 
+def test_a_copy_that_takes_long_need_not_be_waited_for_and_has_what_is_written_meanwhile(pair: Pair) -> None:
+    """A link that was reset and is back at once, in front of more than goes over it in a while."""
+    pair.connect()
+    pair.carry()
+    pair.write("before", Batch(rows=[row(2 * number)._replace(body=bytes(20_000)) for number in range(1, 100)]))
+    pair.on_disk(1)
+    pair.carry()
+    pair.until_done("before")
+    pair.cut()
+    pair.mirrored.link_lost()
+    pair.connect()
+    pair.write("meanwhile", Batch(rows=[row(1000)]))
+    pair.on_disk(2)
+    assert not pair.mirrored.is_mirrored
+    assert "meanwhile" not in pair.done
+    pair.mirrored.stop_waiting()
+    pair.until_done("meanwhile")
+    pair.carry()
+    assert (pair.mirrored.is_whole, pair.mirrored.is_alone) == (True, False)
+    assert pair.copy.numbers("rows") == pair.working.numbers("rows")
+    pair.write("after", Batch(rows=[row(1002)]))
+    pair.on_disk(3)
+    assert "after" not in pair.done  # waits for the standby again
+    pair.carry()
+    pair.until_done("after")
+
+
 def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) -> None:
     pair.connect()
     pair.replica.take(pair.link.told.popleft())
