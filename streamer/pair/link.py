@@ -42,7 +42,7 @@ from streamer.pair.sealing import (
     seals_of,
 )
 from streamer.transports.link_error import failure_of
-from streamer.transports.sockets import listening_socket
+from streamer.transports.sockets import addresses_of, listening_socket
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 
 HANDSHAKE_S = 2.0
@@ -189,7 +189,7 @@ class Link:
 
     async def _dial(self, host: str, port: int) -> None:
         where = _shown(host, port)
-        connect = partial(asyncio.open_connection, host, port, ssl=self._tls, limit=_READ_BYTES)
+        connect = partial(_connected, host, port, self._tls)
         times = 1
         while True:
             is_late = await self._meet(connect, where, is_dialing=True, within_s=HANDSHAKE_S * times)
@@ -214,10 +214,9 @@ class Link:
 
     async def _listening(self, host: str, port: int) -> socket.socket:
         """Return a listening socket; without the address, it waits for that."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                family, _, _, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+                family, _, _, _, address = (await addresses_of(host, port))[0]
                 return listening_socket(family, address, _BACKLOG)
             except (OSError, UnicodeError) as exc:
                 self._not_up(f"cannot listen on {_shown(host, port)}: {failure_of(exc)[1]}")
@@ -382,6 +381,18 @@ def _that_wait(listening: socket.socket) -> Iterator[tuple[socket.socket, Addres
             return
         accepted.setblocking(False)
         yield accepted, address
+
+
+async def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> _Streams:
+    """Return the streams of a connection to the first address of a host that accepts. Raises OSError, UnicodeError."""
+    found = list(dict.fromkeys(address[0] for *_, address in await addresses_of(host, port)))
+    connect = partial(
+        asyncio.open_connection, port=port, ssl=tls, limit=_READ_BYTES, server_hostname=None if tls is None else host
+    )
+    for address in found[:-1]:
+        with contextlib.suppress(OSError):
+            return await connect(address)
+    return await connect(found[-1])
 
 
 async def _streams_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> _Streams:

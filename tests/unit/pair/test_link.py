@@ -6,6 +6,7 @@ import logging
 import resource
 import socket
 import ssl
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,22 @@ async def test_frames_go_both_ways(port: int) -> None:
         assert first.events == second.events == ["up"]
         assert (first.link.connections, second.link.connections) == (1, 1)
         assert (first.link.problem, second.link.problem) == ("", "")
+
+
+async def test_of_several_addresses_of_a_name_one_that_refuses_is_passed_over(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.getaddrinfo
+
+    def found(host: str, port: int, flags: int = 0, **keywords: Any) -> Any:
+        if host != "peer.example" or flags & socket.AI_NUMERICHOST:
+            return real(host, port, flags=flags, **keywords)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", HOST)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    async with End(listen=port).running() as first, End(connect=port, host="peer.example").running() as second:
+        await first.comes_up()
+        await second.comes_up()
 
 
 async def test_ten_thousand_frames_arrive_in_order(port: int) -> None:
