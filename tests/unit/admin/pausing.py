@@ -1,5 +1,6 @@
 """The pause service and its pages at the HTTP port, without the rest of a daemon. No tests."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from streamer.admin.metrics import Exposition
@@ -22,10 +23,10 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 class FailingState(StateFile):
     fails = False
 
-    async def write(self, statements: list[Statement]) -> None:  # type: ignore[override]
+    async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:
         if self.fails:
             raise StateError("the disk is full")
-        await super().write(statements)
+        await super().write(statements, most_s)
 
 
 class AdminHarness:

@@ -223,7 +223,7 @@ async def test_recovery_goes_on_until_it_is_complete(
 async def test_nothing_is_sent_while_older_messages_are_not_in_their_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
         monkeypatch.setattr(router_module, "Recovery", FakeRecovery)
-        monkeypatch.setattr(harness.router, "journal", SimpleNamespace(entries_found=2))
+        monkeypatch.setattr(harness.router, "journal", SimpleNamespace(entries_found=2, tick=lambda: None))
         harness.router.start_recovery()
         new = harness.notify()
         for _ in harness.router.recover():
