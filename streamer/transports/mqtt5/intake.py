@@ -92,9 +92,9 @@ class PacketIntake:
                     if packet.has_alias:  # our CONNECT allows none [MQTT-3.1.2-26]
                         raise TopicAliasError("a topic alias, which was not asked for")
                     message = decoder.decode(packet)
-                except TopicAliasError as exc:
-                    raise self._broken(str(exc), DisconnectReasonCode.TOPIC_ALIAS_INVALID) from None
                 except MalformedPacketError as exc:
+                    if isinstance(exc, TopicAliasError):
+                        raise self._broken(str(exc), DisconnectReasonCode.TOPIC_ALIAS_INVALID) from None
                     self._skip(frame, exc)
                     continue
                 packet_id = packet.packet_id
