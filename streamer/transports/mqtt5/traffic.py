@@ -68,17 +68,16 @@ class Traffic:
         if not session.is_connected:
             done(parcels, LinkLostError())
             return
+        connection = self.connection
+        if connection is not None:
+            for parcel in parcels:  # before they are submitted: one that is refused is settled, and has no message then
+                if parcel.message.attributes.type is _REQUEST:
+                    self._expects_until_s = connection.now_s() + _CALLS_S
+                    break
         session.submit(parcels, done)
         self.write_outgoing()
-        connection = self.connection
-        if connection is None:
-            return
-        if session.unconfirmed:
-            connection.set_reading(True)  # the confirmations come behind packets that wait to be read
-        for parcel in parcels:
-            if parcel.message.attributes.type is _REQUEST:
-                self._expects_until_s = connection.now_s() + _CALLS_S
-                break
+        if self.connection is not None and session.unconfirmed:
+            self.connection.set_reading(True)  # the confirmations come behind packets that wait to be read
 
     def write(self, packet: bytes) -> None:
         """Write a packet, if there is a connection."""

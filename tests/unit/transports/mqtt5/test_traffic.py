@@ -143,6 +143,19 @@ async def test_a_response_is_expected_after_the_puback_of_its_request(make: Make
     assert harness.traffic.on_frames(harness.connection, [puback(1)]) is True
 
 
+async def test_a_parcel_that_is_refused_at_once_is_not_looked_at_again(make: Make) -> None:
+    """Whoever gets the result may settle it, and let go of its message."""
+    harness = make()
+    harness.session.max_packet_bytes = 10
+    parcel = MessageParcel(request(NOW_MS, CALLER, METHOD, 1000))
+
+    def settle(parcels: object, error: object) -> None:
+        del parcel.message
+
+    harness.traffic.submit([parcel], settle)
+    assert not hasattr(parcel, "message")
+
+
 async def test_the_next_request_is_expected_after_the_puback_of_a_response(make: Make) -> None:
     harness = make()
     harness.read(harness.publish(b"a Request, say"))
