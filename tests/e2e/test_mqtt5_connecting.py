@@ -10,6 +10,7 @@ import pytest
 
 from streamer.transports.base import LinkState
 from streamer.transports.errors import LinkLostError
+from streamer.transports.mqtt5 import dialing
 from streamer.uprotocol.uri import UUri
 from tests.e2e.mqtt_connection import OTHER, connected, subscribed
 from tests.e2e.mqtt_messages import TOPIC, message
@@ -327,7 +328,7 @@ class Addresses:
         self.hosts = hosts
         loop = asyncio.get_running_loop()
         self._create = loop.create_connection
-        monkeypatch.setattr(loop, "getaddrinfo", self._resolve)
+        monkeypatch.setattr(dialing, "addresses_of", self._resolve)
         monkeypatch.setattr(loop, "create_connection", self._connect)
 
     async def _resolve(self, host: str, port: int, **_: Any) -> list[tuple[Any, ...]]:
