@@ -141,6 +141,6 @@ async def test_the_last_message_of_a_topic_is_there_for_whoever_comes_late(bus: 
 
 async def test_nobody_speaks_in_the_name_of_another_port(bus: Bus) -> None:
     forged = Plain(4, ("zone-rear", 0x300, 1, 0x8001), HPC_APP, b"forged")
-    await bus.sides["zone-front"].send([forged])  # with several Zenoh endpoints, each hears only the authorities that it lists
+    await bus.sides["zone-front"].send([forged])  # each hears only the authorities that it lists
     await bus.fence("zone-front", "hpc")
     assert not bus.events("hpc", forged)
