@@ -152,8 +152,8 @@ async def test_a_broker_that_has_one_session_for_both_ends_neither(tmp_path: Pat
         old = user(server, "gateway", tmp_path, client_id="one")
         await stopped(old, inbox, user(server, "veh1", tmp_path))
         successor = user(server, "gateway", tmp_path, client_id="two")
-        async with successor.running(), user(server, "veh1", tmp_path).running() as car:
-            await subscribed_to(successor, TOPIC, later)
+        async with user(server, "veh1", tmp_path).running() as car, successor.running():
+            await subscribed_to(successor, TOPIC, later)  # before it connects: the session's messages come at once
             await old.transport.end_session(successor.transport)
             await successor.up()
             await car.up()

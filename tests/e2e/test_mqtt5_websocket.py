@@ -86,8 +86,7 @@ async def test_an_orderly_end_of_the_broker_is_told_from_an_error(caplog: pytest
         async with WebSocketServer(broker.port) as server, Endpoint(server.url).running() as endpoint:
             await endpoint.up()
             broker.stop()
-            await until(lambda: not endpoint.is_up, "DOWN")
-    assert "text=closed by the broker (WebSocket 1000 (OK))" in caplog.text
+            await until(lambda: "text=closed by the broker (WebSocket 1000 (OK))" in caplog.text, "the reason")
 
 
 async def tried(endpoint: Endpoint) -> Answer:

@@ -60,6 +60,16 @@ class _Link:
         for writer in self.writers:
             _reset(writer)
 
+    async def flush(self) -> None:
+        """Wait until both connections, which are closing, have sent what they hold. If cancelled, reset them."""
+        try:
+            for writer in self.writers:
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+        except asyncio.CancelledError:
+            self.reset()
+            raise
+
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """RST to the other side: SO_LINGER 0 makes the kernel forget what it has not sent."""
@@ -101,9 +111,10 @@ class Proxy:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.sever()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
@@ -185,6 +196,9 @@ class Proxy:
     # -- the way of the bytes -----------------------------------------------------------------------------------------
 
     def _accepted(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        if self._server is None:  # it was accepted just before
+            _reset(near)
+            return
         task = asyncio.create_task(self._connected(reader, near), name="proxy")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -192,7 +206,7 @@ class Proxy:
     async def _connected(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         try:
             far_reader, far = await asyncio.open_connection(HOST, self.target)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             _reset(near)  # the nearest to a refusal that is left
             return
         link = _Link(near, far)
@@ -213,6 +227,7 @@ class Proxy:
             self._open.discard(link)
             for writer in link.writers:
                 writer.close()
+            await link.flush()
 
     async def _pump(
         self, number: int, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction

@@ -23,13 +23,7 @@ QUICK = (
 FAULTS_OF_A_PAIR = [each for each in FAULTS if each.body.__module__ == faults_pair.__name__ or each.name in QUICK]
 MOUNTS = ("pair: disk of the active one full", "pair: disk of the standby full")
 
-# Of a proxy's connection that a killed streamer had: it ends with the loop.
-pytestmark = [
-    pytest.mark.mosquitto,
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <function StreamWriter:pytest.PytestUnraisableExceptionWarning"
-    ),
-]
+pytestmark = pytest.mark.mosquitto
 
 
 @pytest.mark.parametrize("fault", FAULTS_OF_A_PAIR, ids=lambda fault: fault.name)

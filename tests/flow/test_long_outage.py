@@ -60,7 +60,7 @@ def each(topics: list[UUri], seconds: list[int]) -> dict[UUri, list[int]]:
     return dict.fromkeys(topics, seconds)
 
 
-@pytest.mark.parametrize("seconds", [30, pytest.param(7200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [30, pytest.param(7200, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
 async def test_of_a_topic_that_keeps_the_latest_only_the_present_value_is_sent(seconds: int) -> None:
     found, outcomes = await sent_after(seconds, LATEST)
     assert found == each(TOPICS, [seconds - 1])
