@@ -5,4 +5,4 @@ from importlib.util import find_spec
 _NEEDED = ("pyspark", "pyarrow", "jinja2", "yaml")
 
 if _missing := [name for name in _NEEDED if find_spec(name) is None]:
-    raise ImportError(f"the nightly jobs need {', '.join(_missing)}; install with: pip install 'ustreamer[spark]'")
+    raise ImportError(f"the nightly jobs need {', '.join(_missing)}; install with: pip install 'uprotocol-ustreamer[spark]'")

@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 try:
-    __version__ = version("ustreamer")
+    __version__ = version("uprotocol-ustreamer")
 except PackageNotFoundError:  # running from a source tree that was not installed
     __version__ = "0.0.0"
 

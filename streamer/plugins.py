@@ -6,7 +6,7 @@ from typing import Any
 
 def available(group: str) -> list[str]:
     """Return the names of all classes that are installed in an entry point group."""
-    return sorted(entry.name for entry in entry_points(group=group))
+    return sorted({entry.name for entry in entry_points(group=group)})
 
 
 def load(group: str, name: str, what: str) -> Any:

@@ -83,6 +83,6 @@ def _push() -> "type[Push]":
     try:
         from streamer.admin.otel.push import Push  # noqa: PLC0415  # see above
     except ImportError as exc:
-        wanted = "expected otel: null, or all of what it needs installed (pip install --upgrade 'ustreamer[otel]')"
+        wanted = "expected otel: null, or all of what it needs installed (pip install 'uprotocol-ustreamer[otel]')"
         raise OtelError(f"otel: {wanted}: {exc}") from exc
     return Push

@@ -23,7 +23,7 @@ def _completion(arguments: argparse.Namespace) -> int:
     try:
         import shtab  # noqa: PLC0415  # installed with an extra
     except ModuleNotFoundError:
-        return complain("completion needs shtab; install with: pip install 'ustreamer[completion]'", 1)
+        return complain("completion needs shtab; install with: pip install 'uprotocol-ustreamer[completion]'", 1)
     for action in _actions(arguments.whole):
         if isinstance(action.metavar, str) and action.metavar in _FILES:
             action.complete = getattr(shtab, _FILES[action.metavar])  # type: ignore[attr-defined]  # where shtab looks

@@ -342,5 +342,5 @@ def _demo(arguments: argparse.Namespace) -> int:
     try:
         from streamer.demo.run import run  # noqa: PLC0415  # its libraries come with an extra
     except ModuleNotFoundError as exc:
-        return complain(f"the demo needs {exc.name}; install with: pip install 'ustreamer[demo]'", 1)
+        return complain(f"the demo needs {exc.name}; install with: pip install 'uprotocol-ustreamer[demo]'", 1)
     return asyncio.run(run(seconds=arguments.seconds, plain=arguments.plain, is_pair=arguments.pair))

@@ -76,7 +76,7 @@ def _top(arguments: argparse.Namespace) -> int:
     try:
         from streamer.cli.top_view import console_of  # noqa: PLC0415  # rich comes with an extra
     except ModuleNotFoundError as exc:
-        return complain(f"streamer top needs {exc.name}; install with: pip install 'ustreamer[top]'", 1)
+        return complain(f"streamer top needs {exc.name}; install with: pip install 'uprotocol-ustreamer[top]'", 1)
     console = console_of(is_plain=arguments.plain or not sys.stdout.isatty())
     if is_once or arguments.plain or console.is_dumb_terminal:  # cannot redraw
         with until_interrupted():

@@ -59,7 +59,7 @@ def check_installed(name: str, load: Callable[[str], Any], names: Callable[[], l
 def missing_for_traces() -> str:
     """Return what has to be installed to write or read traces, as text; empty: nothing."""
     missing = [name for name in TRACE_MODULES if find_spec(name) is None]
-    return f"{' and '.join(missing)} installed (pip install 'ustreamer[trace]')" if missing else ""
+    return f"{' and '.join(missing)} installed (pip install 'uprotocol-ustreamer[trace]')" if missing else ""
 
 
 def check_can_trace(path: Path) -> Path:

@@ -35,7 +35,7 @@ def _endpoint(text: str) -> str:
     if text.rstrip("/").endswith(_APPENDED):
         raise expected(f"the address of a collector without {' and '.join(_APPENDED)}, which are appended")
     if not all(map(_is_there, OTEL_MODULES)):
-        raise expected("otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')")
+        raise expected("otel: null, or opentelemetry installed (pip install 'uprotocol-ustreamer[otel]')")
     return text.rstrip("/")
 
 

@@ -13,4 +13,4 @@ def test_what_is_missing_is_named_with_what_installs_it(job: str, missing: list[
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last == f"ImportError: the nightly jobs need {named}; install with: pip install 'ustreamer[spark]'"
+    assert last == f"ImportError: the nightly jobs need {named}; install with: pip install 'uprotocol-ustreamer[spark]'"

@@ -60,7 +60,7 @@ def test_traces_in_the_configuration_are_a_mistake_that_says_what_to_install(
     file.write_text(f"{CONFIG}trace: {{path: traces}}\n")
     checked, started = run(["check", "--config", file], ["run", "--config", file], missing=missing)
     assert (checked.returncode, checked.stdout) == (78, "")
-    expected = f"trace.path: expected trace: null, or {named} installed (pip install 'ustreamer[trace]')"
+    expected = f"trace.path: expected trace: null, or {named} installed (pip install 'uprotocol-ustreamer[trace]')"
     assert checked.stderr.startswith(f"{file}:7:15: {expected}")
     assert started.returncode == 78
 
@@ -75,7 +75,7 @@ def test_otel_in_the_configuration_is_a_mistake_that_says_what_to_install(tmp_pa
         ["check", "--config", file], ["run", "--config", file], ["check", "--config", without], missing=missing
     )
     assert (checked.returncode, checked.stdout) == (78, "")
-    expected = "otel.endpoint: expected otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')"
+    expected = "otel.endpoint: expected otel: null, or opentelemetry installed (pip install 'uprotocol-ustreamer[otel]')"
     assert checked.stderr.startswith(f"{file}:7:18: {expected}")
     assert (started.returncode, good.returncode) == (78, 0)
 
@@ -90,4 +90,5 @@ def test_without_traces_nothing_asks_for_them(tmp_path: Path) -> None:
 def test_reading_traces_says_what_to_install(tmp_path: Path) -> None:
     for done in run(*(["traces", action, "--path", tmp_path] for action in ("tail", "summary"))):
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "traces can be read with numpy and pyarrow installed (pip install 'ustreamer[trace]')\n"
+        expected = "traces can be read with numpy and pyarrow installed (pip install 'uprotocol-ustreamer[trace]')\n"
+        assert done.stderr == expected

@@ -128,7 +128,8 @@ async def test_a_reload_is_refused_if_a_part_is_missing_and_all_goes_on_as_befor
         asked = await harness.ask("/api/v1/reload", {})
         assert asked.status == 422
         (problem,) = asked.json["problems"]
-        assert problem.startswith("otel: expected otel: null, or all of what it needs installed (pip install --upgrade")
+        expected = "otel: null, or all of what it needs installed (pip install 'uprotocol-ustreamer[otel]')"
+        assert problem.startswith(f"otel: expected {expected}")
         assert missing in problem
         assert harness.daemon.config is before
 

@@ -73,7 +73,7 @@ def test_without_its_library_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 1
-    assert "ustreamer[completion]" in capsys.readouterr().err
+    assert "uprotocol-ustreamer[completion]" in capsys.readouterr().err
 
 
 def test_the_man_page_has_every_command_and_every_option() -> None:

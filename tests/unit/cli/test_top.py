@@ -306,7 +306,7 @@ def test_without_rich_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.delitem(sys.modules, "streamer.cli.top_view", raising=False)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert status_of("top", "--url", "http://127.0.0.1:1") == 1
-    assert "pip install 'ustreamer[top]'" in capsys.readouterr().err
+    assert "pip install 'uprotocol-ustreamer[top]'" in capsys.readouterr().err
 
 
 def test_a_port_that_is_not_known_is_a_matter_of_the_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def test_what_cannot_be_is_refused(otel: dict[str, Any]) -> None:
 def test_without_all_of_opentelemetry_it_is_said_how_to_install_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for modules in ((missing, "json"), ("json", missing)):
         monkeypatch.setattr(push, "OTEL_MODULES", modules)
-        assert "otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')" in mistakes(
+        assert "otel: null, or opentelemetry installed (pip install 'uprotocol-ustreamer[otel]')" in mistakes(
             otel={"endpoint": "http://c"}
         )
     monkeypatch.setattr(push, "OTEL_MODULES", ("json", "json.decoder"))
