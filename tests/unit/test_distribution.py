@@ -3,6 +3,7 @@
 import re
 import subprocess
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,6 @@ def test_a_pipeline_installs_a_tag_of_the_coming_release(name: str) -> None:
 
 def test_two_distributions_of_one_class_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an upgrade without `pip uninstall`, the distribution of the old name is still there."""
-    twice = [*plugins.entry_points(group="ustreamer.transports")] * 2
-    monkeypatch.setattr(plugins, "entry_points", lambda **_: twice)
+    twice = [*entry_points(group="ustreamer.transports")] * 2
+    monkeypatch.setattr("streamer.plugins.entry_points", lambda **_: twice)
     assert plugins.available("ustreamer.transports") == ["memory", "mqtt5", "zenoh"]
