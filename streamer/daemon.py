@@ -25,7 +25,7 @@ from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import cohort, fingerprint
 from streamer.config.stores import TraceConfig
 from streamer.delivery.inbound.transport_events import CountingEvents
-from streamer.delivery.lifecycle.departure import Drain, stop_all
+from streamer.delivery.lifecycle.departure import Drain, stop_all, take_arrivals
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.delivery.router import TICK_S, Router
@@ -229,6 +229,8 @@ class Daemon:
                     watching.cancel()
                 recovering.cancel()  # messages that are still only in the journal stay there
                 left = 0 if self._is_abrupt else await self._drain_while_active()
+                if self._is_abrupt:
+                    take_arrivals(self.router)
                 for task in (ticking, serving, listening):
                     task.cancel()
             return left
@@ -355,8 +357,11 @@ class Daemon:
             systemd.notify(f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={_EXTENSION_US}")
 
     async def _close_journal(self, journal: Journal) -> None:
-        """Write the messages that have no outcome, and close the file."""
-        if journal.state is not JournalState.OPENING and not self._is_abrupt:
+        """Write the messages that have no outcome, and close the file.
+
+        Also if the other one of a pair works by now: it may not have heard what has arrived here.
+        """
+        if journal.state is JournalState.OK or (journal.state is JournalState.FAILING and not self._is_abrupt):
             await self._until_written()
         if not await asyncio.to_thread(journal.stop, _CLOSE_JOURNAL_S):
             logger.error("journal_not_closed file=%s reason=%s", journal.path, journal.problem or "the disk is slow")

@@ -186,6 +186,7 @@ class Paired:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._journal.work_alone()  # what is still to be written is offered to the other one later
 
     def hand_over(self, anyway: bool = False) -> str:
         """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can.

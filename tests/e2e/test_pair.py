@@ -105,6 +105,23 @@ async def test_one_that_is_stopped_hands_over_and_nothing_is_lost_or_comes_twice
     assert json.loads(stopped.get("/readyz")[1])["ready"] is True
 
 
+@pytest.mark.long
+async def test_one_that_wakes_and_steps_back_hands_over_what_only_it_has_heard(gateways: Gateways) -> None:
+    """It wakes in another one's epoch, and messages of the vehicle wait in its sockets: they come late."""
+    await gateways.start()
+    stopped = gateways.active
+    standby = gateways.other_than(stopped)
+    await gateways.ways[standby.path.parent.name].sever()
+    await until(lambda: standby.total("ustreamer_endpoint_up", endpoint="vehicle") == 0, "the standby hears nothing")
+    stopped.signal(signal.SIGSTOP)
+    await until(lambda: standby.total("ustreamer_pair_active") == 1, "the other one is active")
+    messages = [Plain(4, ("veh1", 0xA8000, 2, 0x8002), ("cloud", 0xC0, 1, 0), b"%d" % number) for number in range(200)]
+    gateways.car._put_all(messages)
+    stopped.signal(signal.SIGCONT)
+    assert await _twice(messages, gateways.cloud) == 0
+    assert "the other works" in stopped.log
+
+
 def subscriptions(daemon: StreamerProcess) -> float:
     return daemon.total("ustreamer_transport_figure", endpoint="vehicle", figure="subscriptions")
 

@@ -5,8 +5,10 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from streamer.admin.readiness import unready
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.daemon import Daemon
+from streamer.journal import codec
 from streamer.journal.journal import Journal
-from streamer.transports.base import LinkState
+from streamer.transports.base import LinkState, Received
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
@@ -134,6 +137,40 @@ async def test_one_of_a_pair_that_is_overtaken_while_it_drains_ends_at_once(tmp_
     daemon._end(restarts=True, drains=False)
     assert await asyncio.wait_for(running, 30) == 0
     assert not daemon._must_restart  # who was asked to stop is not started anew
+
+
+@pytest.mark.parametrize("room", [10_000, 1], ids=["in lanes", "also before a full queue"])
+async def test_one_of_a_pair_that_steps_back_leaves_in_its_journal_what_only_it_may_have_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Also what has arrived within the last few milliseconds, and what arrives until the network is left."""
+    process = Process(tmp_path)
+    process.systemd.close()
+    queue = f"queue_policy: {{queue: {{messages: {room}}}}}\n"
+    process.file.write_text(process.file.read_text() + queue + f"journal: {{path: {tmp_path / 'journal.db'}}}\n")
+    daemon = Daemon(load(process.file), process.file)
+    running = asyncio.create_task(daemon.run())
+    await until(lambda: daemon._has_started, "the start")
+    vehicle, cloud = daemon.transports["vehicle"], daemon.transports["cloud"]
+    assert isinstance(vehicle, MemoryTransport)
+    assert isinstance(cloud, MemoryTransport)
+    monkeypatch.setattr(MemoryTransport, "source_retransmits", False)
+    cloud.is_withholding = True
+    now_ms = SystemClock().wall_ms()
+    messages = [notification(now_ms, UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), b"x") for _ in range(4)]
+    stop = vehicle.stop
+
+    async def stop_with_the_last_ones() -> None:
+        vehicle.inject(*map(Received, messages[3:]))
+        await stop()
+
+    monkeypatch.setattr(vehicle, "stop", stop_with_the_last_ones)
+    vehicle.inject(*map(Received, messages[:3]))
+    daemon._end(restarts=True, drains=False)
+    assert await running == 0
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as file:
+        written = [codec.unpack(body).id for (body,) in file.execute("SELECT body FROM rows")]
+    assert sorted(written) == sorted(each.id for each in messages)
 
 
 HOSTILE = {
