@@ -1,7 +1,7 @@
 """``streamer diff``: what differs in meaning between two configurations, over the flows of traces or of a running daemon."""
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +18,30 @@ from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, reconnected_endpoints
 from streamer.config.shown import fingerprint
 from streamer.routing.diff import Comparison, Kind, Side
-from streamer.routing.diff_text import consequences_json, consequences_lines, weight
+from streamer.routing.diff_text import (
+    as_code,
+    as_plain,
+    consequences_json,
+    consequences_lines,
+    consequences_markdown,
+    weight,
+)
+from streamer.routing.representative import representatives
 from streamer.services.host import table_of
 from streamer.services.state import StateError
 
-_SETTINGS, _COST = "settings", "cost"
+_SETTINGS, _COST, _NONE = "settings", "cost", "none"
 FAIL_ON = (*(kind.value for kind in Kind), _SETTINGS, _COST)
 
 
 class Differences(NamedTuple):
-    """Everything in which two configurations differ."""
+    """Everything in which two configurations differ.
+
+    ``openings``: what made-up flows show beside flows that were seen; those are what is possible today, and show no opening.
+    """
 
     comparison: Comparison
+    openings: Comparison | None
     settings: list[Setting]
     restart: list[str]
     rebuilt: list[str]
@@ -38,9 +50,19 @@ class Differences(NamedTuple):
     @property
     def names(self) -> set[str]:
         """Return the kinds that there are, as ``--fail-on`` names them."""
-        found = {kind.value for kind in self.comparison.kinds}
+        kinds = self.comparison.kinds | (set() if self.openings is None else self.openings.kinds)
+        found = {kind.value for kind in kinds}
         found |= {_SETTINGS} if self.settings else set()
         return found | ({_COST} if any(cost.is_short for cost in self.costs) else set())
+
+    def failing(self, gate: Sequence[str] | None) -> list[str]:
+        """Return the kinds that a gate stops. None: all that can lose or expose a message."""
+        if gate is not None:
+            return sorted(self.names & set(gate))
+        risky = self.names - {Kind.REASON.value}
+        if all(setting.is_harmless for setting in self.settings):
+            risky.discard(_SETTINGS)
+        return sorted(risky)
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -50,14 +72,18 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sub.set_defaults(command=answered(_diff))
     sub.add_argument("old", type=Path, metavar="OLD", help="the configuration file that is in use")
     sub.add_argument("new", type=Path, metavar="NEW", help="the one that is to take its place")
-    text = f"exit with 1 if there is one of these: {', '.join(FAIL_ON)}"
-    sub.add_argument("--fail-on", type=_kinds, default=[], metavar="denied,moved", help=text)
+    text = f"exit with 1 only for these, of {', '.join((*FAIL_ON, _NONE))}; default: all that can lose or expose a message"
+    sub.add_argument("--fail-on", type=_kinds, metavar="denied,moved", help=text)
     add_sources(sub)
+    text = "markdown: for a comment on a pull request; default: text"
+    sub.add_argument("--format", choices=("text", "markdown"), default="text", help=text)
     add_json(sub)
 
 
 def _kinds(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
+    if names == [_NONE]:
+        return names
     for name in names:
         if name not in FAIL_ON:
             raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(FAIL_ON)}{nearest(name, FAIL_ON)}")
@@ -82,13 +108,20 @@ def _diff(arguments: argparse.Namespace) -> int:
     except OSError as exc:
         return complain(reason_of(exc), EX_IOERR)
     differences = compared(old, new, found, Side(old, known))
+    failing = differences.failing(arguments.fail_on)
+    is_sample = bool(found.cut) and arguments.fail_on != [_NONE]
     if arguments.as_json:
-        document_out({"fingerprint": fingerprint(new), **_document(arguments, differences, found)})
+        document_out({"fingerprint": fingerprint(new), **_document(arguments, differences, found), "failed_on": failing})
     else:
         for text in found.unread:
             complain(text, 0)
-        lines_out(_lines(arguments, differences, found))
-    return found.status or (1 if differences.names & set(arguments.fail_on) else 0)
+        is_markdown = arguments.format == "markdown"
+        lines_out(_markdown(arguments, differences, found) if is_markdown else _lines(arguments, differences, found))
+        if failing:
+            complain(f"fails on {', '.join(failing)}", 1)
+        if is_sample:
+            complain(f"not all was judged: {found.cut}. Judge those that run: --traces DIR or --running", 1)
+    return found.status or (1 if failing or is_sample else 0)
 
 
 def _loaded(path: Path) -> Config | None:
@@ -106,8 +139,14 @@ def compared(old: Config, new: Config, found: Found, before: Side) -> Difference
     comparison = Comparison(before, Side(new, after))
     for flow in found.flows:
         comparison.add(flow)
+    openings = None
+    if found.is_real:
+        openings = Comparison(before, Side(new, after), only_openings=True)
+        for flow in representatives(old, new).flows:
+            openings.add(flow)
     return Differences(
         comparison,
+        openings,
         changed_settings(old, new),
         beyond_reload(old, new),
         reconnected_endpoints(old, new),
@@ -120,12 +159,42 @@ def _lines(arguments: argparse.Namespace, differences: Differences, found: Found
     about = f", {weight(comparison.messages_per_day)}" if comparison.messages_per_day else ""
     yield f"{arguments.old} → {arguments.new}, over {found.where}{about}"
     yield from consequences_lines(comparison, found.is_real)
-    if not comparison.kinds and not differences.settings:
+    if differences.openings is not None:
+        yield from consequences_lines(differences.openings, is_real=False)
+    if not differences.names:
         yield "nothing differs in meaning"
         return
-    yield from _section("Settings that change:", (setting.text for setting in differences.settings))
-    yield from _section("At a reload:", _at_a_reload(differences))
-    yield from _section("What the new file costs:", cost_lines(differences.costs))
+    for title, lines in _sections(differences):
+        yield from ("", title, *(f"  {line}" for line in lines))
+
+
+def _markdown(arguments: argparse.Namespace, differences: Differences, found: Found) -> Iterator[str]:
+    """Yield the differences as Markdown, which shows every name as it is."""
+    yield f"### {as_code(str(arguments.old))} → {as_code(str(arguments.new))}"
+    yield ""
+    yield f"Over {as_plain(found.where)}."
+    if found.cut:
+        yield f"**Not all was judged:** {as_plain(found.cut)}."
+    yield ""
+    yield from consequences_markdown(differences.comparison, found.is_real)
+    if differences.openings is not None:
+        yield from consequences_markdown(differences.openings, is_real=False)
+    if not differences.names:
+        yield "Nothing differs in meaning."
+        return
+    for title, lines in _sections(differences):
+        yield from (f"**{title}**", "", *(f"- {as_code(line)}" for line in lines), "")
+
+
+def _sections(differences: Differences) -> Iterator[tuple[str, list[str]]]:
+    """Yield what differs beside the flows: titles and sentences."""
+    for title, lines in (
+        ("Settings that change:", [setting.text for setting in differences.settings]),
+        ("At a reload:", list(_at_a_reload(differences))),
+        ("What the new file costs:", list(cost_lines(differences.costs))),
+    ):
+        if lines:
+            yield title, lines
 
 
 def _at_a_reload(differences: Differences) -> Iterator[str]:
@@ -134,23 +203,17 @@ def _at_a_reload(differences: Differences) -> Iterator[str]:
         yield f"endpoint {name} disconnects, and connects with its new options"
 
 
-def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        if not number:
-            yield from ("", title)
-        yield f"  {line}"
-
-
 def _document(arguments: argparse.Namespace, differences: Differences, found: Found) -> dict[str, Any]:
     return {
         "old": str(arguments.old),
         "new": str(arguments.new),
         **consequences_json(differences.comparison),
         "is_real": found.is_real,
+        "is_cut": bool(found.cut),
+        "openings": [] if differences.openings is None else consequences_json(differences.openings)["changes"],
         "unread": list(found.unread),
         "settings": [setting._asdict() for setting in differences.settings],
         "restart": differences.restart,
         "rebuilt": differences.rebuilt,
         "costs": [cost._asdict() | {"is_short": cost.is_short} for cost in differences.costs],
-        "failed_on": sorted(differences.names & set(arguments.fail_on)),
     }

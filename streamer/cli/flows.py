@@ -20,12 +20,14 @@ DEFAULT_LAST = "7d"
 class Found(NamedTuple):
     """Flows, where they were found in words, and how busy traces know routes and endpoints to have been.
 
-    ``is_real``: messages of these flows were seen. ``unread``: the files that cannot be read, and why.
+    ``is_real``: messages of these flows were seen. ``cut``: why they are not all that matter, empty if they are.
+    ``unread``: the files that cannot be read, and why.
     """
 
     flows: list[Flow]
     where: str
     is_real: bool
+    cut: str = ""
     peaks: Peaks | None = None
     unread: Sequence[str] = ()
 
@@ -73,9 +75,13 @@ def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
         flows = flows_of_daemon(daemon)
         return Found(flows, f"the {_flows(len(flows))} that the daemon at {daemon.named} knows", is_real=True)
     made = representatives(*configs)
-    more = ", of which there are more" if made.is_cut else ""
+    more = ", of which there are more" if made.has_more else ""
+    cut = "there are more flows of patterns that differ than can be made up" if made.is_cut and len(configs) > 1 else ""
     return Found(
-        made.flows, f"{_flows(len(made.flows))} made up of the patterns in the file{_s(len(configs))}{more}", is_real=False
+        made.flows,
+        f"{_flows(len(made.flows))} made up of the patterns in the file{_s(len(configs))}{more}",
+        is_real=False,
+        cut=cut,
     )
 
 
@@ -94,10 +100,11 @@ def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     if not week.records:
         unread.clear()
         week = read_week(arguments.traces, since_us, now_us, unread.append)
-    where = f"the {_flows(len(week.flows))} in {arguments.traces} of the last {_duration(last_ms)}"
+    where, cut = f"the {_flows(len(week.flows))} in {arguments.traces} of the last {_duration(last_ms)}", ""
     if week.more_flows:
         where += f" with the most messages, without {week.more_messages} messages of at least {week.more_flows} others"
-    return Found(week.flows, where, is_real=True, peaks=week.peaks, unread=unread)
+        cut = f"the traces have at least {_flows(week.more_flows)} more"
+    return Found(week.flows, where, is_real=True, cut=cut, peaks=week.peaks, unread=unread)
 
 
 def _duration(length_ms: int) -> str:

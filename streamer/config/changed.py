@@ -36,6 +36,13 @@ class Setting(NamedTuple):
     after: Any
     text: str
 
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it can neither lose nor expose a message: it is about logs or traces, or a name."""
+        section, _, rest = self.key.partition(".")
+        is_name = "." not in rest and isinstance(self.before, str) and isinstance(self.after, str)
+        return section in ("log", "trace") or (section in ("endpoints", "routes") and is_name)
+
 
 def changed_settings(old: Config, new: Config) -> list[Setting]:
     """Return the settings in which the meaning differs, in the order of the file."""

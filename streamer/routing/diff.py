@@ -54,6 +54,11 @@ class Kind(StrEnum):
         """Whether messages that went somewhere go nowhere then, or are newly refused."""
         return self in (Kind.DENIED, Kind.UNROUTED)
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether something is possible then that nobody can do today, so that no message that was seen shows it."""
+        return self in (Kind.ALLOWED, Kind.ROUTED)
+
 
 _WORDS = {
     Kind.DENIED: "would be denied",
@@ -117,8 +122,9 @@ def _by_weight(flow: Flow) -> tuple[Any, ...]:
 class Comparison:
     """Two configurations, and what differs for the flows that were added."""
 
-    def __init__(self, before: Side, after: Side) -> None:
+    def __init__(self, before: Side, after: Side, only_openings: bool = False) -> None:
         self.before, self.after = before, after
+        self._only_openings = only_openings
         self.flows = 0
         self.messages_per_day = 0.0
         self.guessed = 0
@@ -133,6 +139,8 @@ class Comparison:
         self.flows += 1
         self.messages_per_day += flow.messages_per_day
         for consequence in self._consequences(flow):
+            if self._only_openings and not consequence.kind.is_opening:
+                continue
             self._found.setdefault(consequence, Gathered()).add(flow)
 
     @property
@@ -209,6 +217,8 @@ class Comparison:
         yield from self._pace(before, after)
         if _needs_token(after) and not _needs_token(before):
             yield Consequence(Kind.TOKEN, str(after.permit.demand) if after.permit is not None else "")
+        if _needs_token(before) and not _needs_token(after):
+            yield Consequence(Kind.ALLOWED, "without a token")
         if before.level != after.level:
             yield Consequence(Kind.LEVEL, f"{_number(after.level)} instead of {_number(before.level)}{_by_rule(after)}")
         clocks = [self._ttl_clock(side, each) for side, each in ((self.before, before), (self.after, after))]

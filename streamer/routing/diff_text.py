@@ -1,5 +1,6 @@
-"""The consequences of a change for flows, as lines for people and as JSON for programs. Pure."""
+"""The consequences of a change for flows: as lines or Markdown for people, and as JSON for programs. Pure."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,33 @@ def consequences_lines(comparison: Comparison, is_real: bool) -> Iterator[str]:
         yield ""
         count = f"{comparison.unjudged} flow{_s(comparison.unjudged)}"
         yield f"{count} not judged: neither file has the endpoint that they came in through"
+
+
+def consequences_markdown(comparison: Comparison, is_real: bool) -> Iterator[str]:
+    """Yield the same as a table of Markdown, and a blank line behind it."""
+    found = comparison.found
+    if not found:
+        return
+    yield "| what would happen | flows | messages a day | such as |"
+    yield "|---|---|---|---|"
+    for consequence, gathered in found:
+        flows = f"{gathered.flows}{'' if is_real else ' made up'}"
+        per_day = weight(gathered.messages_per_day).rpartition(" message")[0] if gathered.messages_per_day else ""
+        first = as_code(described(gathered.examples[0]))
+        yield f"| **{consequence.kind.words}:** {as_plain(consequence.text)} | {flows} | {per_day} | {first} |"
+    yield ""
+
+
+def as_plain(text: str) -> str:
+    """Return a text that Markdown shows as it is, in a cell of a table, too: no markup, no link, no mention of anybody."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~!@&$])", r"\\\1", text)
+
+
+def as_code(text: str) -> str:
+    """Return a text as code of Markdown, in a cell of a table, too."""
+    text = text.replace("|", "\N{BROKEN BAR}")
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence} {text} {fence}" if "`" in text else f"`{text}`"
 
 
 def consequences_json(comparison: Comparison) -> dict[str, Any]:

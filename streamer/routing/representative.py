@@ -3,14 +3,18 @@
 From every pattern and name in the configurations come addresses: one that it matches, and for each part that it names one
 beside it. Where patterns meet there is an address in both. Of addresses that no pattern tells apart, one is enough. Flows
 are the combinations that the types of messages allow.
+
+Flows that the configurations may treat differently come first (`streamer.routing.differing`). A sample that lacks one of
+these is cut; what it lacks of the others is the same in both.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, product
+from itertools import chain, product, takewhile
 from typing import NamedTuple
 
 from streamer.config.changed import renamed_endpoints
 from streamer.config.models import Config
+from streamer.routing.differing import Differing, differing
 from streamer.routing.flow import Flow
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.uri import (
@@ -31,14 +35,17 @@ _MOST_MEETING = 300
 """Patterns whose meeting with each other is looked at."""
 
 _SOMEBODY = "somebody.else"
+_STRANGER = "nobody-you-know"
+"""An identity that no configuration names."""
 _TYPE, _VERSION, _TOPIC, _METHOD = 0xE55, 0x5E, 0xE55E, 0x5E5
 """Numbers that hardly any configuration names; the next free ones are taken."""
 
 
 class Representatives(NamedTuple):
-    """Flows, and whether there would have been more."""
+    """Flows; whether there would have been more; and whether some are missing that the configurations may tell apart."""
 
     flows: list[Flow]
+    has_more: bool
     is_cut: bool
 
 
@@ -47,17 +54,35 @@ def representatives(*configs: Config) -> Representatives:
 
     The endpoints have their names in the first of them that has them.
     """
-    patterns = list(dict.fromkeys(pattern for config in configs for pattern in _patterns(config)))
+    different = differing(configs[0], configs[-1]) if len(configs) > 1 else ()
+    named = dict.fromkeys(pattern for pair in different for pattern in pair)
+    patterns = list(dict.fromkeys((*named, *(pattern for config in configs for pattern in _patterns(config)))))
     addresses = _addresses(patterns, sorted({name for config in configs for name in _authorities(config)}))
     renamed = renamed_endpoints(configs[0], configs[-1])
     homes = dict.fromkeys(name for config in configs for name in config.endpoints if name not in renamed.values())
-    found, is_cut = list[Flow](), False
+    found, has_more, is_cut, most = list[Flow](), False, len(named) > _MOST_MEETING, MOST // len(homes)
     for ingress in homes:
         names = {ingress, renamed.get(ingress, ingress)}
-        flows = dict.fromkeys(islice(_flows(ingress, names, addresses, configs), MOST // len(homes) + 1))
-        found += list(flows)[: MOST // len(homes)]
-        is_cut |= len(flows) > MOST // len(homes)
-    return Representatives(found, is_cut)
+        publishes = takewhile(lambda flow: flow.kind is UMessageType.PUBLISH, _flows(ingress, names, addresses, configs))
+        first = (flow for pair in different for flow in _flows(ingress, names, addresses, configs, pair))
+        flows = _distinct(chain(publishes, first), {}, most)
+        is_cut |= len(flows) > most
+        flows = _distinct(_flows(ingress, names, addresses, configs), flows, most)
+        has_more |= len(flows) > most
+        found += list(flows)[:most]
+    if len(configs) == 1:
+        is_cut = has_more
+    return Representatives(found, has_more, is_cut)
+
+
+def _distinct(flows: Iterable[Flow], known: dict[Flow, None], most: int) -> dict[Flow, None]:
+    """Return the known flows and those that come, without any twice, at most one more than ``most``."""
+    found = dict(known)
+    for flow in flows:
+        if len(found) > most:
+            break
+        found[flow] = None
+    return found
 
 
 def _patterns(config: Config) -> Iterator[UUri]:
@@ -95,7 +120,7 @@ def _addresses(patterns: Sequence[UUri], authorities: Sequence[str]) -> list[UUr
     topics = _fresh(_TOPIC, {pattern.resource for pattern in patterns})
     methods = _fresh(_METHOD, {pattern.resource for pattern in patterns})
     names = [name for name in authorities if name != ANY_AUTHORITY] + [_SOMEBODY]
-    meeting = patterns[:_MOST_MEETING]
+    meeting = patterns[:_MOST_MEETING]  # those that differ are the first
     wide = [each for one, other in product(meeting, meeting) if one is not other and (each := one.common(other)) is not None]
     wide += [beside for pattern in patterns for beside in _beside(pattern, kinds, versions)]
     seen: dict[tuple[object, ...], UUri] = {}
@@ -138,8 +163,13 @@ def _filled(pattern: UUri, kind: int, version: int, resources: Iterable[int]) ->
         yield UUri(pattern.authority, ue_id, number, resource)
 
 
-def _flows(ingress: str, names: set[str], addresses: Sequence[UUri], configs: Sequence[Config]) -> Iterator[Flow]:
-    """Yield flows from every source that may come in at an endpoint to every sink, in the order of types."""
+def _flows(
+    ingress: str, names: set[str], addresses: Sequence[UUri], configs: Sequence[Config], about: Differing | None = None
+) -> Iterator[Flow]:
+    """Yield flows from every source that may come in at an endpoint to every sink, in the order of types.
+
+    ``about``: only those whose source and sink (of a Publish, its topic) match these patterns.
+    """
     endpoints = [(name, endpoint) for config in configs for name, endpoint in config.endpoints.items()]
     listed = {authority for name, endpoint in endpoints if name in names for authority in endpoint.authorities}
     named = {authority for _, endpoint in endpoints for authority in endpoint.authorities}
@@ -150,11 +180,16 @@ def _flows(ingress: str, names: set[str], addresses: Sequence[UUri], configs: Se
     ]
     levels = _levels(configs)
     identities = _identities(names, configs)
+    sinks = addresses
+    if about is not None:
+        here = [each for each in here if about.source.matches(each)]
+        sinks = [each for each in addresses if about.sink.matches(each)]
     topics = [address for address in here if address.is_topic]
     calling, answering = ([each for each in here if each.is_entity], [each for each in here if each.is_method])
-    methods, entities = ([each for each in addresses if each.is_method], [each for each in addresses if each.is_entity])
+    methods, entities = ([each for each in sinks if each.is_method], [each for each in sinks if each.is_entity])
     for source, identity in product(topics, identities):
-        yield Flow(UMessageType.PUBLISH, source, None, ingress, identity, UPriority.CS6)
+        if about is None or about.sink.matches(source):
+            yield Flow(UMessageType.PUBLISH, source, None, ingress, identity, UPriority.CS6)
     yield from _in_turn(
         (
             Flow(UMessageType.REQUEST, source, sink, ingress, identity, UPriority.CS6, level)
@@ -184,8 +219,8 @@ def _in_turn(*several: Iterable[Flow]) -> Iterator[Flow]:
 
 
 def _identities(names: set[str], configs: Sequence[Config]) -> list[str | None]:
-    """Return the identities to try: one that may speak for the source, and each that is configured for an endpoint."""
-    sections = (config.permissions.endpoints for config in configs if config.permissions is not None)
+    """Return the identities to try: of one who may speak for the source, those that are configured, and a stranger's."""
+    sections = [config.permissions.endpoints for config in configs if config.permissions is not None]
     found = {
         identity
         for endpoints in sections
@@ -193,7 +228,8 @@ def _identities(names: set[str], configs: Sequence[Config]) -> list[str | None]:
         for identity in endpoints[name].identities or ()
         if identity != ANY_AUTHORITY
     }
-    return [None, *sorted(found)]
+    checks = any(endpoints[name].identities for endpoints in sections for name in names & endpoints.keys())
+    return [None, *sorted(found), *([_STRANGER] if checks else [])]
 
 
 def _levels(configs: Sequence[Config]) -> list[int | None]:

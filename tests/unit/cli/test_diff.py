@@ -308,7 +308,7 @@ def test_a_planted_change_is_named(two: Files, name: str) -> None:
 def test_all_that_is_named_is_printed_in_sections(two: Files) -> None:
     for name in ("broker", "type denied", "bounds of a queue"):
         two.change(PLANTED[name].change)
-    status, said, complained = two.diff()
+    status, said, complained = two.diff("--fail-on", "none")
     assert (status, complained) == (0, "")
     lines = said.splitlines()
     at = [lines.index(title) for title in ("Settings that change:", "At a reload:", "What the new file costs:")]
@@ -487,7 +487,7 @@ def test_hostile_names_are_text(two: Files, monkeypatch: pytest.MonkeyPatch) -> 
     identities = {HOSTILE: ["fleet"]}
     two.change(lambda raw: raw["permissions"]["endpoints"]["cloud"].update(identities=identities))
     two.change(lambda raw: options(raw, "cloud").update(password_file=f"/{HOSTILE}"))
-    status, said, _ = two.diff()
+    status, said, _ = two.diff("--fail-on", "none")
     assert status == 0
     assert not any(line.startswith("3 flows") for line in said.splitlines())
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", said) is None
@@ -552,3 +552,166 @@ def test_without_a_daemon_the_command_says_so(two: Files) -> None:
     two.old.write_text(two.old.read_text().replace("127.0.0.1:9464", "127.0.0.1:1"))
     status, _, complained = two.diff("--running")
     assert (status, "no streamer answers there" in complained) == (1, True)
+
+
+# the gate
+
+
+def without_permissions(raw: dict[str, Any]) -> None:
+    raw["permissions"] = None
+
+
+@pytest.mark.parametrize("name", [*sorted(PLANTED.keys() - {"log", "traces"}), "nothing is checked any more"])
+def test_without_a_gate_of_its_own_everything_that_can_lose_or_expose_fails(two: Files, name: str) -> None:
+    two.change(without_permissions if name not in PLANTED else PLANTED[name].change)
+    only_names = not two.document("--fail-on", "none")["changes"] and name == "endpoint renamed"
+    assert two.status == 0
+    status, _, complained = two.diff()
+    assert (status, complained.startswith("fails on ")) == ((0, False) if only_names else (1, True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        PLANTED["log"].change,
+        PLANTED["traces"].change,
+        renamed,
+        lambda raw: raw["routes"][1].update(name="down"),
+    ],
+)
+def test_a_gate_passes_logs_traces_and_names(two: Files, change: Change) -> None:
+    two.change(change)
+    assert two.document()["settings"] != []
+    assert two.diff()[::2] == (0, "")
+
+
+@pytest.mark.parametrize("gate", [(), ("--fail-on", "allowed")])
+def test_flows_that_run_show_no_opening_so_others_are_made_up(
+    two: Files, monkeypatch: pytest.MonkeyPatch, gate: tuple[str, ...]
+) -> None:
+    seen(monkeypatch, flow("publish", SPEED, messages_per_day=9))
+    two.change(without_permissions)
+    status, said, _ = two.diff(*gate)
+    assert (status, "made-up flows would now be allowed" in said) == (1, True)
+    document = two.document(*gate)
+    assert {each["kind"] for each in document["openings"]} == {"allowed"}
+    assert document["changes"] == []
+    assert "allowed" in document["failed_on"]
+
+
+def test_an_opening_for_strangers_alone_is_one(two: Files) -> None:
+    two.change(lambda raw: raw["permissions"]["endpoints"]["cloud"].update(identities={"*": ["fleet"]}))
+    assert "allowed" in two.document()["failed_on"]
+
+
+def test_a_token_that_is_no_longer_needed_is_an_opening(two: Files) -> None:
+    tap = {"verifier": "jwt", "options": {"issuer": "a", "audience": "b", "jwks_file": "/k"}}
+    methods = [{"method": "//veh1/A8000/2/7", "tap": True}]
+    two.change(lambda raw: raw["permissions"].update(tap=tap, methods=methods))
+    two.old.write_text(two.new.read_text())
+    two.change(lambda raw: raw["permissions"]["methods"][0].update(tap=False))
+    document = two.document("--fail-on", "allowed")
+    assert (document.get("failed_on"), two.status) == (["allowed"], 1), document
+    assert "without a token" in [each["text"] for each in document["changes"]]
+
+
+# a sample is not the whole
+
+
+def fleet(devices: int) -> dict[str, Any]:
+    """Many devices behind an endpoint, each with patterns of its own: more flows than are made up."""
+    names = [f"veh{number:03}" for number in range(devices)]
+    numbers = [f"{entity:X}/1/{method:X}" for entity in (0xA, 0xB, 0xC) for method in (1, 2, 0x8000)]
+    return {
+        "authority": "gateway",
+        "endpoints": {
+            "devices": {"transport": "memory", "authorities": names},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        "routes": [
+            {"from": "devices", "to": "cloud", "publish": [f"//{name}/{each}" for name in names for each in numbers[2::3]]},
+            {"from": "cloud", "to": "devices"},
+        ],
+        "permissions": {
+            "endpoints": {
+                "devices": {"rules": [{"allow": {}}]},
+                "cloud": {
+                    "rules": [
+                        {"allow": {"to": f"//{name}/{each}", "types": ["request"]}}
+                        for name in names
+                        for each in numbers
+                        if "8000" not in each
+                    ]
+                },
+            }
+        },
+        "metrics": None,
+    }
+
+
+def deny_the_last(raw: dict[str, Any]) -> None:
+    """What worked for the last device by the alphabet, and for no other one."""
+    del rules(raw, "cloud")[-6:]
+
+
+@pytest.mark.parametrize("devices", [3, 20, 25])
+def test_a_device_that_is_denied_is_found_however_many_there_are(two: Files, devices: int) -> None:
+    two.old.write_text(yaml.safe_dump(fleet(devices)))
+    two.new.write_text(two.old.read_text())
+    two.change(deny_the_last)
+    document = two.document("--fail-on", "denied")
+    assert (two.status, document["failed_on"], document["is_cut"]) == (1, ["denied"], False)
+    two.new.write_text(two.old.read_text())
+    two.change(lambda raw: rules(raw, "devices").insert(0, {"deny": {"from": f"//veh{devices - 1:03}/C/1/0"}}))
+    assert two.document("--fail-on", "denied")["failed_on"] == ["denied"]
+
+
+def test_flows_that_nothing_tells_apart_may_be_left_out(two: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamer.routing.representative.MOST", 1000)
+    two.old.write_text(yaml.safe_dump(fleet(6)))
+    two.new.write_text(two.old.read_text())
+    two.change(PLANTED["log"].change)
+    assert two.document()["is_cut"] is False
+    assert two.diff()[0] == 0
+
+
+def test_a_sample_that_lacks_flows_of_what_differs_is_no_success(two: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamer.routing.representative.MOST", 1000)
+    two.old.write_text(yaml.safe_dump(fleet(6)))
+    two.new.write_text(two.old.read_text())
+    two.change(lambda raw: rules(raw, "devices").append({"deny": {}}))  # behind what allows everything: nothing changes
+    status, _, complained = two.diff("--fail-on", "denied")
+    assert (status, complained.startswith("not all was judged: ")) == (1, True)
+    assert two.document("--fail-on", "denied")["is_cut"] is True
+    assert two.diff("--fail-on", "none")[0] == 0
+
+
+def test_the_busiest_flows_of_traces_are_a_sample_too(two: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = flows_module.Found([], "some flows", is_real=True, cut="the traces have at least 7 flows more")
+    monkeypatch.setattr("streamer.cli.diff.find_flows", lambda *_: found)
+    assert two.diff()[0] == 1
+
+
+# Markdown
+
+
+def test_markdown_is_for_a_pull_request(two: Files) -> None:
+    two.change(PLANTED["type denied"].change)
+    status, said, _ = two.diff("--format", "markdown")
+    assert status == 1
+    lines = said.splitlines()
+    assert lines[0] == f"### `{two.old}` → `{two.new}`"
+    (row,) = (line for line in lines if "would be denied" in line)
+    assert row.startswith("| **would be denied:** permissions.endpoints.vehicle.rules\\[0\\] denies it")
+    assert "**Settings that change:**" in lines
+    assert two.diff("--format", "markdown", "--fail-on", "none")[0] == 0
+
+
+def test_markdown_of_hostile_names_is_text(two: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = "x`|@everyone <img src=a>\n# [click](http://a)"
+    seen(monkeypatch, flow("request", "//fleet/C/1/0", "//veh1/B/1/7", "cloud", identity=hostile, messages_per_day=1))
+    two.change(lambda raw: raw["permissions"]["endpoints"]["cloud"].update(identities={hostile: ["fleet"]}))
+    said = two.diff("--format", "markdown")[1]
+    assert not [line for line in said.splitlines() if line.startswith(("# ", "[click"))]
+    outside = re.sub(r"(`+) .*? \1|`[^`]*`", "", said)
+    assert re.search(r"(?<!\\)[@<\[]", outside) is None, outside

@@ -58,7 +58,7 @@ def test_identities_and_levels_are_tried() -> None:
         "methods": [{"method": "//veh1/A/1/7", "permission_level": 4}],
     }
     found = representatives(config(permissions=permissions)).flows
-    assert {flow.identity for flow in found if flow.ingress == "cloud"} == {None, "one", "two"}
+    assert {flow.identity for flow in found if flow.ingress == "cloud"} == {None, "one", "two", "nobody-you-know"}
     assert {flow.permission_level for flow in found if flow.kind is UMessageType.REQUEST} == {None, 4}
 
 
