@@ -28,7 +28,7 @@ from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.lifecycle.departure import Drain, stop_all, take_arrivals
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
-from streamer.delivery.router import TICK_S, Router
+from streamer.delivery.router import TICK_S, Additions, Router
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
@@ -94,9 +94,11 @@ class Daemon:
         self._draining: asyncio.Timeout | None = None
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
-        observers = () if self.tracing is None else (self.tracing.recorder,)
-        self.router = Router(config, self.transports, self._clock, journal=self.journal, observers=observers)
         self.pair = self._paired(config)
+        additions = Additions() if self.pair is None else self.pair.additions
+        if self.tracing is not None:
+            additions = additions._replace(observers=(self.tracing.recorder, *additions.observers))
+        self.router = Router(config, self.transports, self._clock, journal=self.journal, additions=additions)
         self.pushing = Pushing(config.otel, config.authority, self.router)
         pair_view = None if self.pair is None else partial(getattr, self.pair, "view")
         self.service_host = ServiceHost(
@@ -157,7 +159,7 @@ class Daemon:
             return None
         copy = _journal(config, Journal)
         assert copy is not None
-        return Paired(config, self._clock, self.router, Copy(copy, state_file(config)), self.journal, self._end)
+        return Paired(config, self._clock, self.transports, Copy(copy, state_file(config)), self.journal, self._end)
 
     @property
     def must_restart(self) -> bool:
@@ -257,7 +259,7 @@ class Daemon:
         systemd.notify("READY=1", f"STATUS={summary(self.router)}")
         tasks = [asyncio.create_task(self._reload_when(reload_wanted)), asyncio.create_task(self._tick_on_standby())]
         try:
-            await pair.stand_by(self._stopping, self._provide_token)
+            await pair.stand_by(self.router, self._stopping, self._provide_token)
         except UStatusError as exc:
             raise self._unusable([f"listeners: {exc}"]) from exc
         finally:
@@ -462,7 +464,7 @@ class Daemon:
         """Return the configuration file as it is now, which is not used, or its problems."""
         if self._path is None:
             return ["this daemon was not started from a file"]
-        if not (self._has_started or self.router.on_standby) or self._is_ending:
+        if not (self._has_started or self.router.standby() is not None) or self._is_ending:
             return ["the daemon is starting or stopping"]
         try:
             return await self._files.run(partial(load, self._path, may_wait=False))
@@ -503,7 +505,7 @@ class Daemon:
         if self.pair is not None and not self._has_started and self.pair.member.lease.is_active:
             files.close()
             return ["the daemon is starting or stopping"]
-        if self.router.on_standby is not None:
+        if self.router.standby() is not None:
             files.close()
             self.config = config
             self._end(restarts=True, drains=False)

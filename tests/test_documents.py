@@ -151,7 +151,7 @@ def exported(tmp_path: Path) -> set[str]:
     assert daemon.pair is not None
     view = daemon.pair.view
     exposition.use_pair(lambda: view)
-    daemon.router.on_standby = None  # as of one that is active
+    daemon.pair._is_standby = False  # as of one that is active
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     exposition.use_certificates(daemon._admin._expiry)
     text = exposition.text().decode()

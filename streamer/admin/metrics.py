@@ -121,7 +121,7 @@ class RouterCollector:
                 "1 while what the token verifier needs to know, such as public keys, can be read.",
                 int(not router.token_problem),
             )
-        if self._router.journal is not None and self._router.on_standby is None:  # there, the other one writes it
+        if self._router.journal is not None and self._router.standby() is None:  # there, the other one writes it
             yield from self._journal(self._router.journal, router)
         if self.tracing is not None:
             yield from self._traces(self.tracing)

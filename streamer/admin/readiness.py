@@ -14,8 +14,8 @@ from streamer.transports.base import LinkError, LinkState, LinkStatus
 
 def unready(router: Router) -> list[str]:
     """Return why the streamer is not ready; empty if it is. A Zenoh peer without another peer is ready."""
-    if router.on_standby is not None:
-        return [f"on standby: {why}"] if (why := router.on_standby()) else []
+    if (why := router.standby()) is not None:
+        return [f"on standby: {why}"] if why else []
     reasons = ["draining"] if router.is_draining else []
     for account in router.endpoint_accounts():
         if account.link.state is LinkState.DOWN:
@@ -41,7 +41,7 @@ def alone(router: Router) -> list[str]:
 def summary(router: Router) -> str:
     """Return the state of the streamer in one line."""
     found = unready(router) + alone(router)
-    if router.on_standby is not None and not router.on_standby():
+    if router.standby() == "":
         found.insert(0, "on standby, with a copy of everything")
     return "; ".join(found) or "all endpoints connected"
 

@@ -87,7 +87,7 @@ class AdminServer:
     async def start(self) -> None:
         """Start listening. Raises OSError, for example if the port is taken."""
         checks = access(lambda: (self._options, self._control), self._files)
-        active = active_only(lambda: self._router.on_standby is not None)
+        active = active_only(lambda: self._router.standby() is not None)
         app = web.Application(middlewares=[_close_connection, errors_in_json, checks, active], client_max_size=BODY_BYTES)
         app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong

@@ -6,7 +6,7 @@ as well, so calls do not nest.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from streamer.clock import Clock
@@ -39,20 +39,21 @@ class Pump:
     ``is_suspended``: no egress sends anything, because older messages are still being put into the lanes.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, gates: Iterable[Callable[[], bool]] = ()) -> None:
+        """``gates``: nothing is sent while one of them returns False."""
         self._clock = clock
+        self._gates = tuple(gates)
         self._egresses: list[Sends] = []
         self._with_backlog: dict[Admits, None] = {}
         self._marked: dict[Sends, None] = {}
         self._is_running = False
         self.is_suspended = False
-        self.may_send: Callable[[], bool] | None = None  # of a pair: whether this one works
         self._awaited: asyncio.Event | None = None  # set once something may have been settled
 
     @property
     def is_held(self) -> bool:
         """Whether no egress may send anything now."""
-        return self.is_suspended or (self.may_send is not None and not self.may_send())
+        return self.is_suspended or (bool(self._gates) and not all(gate() for gate in self._gates))
 
     def add_egress(self, egress: Sends) -> None:
         """Register an egress."""

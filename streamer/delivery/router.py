@@ -7,7 +7,8 @@ and changing listeners wait for anything.
 import asyncio
 import logging
 import random as _random
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import NamedTuple
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
@@ -21,6 +22,7 @@ from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.recovery import Recovery
 from streamer.delivery.inbound.redrive import Redrive
 from streamer.delivery.inbound.source_clocks import SourceClock
+from streamer.delivery.inbound.step import MakeStep
 from streamer.delivery.inbound.tokens import Tokens
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.observers import OutcomeObserver
@@ -32,10 +34,10 @@ from streamer.delivery.seen import SeenIds
 from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
-from streamer.routing.interest import Interest
+from streamer.routing.interest import Interest, InterestObserver
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
-from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, Received, UTransport
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.last_values import LastValues
 from streamer.uprotocol.uri import UUri
@@ -51,6 +53,23 @@ _SMALL_BACKLOG_MESSAGES = 2000  # looked through at every tick
 _SELDOM_S = 0.5  # between rare tasks of the tick
 
 
+class Additions(NamedTuple):
+    """What features add to a router, which does not know whose it is.
+
+    ``observers`` of outcomes; ``steps`` that each batch passes where it arrives; ``gates`` that all have to be open for
+    anything to be sent; observers of the ``interest`` in topics; on ``standby``: `Router.standby`.
+    """
+
+    observers: tuple[OutcomeObserver, ...] = ()
+    steps: tuple[MakeStep, ...] = ()
+    gates: tuple[Callable[[], bool], ...] = ()
+    interest: tuple[InterestObserver, ...] = ()
+    standby: Callable[[], str | None] = lambda: None
+
+
+_NOTHING = Additions()
+
+
 class Router:
     """Routes messages between the transports of the endpoints, as the configuration says."""
 
@@ -62,7 +81,7 @@ class Router:
         random: Callable[[], float] = _random.random,
         later: Later | None = None,
         journal: Journal | None = None,
-        observers: Iterable[OutcomeObserver] = (),
+        additions: Additions = _NOTHING,
     ) -> None:
         self.clock = clock
         self.journal = journal
@@ -71,16 +90,15 @@ class Router:
         self.interest = Interest()
         self.pause_rules = PauseRules()
         self.is_draining = False  # or about to: the daemon sets it when it is asked to stop
-        self.on_standby: Callable[[], str] | None = None  # of a pair: says why it could not take over, or nothing
-        self.on_interest: Callable[[UUri], None] | None = None  # of a pair: the interest in a topic has changed
+        self._additions = additions
         self._is_registered = False
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
-        self.pump = Pump(clock)
+        self.pump = Pump(clock, additions.gates)
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self._later = later or asyncio.get_running_loop().call_later
         self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes)
-        self.observers = list(observers)
+        self.observers = list(additions.observers)
         self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock, self.observers)
         self.settler = Settler(clock, self.seen, self.custody, self.notices, self.observers)
         self.settler.log.use(config.log)
@@ -131,6 +149,7 @@ class Router:
             self.interest,
             self._tokens,
             egress.request_answered,
+            self._additions.steps,
         )
         if name != LOCAL_ENDPOINT:
             self.ingresses[name].last_values = self.last_values
@@ -268,36 +287,25 @@ class Router:
         return queue
 
     async def start(self) -> None:
-        """Authenticate with the transports, register the listeners, connect, as far as `overhear` has not done it."""
-        is_hearing = self.listening.is_standby
+        """Authenticate with the transports, register the listeners, connect, as far as `listen_in` has not done it."""
+        has_listened = self.listening.is_standby
         self.listening.is_standby = False
         await self._register()
         for transport in self.transports.values():
-            if not (is_hearing and transport.shared is not None):
+            if not (has_listened and transport.shared is not None):
                 await transport.start()
 
-    async def overhear(self, hear: Callable[[str, Sequence[Received]], None]) -> None:
-        """Have ``hear`` called with what comes on networks that others hear as well, until `take_over`."""
+    async def listen_in(self) -> None:
+        """Connect to the shared networks only, and register only listeners that cannot be taken for a receiver."""
         self.listening.is_standby = True
         await self._register()
-        for name, transport in self.transports.items():
+        for transport in self.transports.values():
             if transport.shared is not None:
-                self.ingresses[name].overhear = hear
                 await transport.start()
 
-    def take_over(self, settled: Iterable[bytes], heard: Mapping[str, list[Received]]) -> None:
-        """Take what was overheard, without what has one of the ``settled`` keys, and everything from now on.
-
-        What was overheard counts as redelivered: the other streamer may have delivered it.
-        """
-        self.seen.remember(settled)
-        for name, ingress in self.ingresses.items():
-            ingress.overhear = None
-            if name in heard:
-                self.transports[name].context.events.packets_received(len(heard[name]))  # these count once more
-                for received in heard[name]:
-                    received.redelivered = True
-                ingress.on_receive_batch(heard[name])
+    def standby(self) -> str | None:
+        """Return None if the streamer works, else why it could not work at once; empty if it could."""
+        return self._additions.standby()
 
     async def _register(self) -> None:
         if not self._is_registered:
@@ -343,8 +351,8 @@ class Router:
         """
         before = self.interest.at(topic)
         if self.interest.change(topic, interested, owner):
-            if self.on_interest is not None:
-                self.on_interest(topic)
+            for observer in self._additions.interest:
+                observer.interest_changed(topic)
             if is_new and self.initial_values is not None:
                 self.initial_values.interest_changes(topic, before)
             self.listening.change(topic)

@@ -4,6 +4,7 @@ It has no services, which would know. So the active one tells it the interest in
 """
 
 from streamer.delivery.router import Router
+from streamer.routing.interest import Interest, InterestObserver
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from streamer.uprotocol.uri import UriError, UUri
 
@@ -11,46 +12,43 @@ _OWNER = "pair"
 _TOPICS_AT_ONCE = 1000
 
 
-class ToldInterest:
-    """Of the active one: tells the interest that its router knows, some topics at a time."""
+class ToldInterest(InterestObserver):
+    """The topics whose interest the active streamer has still to send to the standby."""
 
-    def __init__(self, router: Router) -> None:
-        self._interest = router.interest
+    def __init__(self) -> None:
         self._changed: dict[UUri, None] = {}
         self._is_first = False
-        router.on_interest = self._note
 
-    def _note(self, topic: UUri) -> None:
+    def interest_changed(self, topic: UUri) -> None:
         self._changed[topic] = None
 
-    def tell_all(self) -> None:
-        """Begin with everything: the other one has come."""
-        self._changed = dict.fromkeys(self._interest.topics())
+    def tell_all(self, interest: Interest) -> None:
+        """Begin anew with all topics, for a standby that has just connected."""
+        self._changed = dict.fromkeys(interest.topics())
         self._is_first = True
 
-    def take(self) -> pb.Interest | None:
-        """Return what is to be told next; None if nothing has changed."""
+    def take(self, interest: Interest) -> pb.Interest | None:
+        """Return the next topics to send, with their authorities; None if no interest has changed."""
         if not (self._changed or self._is_first):
             return None
         told = pb.Interest(is_first=self._is_first)
         self._is_first = False
         for topic in list(self._changed)[:_TOPICS_AT_ONCE]:
             del self._changed[topic]
-            told.topics.add(topic=str(topic), authorities=self._interest.at(topic))
+            told.topics.add(topic=str(topic), authorities=interest.at(topic))
         return told
 
 
 class HeardInterest:
-    """Of the standby: has its router listen to what the active one has told."""
+    """The topics that the active streamer has sent, in which a router on standby is interested."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self) -> None:
         self._topics: dict[UUri, None] = {}
 
-    def take(self, told: pb.Interest) -> None:
-        """Use what was told. Topics that cannot be read are of another version."""
+    def take(self, told: pb.Interest, router: Router) -> None:
+        """Have a router listen to the topics of a message. Topics that cannot be read are of another version."""
         if told.is_first:
-            self.forget()
+            self.forget(router)
         for each in told.topics:
             try:
                 topic = UUri.parse(each.topic)
@@ -60,10 +58,10 @@ class HeardInterest:
                 self._topics[topic] = None
             else:
                 self._topics.pop(topic, None)
-            self._router.set_interest(topic, dict(each.authorities), _OWNER)
+            router.set_interest(topic, dict(each.authorities), _OWNER)
 
-    def forget(self) -> None:
-        """Withdraw everything: from now on, this one's own services know."""
+    def forget(self, router: Router) -> None:
+        """Withdraw every topic, because the router's own services know the interest from now on."""
         topics, self._topics = self._topics, {}
         for topic in topics:
-            self._router.set_interest(topic, {}, _OWNER)
+            router.set_interest(topic, {}, _OWNER)

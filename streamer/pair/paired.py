@@ -14,7 +14,7 @@ from streamer import __version__
 from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.config.shown import pair_fingerprint
-from streamer.delivery.router import Router
+from streamer.delivery.router import Additions, Router
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.sqlite import FileError
@@ -24,6 +24,7 @@ from streamer.pair.lease import Changed, Timing
 from streamer.pair.link import Link
 from streamer.pair.member import FIRST, SECOND, Identity, Member
 from streamer.pair.mirror import MirroredJournal
+from streamer.pair.overhearing import Overhearing
 from streamer.pair.state import MirroredFile
 from streamer.pair.view import PairView
 from streamer.transports.base import LinkState, Received, SharedNetwork, UTransport
@@ -50,14 +51,17 @@ class Copy(NamedTuple):
 class Paired:
     """A streamer's part in its pair. ``end(restarts, drains)`` has the daemon end, and start anew if it ``restarts``.
 
-    The constructor raises `TlsError` for files that cannot be used, and `NotesError`.
+    It is made before the router, which gets its `additions`, and works with that router from `stand_by` on. The constructor
+    raises `TlsError` for files that cannot be used, and `NotesError`.
     """
+
+    _router: Router
 
     def __init__(
         self,
         config: Config,
         clock: Clock,
-        router: Router,
+        transports: Mapping[str, UTransport],
         copy: Copy,
         journal: MirroredJournal,
         end: Callable[[bool, bool], None],
@@ -66,13 +70,14 @@ class Paired:
         pair, journal_config = config.pair, config.journal
         assert pair is not None
         assert journal_config is not None
-        self._router = router
+        self._transports = transports
         self._copy, self._state_copy = copy
         self._journal = journal
         self._end = end
         self._at_work = asyncio.Event()
-        self._told_interest = ToldInterest(router)
-        self._heard_interest = HeardInterest(router)
+        self._told_interest = ToldInterest()
+        self._heard_interest = HeardInterest()
+        self._is_standby = True
         self._is_leaving = False
         self._could_reach: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -100,8 +105,18 @@ class Paired:
         )
         self.member.use(self._link)
         self.member.arrange(journal)
-        router.pump.may_send = self.member.may_send
-        router.on_standby = self.member.why_not_whole
+        self._overhearing = Overhearing(self.member.shadows)
+
+    @property
+    def additions(self) -> Additions:
+        """What a router needs to be on standby, to send only with a lease, and to tell the standby what it has settled."""
+        return Additions(
+            observers=(self.member.settled,),
+            steps=(self._overhearing.step,),
+            gates=(self.member.may_send,),
+            interest=(self._told_interest,),
+            standby=lambda: self.member.why_not_whole() if self._is_standby else None,
+        )
 
     def lock(self) -> None:
         """Lock the files against other streamers on this machine. Raises `FileError`."""
@@ -112,8 +127,9 @@ class Paired:
             if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
                 raise
 
-    async def stand_by(self, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
-        """Be on standby until it is this one's turn, or the daemon has to stop. ``on_opened``: the journal is open."""
+    async def stand_by(self, router: Router, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
+        """Be on standby until this streamer has to work, or the daemon to stop. ``on_opened``: the journal is open."""
+        self._router = router
         works = (self._link.run(), self.member.beat(), self._look_around())
         self._tasks = [asyncio.create_task(work, name="pair") for work in works]
         for task in self._tasks:
@@ -127,7 +143,7 @@ class Paired:
         tried = self._copy.start(opened)
         for _, network in self._shared():
             network.listen(self.member.hear_aside)
-        await self._router.overhear(self.member.shadows.hear)
+        await self._overhearing.begin(router)
         await asyncio.to_thread(tried.wait, _TRIED_S)
         if self._copy.is_newer:  # it could not take over, and waiting would not help
             raise JournalError(self._copy.problem, is_newer=True)
@@ -145,8 +161,7 @@ class Paired:
         while not (is_locked := self._locked()) and not stopping.is_set():  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)  # until the thread of the copy has ended, on a disk that hangs
         if is_locked and not stopping.is_set():
-            self._router.observers.append(self.member.settled)
-            self._router.on_standby = None
+            self._is_standby = False
 
     def _locked(self) -> bool:
         try:
@@ -165,11 +180,8 @@ class Paired:
 
     def take_over(self) -> None:
         """Take what was overheard and not settled by the other one. The router has started, and knows what waits."""
-        shadows = self.member.shadows
-        heard = shadows.take()
-        logger.info("pair_overheard messages=%d forgotten=%d", sum(map(len, heard.values())), shadows.forgotten)
-        self._router.take_over(shadows.settled(), heard)
-        self._heard_interest.forget()
+        self._overhearing.end(self._router)
+        self._heard_interest.forget(self._router)
 
     async def stop(self) -> None:
         """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
@@ -233,7 +245,7 @@ class Paired:
             self._end(True, is_drained)
 
     def _networks(self) -> list[tuple[str, UTransport]]:
-        return [(name, each) for name, each in self._router.transports.items() if name != LOCAL_ENDPOINT]
+        return [(name, each) for name, each in self._transports.items() if name != LOCAL_ENDPOINT]
 
     def _shared(self) -> list[tuple[str, SharedNetwork]]:
         """Return the networks on which the other one hears every message as well."""
@@ -256,7 +268,7 @@ class Paired:
         ingress = self._router.ingresses.get(endpoint)
         if ingress is None:
             return False
-        self._router.transports[endpoint].context.events.packets_received(len(batch))
+        self._transports[endpoint].context.events.packets_received(len(batch))
         ingress.on_receive_batch(batch)
         return True
 
@@ -274,11 +286,11 @@ class Paired:
 
     def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
         if is_first:
-            self._told_interest.tell_all()
-        return self._told_interest.take()
+            self._told_interest.tell_all(self._router.interest)
+        return self._told_interest.take(self._router.interest)
 
     def hear_interest(self, told: pb.Interest) -> None:
-        self._heard_interest.take(told)
+        self._heard_interest.take(told, self._router)
 
     def say_aside(self, payload: bytes) -> None:
         for _, network in self._shared():

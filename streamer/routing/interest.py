@@ -5,6 +5,7 @@ distributed there.
 """
 
 from collections.abc import Iterable, KeysView, Mapping
+from typing import Protocol
 
 from streamer.uprotocol.uri import ANY_INSTANCE, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import made_ms
@@ -13,6 +14,13 @@ EVERY_MESSAGE = 0
 """The sample period with which every message passes."""
 
 _NOBODY: Mapping[str, int] = {}
+
+
+class InterestObserver(Protocol):
+    """Observes changes of the interest in topics. It may neither wait nor fail."""
+
+    def interest_changed(self, topic: UUri) -> None:
+        """Observe that other authorities than before are interested in a topic, or with other periods."""
 
 
 class Interest:

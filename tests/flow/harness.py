@@ -12,7 +12,7 @@ import numpy as np
 from streamer.config.models import Config
 from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.outcomes.tap import SENT, Tap, TapFilter
-from streamer.delivery.router import Router
+from streamer.delivery.router import Additions, Router
 from streamer.journal.journal import Journal
 from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.traces.recorder import Recorder
@@ -90,6 +90,7 @@ class RouterHarness:
         clock: FakeClock | None = None,
         is_traced: bool = True,
         is_tapped: bool = True,
+        additions: Additions = Additions(),  # noqa: B008  # immutable
     ) -> None:
         """``unconfirmed_s``: nobody confirms on the vehicle's network, as with Zenoh."""
         self.config = config or configuration()
@@ -112,7 +113,7 @@ class RouterHarness:
             random=lambda: 0.5,
             later=lambda after_s, call: None if journal is None else self.due.append(call),
             journal=journal,
-            observers=[self.recorder] if is_traced else [],
+            additions=additions._replace(observers=(*additions.observers, self.recorder) if is_traced else ()),
         )
         self.router.custody.late_flush_s = 0
         self._tap = Tap(TapFilter(), sys.maxsize, with_payload=False, max_bytes=sys.maxsize)

@@ -1,6 +1,10 @@
 """What a standby of a pair overhears, and takes when it takes over."""
 
+from typing import Any
+
+from streamer.delivery.router import Additions
 from streamer.pair.interest import HeardInterest, ToldInterest
+from streamer.pair.overhearing import Overhearing
 from streamer.pair.shadows import Shadows
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.base import Refused
@@ -12,11 +16,18 @@ from tests.flow.harness import SPEED, RouterHarness, configuration
 ROUTES = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
 
 
+def on_standby(**given: Any) -> tuple[RouterHarness, Overhearing]:
+    """A router with a network that others hear as well, and what it overhears there."""
+    overhearing = Overhearing(Shadows())
+    harness = RouterHarness(configuration(**given) if given else None, additions=Additions(steps=(overhearing.step,)))
+    harness.transports["vehicle"].shared = FakeNetwork()
+    return harness, overhearing
+
+
 async def test_what_a_transport_refuses_on_standby_is_the_other_ones_to_report() -> None:
-    harness, shadows = RouterHarness(), Shadows()
+    harness, overhearing = on_standby()
     vehicle = harness.transports["vehicle"]
-    vehicle.shared = FakeNetwork()
-    await harness.router.overhear(shadows.hear)
+    await overhearing.begin(harness.router)
     vehicle.context.events.packets_received(1)
     harness.router.ingresses["vehicle"].refuse(
         [Refused(MemoryReceived(harness.speed()), UCode.RESOURCE_EXHAUSTED, "too large")]
@@ -24,19 +35,18 @@ async def test_what_a_transport_refuses_on_standby_is_the_other_ones_to_report()
     account = next(each for each in harness.router.endpoint_accounts() if each.name == "vehicle")
     assert (dict(account.stats.unwanted), account.stats.received) == ({"overheard": 1}, 0)
     async with harness:
-        harness.router.take_over(shadows.settled(), shadows.take())
+        overhearing.end(harness.router)
         harness.check_books()
         assert harness.sent("vehicle") == harness.sent("cloud") == []
 
 
 async def test_what_expired_before_a_take_over_may_have_been_delivered_before_and_its_dead_letter_says_so() -> None:
-    harness, shadows = RouterHarness(), Shadows()
-    harness.transports["vehicle"].shared = FakeNetwork()
-    await harness.router.overhear(shadows.hear)
+    harness, overhearing = on_standby()
+    await overhearing.begin(harness.router)
     harness.arrive("vehicle", harness.speed(ttl=1000), harness.speed())
     async with harness:
         harness.pass_time(3000)
-        harness.router.take_over(shadows.settled(), shadows.take())
+        overhearing.end(harness.router)
         assert len(harness.sent("cloud")) == 1
         (letter,) = harness.dead_letters("vehicle")
         text = letter.status.message
@@ -44,30 +54,29 @@ async def test_what_expired_before_a_take_over_may_have_been_delivered_before_an
 
 
 async def test_a_standby_listens_to_what_was_subscribed_to_at_the_active_one() -> None:
-    active, standby = RouterHarness(configuration(routes=ROUTES)), RouterHarness(configuration(routes=ROUTES))
-    told, heard, shadows = ToldInterest(active.router), HeardInterest(standby.router), Shadows()
-    vehicle = standby.transports["vehicle"]
-    vehicle.shared = FakeNetwork()
-    await standby.router.overhear(shadows.hear)
+    told, heard = ToldInterest(), HeardInterest()
+    active = RouterHarness(configuration(routes=ROUTES), additions=Additions(interest=(told,)))
+    standby, overhearing = on_standby(routes=ROUTES)
+    await overhearing.begin(standby.router)
     async with active:
         active.router.set_interest(SPEED, {"cloud": EVERY_MESSAGE}, "somebody")
-        told.tell_all()
-        first = told.take()
+        told.tell_all(active.router.interest)
+        first = told.take(active.router.interest)
         assert first is not None
         assert first.is_first
-        heard.take(first)
+        heard.take(first, standby.router)
         await standby.router.listening.catch_up()
         standby.arrive("vehicle", message := standby.speed())
-        assert len(shadows) == 1
+        assert len(overhearing.shadows) == 1
         active.router.set_interest(SPEED, {}, "somebody")
-        then = told.take()
+        then = told.take(active.router.interest)
         assert then is not None
         assert not then.is_first
-        assert told.take() is None
+        assert told.take(active.router.interest) is None
     async with standby:
         standby.router.set_interest(SPEED, {"cloud": EVERY_MESSAGE}, "its own service")
-        standby.router.take_over(shadows.settled(), shadows.take())
-        heard.forget()
+        overhearing.end(standby.router)
+        heard.forget(standby.router)
         await standby.router.listening.catch_up()
         assert [each.id for each in standby.sent("cloud")] == [message.id]
         standby.arrive("vehicle", later := standby.speed())
@@ -77,17 +86,15 @@ async def test_a_standby_listens_to_what_was_subscribed_to_at_the_active_one() -
 
 
 async def test_what_is_overheard_is_counted_and_what_is_taken_counts_once_more() -> None:
-    harness, shadows = RouterHarness(), Shadows()
-    vehicle = harness.transports["vehicle"]
-    vehicle.shared = FakeNetwork()
-    await harness.router.overhear(shadows.hear)
+    harness, overhearing = on_standby()
+    await overhearing.begin(harness.router)
     dealt_with, waiting = harness.speed(), harness.speed()
     harness.arrive("vehicle", dealt_with, waiting)
     account = next(each for each in harness.router.endpoint_accounts() if each.name == "vehicle")
     assert dict(account.stats.unwanted) == {"overheard": 2}
-    shadows.drop([dealt_with])
+    overhearing.shadows.drop([dealt_with])
     async with harness:
-        harness.router.take_over(shadows.settled(), shadows.take())
+        overhearing.end(harness.router)
         harness.check_books()
         assert [message.id for message in harness.sent("cloud")] == [waiting.id]
         assert (account.stats.packets, account.stats.received) == (3, 1)
@@ -101,16 +108,12 @@ ANYBODY = {"vehicle": {"transport": "memory", "authorities": ["*"]}, "cloud": {"
 
 async def test_where_everybody_may_be_a_standby_registers_nothing_that_could_be_taken_for_a_receiver() -> None:
     pair = {"listen": "127.0.0.1:1", "key_file": "/key"}
-    standby, shadows = (
-        RouterHarness(configuration(endpoints=ANYBODY, routes=ROUTES, pair=pair, journal={"path": "/journal"})),
-        Shadows(),
-    )
+    standby, overhearing = on_standby(endpoints=ANYBODY, routes=ROUTES, pair=pair, journal={"path": "/journal"})
     vehicle = standby.transports["vehicle"]
-    vehicle.shared = FakeNetwork()
-    await standby.router.overhear(shadows.hear)
+    await overhearing.begin(standby.router)
     assert vehicle.registry.filters() == []
     async with standby:
-        standby.router.take_over(shadows.settled(), shadows.take())
+        overhearing.end(standby.router)
         assert vehicle.registry.filters()
 
 

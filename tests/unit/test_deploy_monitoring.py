@@ -108,7 +108,7 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     assert daemon.pair is not None
     view = daemon.pair.view
     exposition.use_pair(lambda: view)
-    daemon.router.on_standby = None  # as of one that is active
+    daemon.pair._is_standby = False  # as of one that is active
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     expiry = daemon._admin._expiry
     expiry.until_s["cloud", CertificateFile(CertificateRole.CLIENT, Path("/client.pem"))] = 1.0

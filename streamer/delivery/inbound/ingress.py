@@ -17,6 +17,7 @@ from streamer.delivery.inbound.misrouted import MisroutedCopies
 from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.resolve import Leg, Resolved, Resolver
 from streamer.delivery.inbound.source_clocks import SourceClocks
+from streamer.delivery.inbound.step import Inlet, MakeStep
 from streamer.delivery.inbound.tokens import Tokens
 from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK, REDELIVERED, REDRIVEN, Delivery, Hold
 from streamer.delivery.lanes.queue import Room, RouteQueue
@@ -81,8 +82,12 @@ class Ingress(UListener):
         interest: Interest | None = None,
         tokens: Tokens | None = None,
         request_answered: Callable[[Attributes], None] = lambda response: None,
+        steps: Iterable[MakeStep] = (),
     ) -> None:
-        """``request_answered`` is called with every Response, before it is known whether there is room for it."""
+        """``request_answered`` is called with every Response, before it is known whether there is room for it.
+
+        Each batch passes the ``steps`` in their order, before anything else is done with it.
+        """
         self.name = name
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
@@ -103,10 +108,10 @@ class Ingress(UListener):
         self._expired = 0  # in the backlog, since the last tick
         self.counts_ttl_from_arrival = False
         self.last_values: LastValues | None = None
-        self.overhear: Callable[[str, Sequence[Received]], None] | None = None  # on the standby of a pair: takes all
         self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick
+        self._steps = tuple(make(Inlet(name, self.stats)) for make in steps)
 
     @property
     def flows(self) -> Flows:
@@ -241,10 +246,10 @@ class Ingress(UListener):
         return refusals.Admission.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        if self.overhear is not None:
-            self.stats.count_unwanted(Unwanted.OVERHEARD, len(batch))
-            self.overhear(self.name, batch)
-            return
+        for step in self._steps:
+            batch = step.take(batch)
+            if not batch:
+                return
         if self.state is _CLOSED:
             self._reject_late(batch)
             return
@@ -302,9 +307,10 @@ class Ingress(UListener):
 
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Settle messages that the transport cannot hand over, and report them to their senders."""
-        if self.overhear is not None:  # the active one refuses them as well
-            self.stats.count_unwanted(Unwanted.OVERHEARD, len(batch))
-            return
+        for step in self._steps:
+            batch = step.refuse(batch)
+            if not batch:
+                return
         if self.state is _CLOSED:
             self._reject_late([each.received for each in batch])
             return

@@ -188,14 +188,15 @@ async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, 
     assert ["ustreamer_journal_up" in text for text in shown] == [True, False]
     router = standby.daemon.router
     assert summary(router).startswith("on standby, with a copy of everything")
-    before = router.on_standby
-    router.on_standby = lambda: "the disk is full"
+    assert standby.daemon.pair is not None
+    patched = pytest.MonkeyPatch()
+    patched.setattr(standby.daemon.pair.member, "why_not_whole", lambda: "the disk is full")
     why = "on standby: the disk is full"
     await until(lambda: f"STATUS={why}" in told, "systemd knows")
     asked = await standby.ask("/readyz")
     assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (503, False, [why])
     assert (await standby.ask("/api/v1")).json["reasons"] == [why]
-    router.on_standby = before
+    patched.undo()
     await until(lambda: any(each.startswith("STATUS=on standby, with a copy") for each in told), "systemd knows")
     assert (await active.ask("/readyz")).status == 200
 

@@ -24,7 +24,7 @@ class ManualLoop:
     def post(self, call: Callable[..., object], *args: object) -> None:
         self._posted.put((call, args))
 
-    def run_until(self, is_met: Callable[[], bool], within_s: float = 10) -> None:
+    def run_until(self, is_met: Callable[[], bool], within_s: float = 60) -> None:
         """Raises `queue.Empty` if nothing is posted for that long."""
         while not is_met():
             call, args = self._posted.get(timeout=within_s)
@@ -108,7 +108,7 @@ def execute(path: Path, statement: str, *parameters: object) -> None:
         connection.close()
 
 
-def wait_until(is_met: Callable[[], bool], within_s: float = 10) -> None:
+def wait_until(is_met: Callable[[], bool], within_s: float = 60) -> None:
     """Wait, on this thread, for a condition."""
     end_s = time.monotonic() + within_s
     while not is_met():
