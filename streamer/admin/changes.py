@@ -1,4 +1,4 @@
-"""What another configuration would change for the flows that a running streamer knows. Loaded when it is asked for."""
+"""Compares another configuration with the running one, for all known flows. Loaded at the first request."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ logger = logging.getLogger("ustreamer.admin")
 
 @dataclass(frozen=True, slots=True)
 class PortFiles:
-    """What the port needs from the files that a configuration names. ``certificate`` None: no TLS."""
+    """The contents of the files that a configuration names for the port. ``certificate`` None: no TLS."""
 
     certificate: PortCertificate | None
     control: ControlConfig

@@ -56,7 +56,7 @@ class Pushing:
             self._begin(self._new_push(options))
 
     async def stop(self) -> None:
-        """Send what waits, and end the push."""
+        """Send the queued data, and end the push."""
         push, self._push = self._push, None
         if push is not None:
             await asyncio.to_thread(push.stop)

@@ -19,7 +19,7 @@ class PairedView(Protocol):
 
     @property
     def view(self) -> PairView:
-        """What can be said of the pair now."""
+        """The state of the pair as this streamer sees it now."""
 
     def hand_over(self, anyway: bool = False) -> str:
         """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can.
@@ -40,7 +40,7 @@ class RunningStreamer(Protocol):
 
     @property
     def pair(self) -> "PairedView | None":
-        """What is known of the pair, and the way to hand over. None: it works alone."""
+        """The state of the pair, and the way to hand over. None: the streamer works alone."""
 
     @property
     def tracing(self) -> "Tracing | None":

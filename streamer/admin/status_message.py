@@ -33,7 +33,7 @@ class StatusView:
     """Reads the status of a streamer, which must have its router already."""
 
     def __init__(self, running: StatusSource, pair: Callable[[], PairView] | None = None) -> None:
-        """``pair`` returns how this one of a pair sees the pair; None: it works alone."""
+        """``pair`` returns how the streamer sees its pair; None: it works alone."""
         self._running = running
         self._pair = pair
         self._router = running.router

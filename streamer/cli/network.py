@@ -58,7 +58,7 @@ class NetworkError(Exception):
 
 
 class Confirmation(Enum):
-    """What is known of a message that the network has taken."""
+    """How far a message has come that the network has taken."""
 
     DELIVERED = "delivered"  # the network has confirmed it, or there is evidence that it arrived
     UNCONFIRMED = "unconfirmed"  # somebody listened all the time, and there is no evidence: Zenoh confirms nothing

@@ -18,7 +18,7 @@ from streamer.uprotocol.well_known import PING, USTREAMER
 
 _SOURCE = UUri("", 0x7E57, 1, 0)
 _REACHED = (None, UCode.OK, UCode.UNIMPLEMENTED)
-"""What core.ustreamer answers itself; UNIMPLEMENTED: a version without this method."""
+"""The statuses with which core.ustreamer itself answers; UNIMPLEMENTED: a version without this method."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -53,7 +53,7 @@ class Running(NamedTuple):
     files: frozenset[str]
     pair: str = ""
     differences: tuple[str, ...] = ()
-    """How it and the other one of its pair differ."""
+    """The differences between the streamer and its peer in the pair."""
 
 
 def probe(path: Path, config: Config) -> int:
@@ -142,7 +142,7 @@ def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) ->
 
 
 def _pair(pair: PairConfig, authority: str, running: Running | None) -> Answer:
-    """What the two differ in is known to those that run only."""
+    """Only the running streamers of a pair know their differences."""
     if running is not None and running.authority == authority and running.differences:
         return warning("; ".join(running.differences))
     if not pair.listens:

@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of a case: nothing is wrong, or this is. ``why``: the rules that applied."""
+    """The result of a case: its fault, or none. ``why``: the rules that applied."""
 
     case: Case
     wrong: list[Difference]

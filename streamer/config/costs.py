@@ -1,4 +1,4 @@
-"""What a configuration costs: its bounds on memory, disk and throughput, and its quotas, before and after a change. Pure.
+"""Compares what two configurations cost: bounds on memory, disk and throughput, and quotas. Pure.
 
 Memory is the sum in `docs/bounds.md`, beside which the process itself takes about 70 MB. Where the peaks of the last week
 are known, each bound stands beside what was needed then.

@@ -34,11 +34,11 @@ class ExpectedMessage(Section):
     """A message that somebody may send."""
 
     type: TypeName
-    """Its type."""
+    """The type of the message."""
     source: Address
-    """Its source; of a Publish, its topic."""
+    """The source of the message; of a Publish, the topic."""
     sink: Address | None = None
-    """Its sink. A Publish has none."""
+    """The sink of the message. A Publish has none."""
     from_: str | None = Field(default=None, alias="from")
     """The endpoint that it comes in through. None: where its source lives."""
     identity: str | None = None
@@ -55,7 +55,7 @@ class Expectation(Section):
     """A message, and what has to happen to it. A key that is left out says nothing."""
 
     name: str = ""
-    """What it is about, for people."""
+    """A text about the case, for people."""
     message: ExpectedMessage
     """The message."""
     routes: Texts | None = None
@@ -69,7 +69,7 @@ class Expectation(Section):
     identity: str | None = None
     """The identity by which it may come in, where identities matter."""
     denied: Annotated[str, Field(min_length=1)] | None = None
-    """It is refused, and this is in the reason."""
+    """The message is refused, and the reason contains this text."""
     dropped: Annotated[str, Field(min_length=1)] | None = None
     """It goes nowhere and nobody is told, because nobody wants it or it has arrived already, and this is in the reason."""
 

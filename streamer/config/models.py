@@ -1,4 +1,4 @@
-"""What the configuration file may contain: the models, their defaults and their bounds.
+"""The models of the configuration file, with their defaults and bounds.
 
 Reading files and YAML is in `streamer.config.load`. ``Config.model_validate`` reports all mistakes at
 once: those of single values and those between the parts (`streamer.config.checks`). Errors of type ``expected`` say what was
@@ -153,7 +153,7 @@ class EndpointConfig(Section):
     """One network: how to reach it, and who lives there."""
 
     transport: str
-    """What the network speaks: the name of an installed transport."""
+    """The name of an installed transport."""
     authorities: Annotated[list[Authority], Field(min_length=1)]
     """The authorities that are reached through this endpoint. ``*`` stands for all that no endpoint lists."""
     options: Any = Field(default={}, validate_default=True)
@@ -242,7 +242,7 @@ class DeadLetterConfig(Section):
 
 
 class LogConfig(Section):
-    """What is logged, and how."""
+    """The level and form of log lines."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged. The audit log is logged in any case."""
@@ -282,7 +282,7 @@ class Config(Section):
     routes: list[RouteConfig]
     """Which messages go from where to where, one entry per direction."""
     permissions: PermissionsConfig | None = None
-    """Who may send what to whom. None: what the routes allow."""
+    """The rules for senders and receivers. None: everything that the routes allow."""
     journal: JournalConfig | None = None
     """Keeps messages without an outcome on disk, so that they survive a crash. None: in memory only."""
     dead_letter: DeadLetterConfig = DeadLetterConfig()
@@ -296,7 +296,7 @@ class Config(Section):
     status: StatusConfig | None = None
     """The status that the streamer publishes on a topic of its own. None: off."""
     log: LogConfig = LogConfig()
-    """What is logged, and how."""
+    """The level and form of log lines."""
     shutdown: ShutdownConfig = ShutdownConfig()
     """How the daemon stops."""
     remember: RememberConfig = RememberConfig()
@@ -310,7 +310,7 @@ class Config(Section):
     pair: PairConfig | None = None
     """The other streamer of a pair. None: this one works alone."""
     control: ControlConfig = ControlConfig()
-    """Who may change something over uProtocol and HTTP."""
+    """The uEntities and programs that may change something over uProtocol and HTTP."""
     multicast: list[MulticastConfig] = []
     """Broadcasts that receivers may listen to by name instead of by number."""
 

@@ -77,12 +77,12 @@ class RuleConfig(Section):
 
 
 class EndpointPermissions(Section):
-    """What may come in through one endpoint."""
+    """The messages that may come in through one endpoint."""
 
     rules: list[RuleConfig] = []
     """The first that matches decides. What none matches is denied."""
     identities: Annotated[dict[str, Annotated[list[SpokenFor], Field(min_length=1)]], Field(min_length=1)] | None = None
-    """Who may speak for whom: the identity that the network proves, and the authorities of sources. ``*`` is every identity,
+    """The authorities for which an identity that the network proves may speak. ``*`` is every identity,
     or every authority; ``{identity}`` is the authority whose name is the identity. None: identities do not matter."""
     max_priority: PriorityName = "CS6"
     """Messages from here with a higher priority class are treated in this one."""
@@ -91,7 +91,7 @@ class EndpointPermissions(Section):
 
 
 class MethodConfig(Section):
-    """What methods demand of a Request."""
+    """The demands of methods on a Request."""
 
     method: MethodPattern
     """The pattern of methods."""
@@ -125,12 +125,12 @@ class TapConfig(Section):
 
 
 class PermissionsConfig(Section):
-    """Who may do what. With this section, what no rule allows is denied."""
+    """The permission rules. With this section, a message that no rule allows is denied."""
 
     endpoints: dict[Name, EndpointPermissions] = {}
-    """What may come in through each endpoint. Through others: nothing."""
+    """The messages that may come in through each endpoint. Through others: nothing."""
     methods: list[MethodConfig] = []
-    """What methods demand of their callers: the first pattern that matches decides. Other methods demand nothing."""
+    """The demands of methods on their callers: the first pattern that matches decides. Other methods demand nothing."""
     tap: TapConfig | None = None
     """The token verifier. None: there is none, and no method can demand a token."""
 

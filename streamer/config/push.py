@@ -19,7 +19,7 @@ _APPENDED = ("/v1/metrics", "/v1/traces")
 
 
 class OtelError(ValueError):
-    """What the push needs is not installed as it should be; the text begins with the key."""
+    """A package that the push needs is missing or too old; the text begins with the key."""
 
 
 def _is_there(module: str) -> bool:

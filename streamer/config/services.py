@@ -53,7 +53,7 @@ class ExternalUsubscriptionConfig(Section):
 
 
 class SubscribePermission(Section):
-    """Who may subscribe to topics that no route publishes to them."""
+    """The uEntities that may subscribe to topics that no route publishes to them."""
 
     from_: EntityPattern = Field(alias="from")
     """A pattern of uEntities (resource 0)."""
@@ -77,10 +77,10 @@ class UsubscriptionConfig(Section):
     """The largest answer, with or without an offset. The rest is left to the next page; in version 4, which has no pages,
     the Request is refused."""
     subscribe: list[SubscribePermission] | None = None
-    """What uEntities elsewhere may subscribe to, beside the topics that routes publish to their authority. None: everything,
+    """The topics to which uEntities elsewhere may subscribe, beside those that routes publish to their authority. None: all,
     for those at authorities that this configuration names; nothing for others."""
     fetch: list[EntityPattern] | None = None
-    """Who may list the subscriptions of others: patterns of uEntities (resource 0). None: those at local authorities."""
+    """Patterns of the uEntities (resource 0) that may list the subscriptions of others. None: those at local authorities."""
     reset: list[EntityPattern] | None = None
     """Whose Reset is carried out, as `fetch`. One from another device deletes only its own authority's entries."""
     max_subscriptions: Count = 100_000
@@ -123,7 +123,7 @@ class UtwinConfig(Section):
 
 
 class ControlConfig(Section):
-    """Who may change something: pause and resume topics over uProtocol, and everything else over HTTP."""
+    """The uEntities and programs that may pause and resume topics over uProtocol, and change everything else over HTTP."""
 
     allow: list[EntityPattern] = []
     """Patterns of uEntities (resource 0) that may pause and resume over uProtocol. Empty: nobody."""

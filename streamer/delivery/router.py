@@ -54,7 +54,7 @@ _SELDOM_S = 0.5  # between rare tasks of the tick
 
 
 class Additions(NamedTuple):
-    """What features add to a router, which does not know whose it is.
+    """The parts that features add to a router, which does not know whose they are.
 
     ``observers`` of outcomes; ``steps`` that each batch passes where it arrives; ``gates`` that all have to be open for
     anything to be sent; observers of the ``interest`` in topics; on ``standby``: `Router.standby`.

@@ -196,7 +196,7 @@ class EndpointAccount:
     in_flight: int
     link: LinkStatus
     problems: Sequence[str]
-    """What keeps it from working although its link is up."""
+    """The problems that keep the endpoint from working although its link is up."""
     figures: Mapping[str, float]
     """Measurements of its transport."""
     errors: Mapping[LinkFailure, int]
@@ -207,7 +207,7 @@ class EndpointAccount:
     payload_bytes: ByteCounts = NO_BYTES
     """The payload of the messages that were handed over, or were sent, whatever became of them."""
     wire_bytes: ByteCounts | None = None
-    """What the endpoint has sent and received on its network. None: its transport does not know."""
+    """The bytes that the endpoint has sent and received on its network. None: its transport does not know."""
 
 
 @dataclass(frozen=True, slots=True)

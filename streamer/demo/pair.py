@@ -28,7 +28,7 @@ class StoryEvent(NamedTuple):
 
 
 class PairStory:
-    """What happens to the two daemons of ``processes``. ``is_heard``: whether both hear the vehicle."""
+    """The story of the two daemons of ``processes``. ``is_heard``: whether both hear the vehicle."""
 
     def __init__(self, processes: DemoProcesses, ledger: Ledger, is_heard: Callable[[], bool]) -> None:
         self.events: list[StoryEvent] = []

@@ -43,7 +43,7 @@ SILENT_CALLS = (SILENT_FLOW,)
 """Requests that arrive at a service which never answers."""
 
 TTL_MS = 10_000
-"""Of Requests. Their answers have the same, and an answer has to outlive a take-over."""
+"""The TTL of Requests and of their Responses, which have to outlive a take-over."""
 
 PATIENCE_S = 30.0
 """How much longer than the TTL a caller waits for an answer that is due."""

@@ -165,7 +165,7 @@ class Vehicle:
         await self._put(message)
 
     async def _put(self, message: UMessage) -> None:
-        """Put a message on a thread: a put can block while the other side does not read."""
+        """Put a message on a thread: a put can block while the receiver does not read."""
         await asyncio.to_thread(self._put_blocking, message)
 
     def _put_blocking(self, message: UMessage) -> None:

@@ -78,7 +78,7 @@ class Mark(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the owner of a file states about it, by name. They replace earlier facts of the same names.
+    """Statements of a file's owner about the file, by name. They replace earlier ones of the same names.
 
     ``generation`` is that of the file (`Journal.files_set_aside`): of another one, they are void.
     """

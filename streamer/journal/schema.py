@@ -46,7 +46,7 @@ JOURNAL = FileForm(
 )
 TABLES = tuple(JOURNAL.tables)
 FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
-"""What the owner of a file has stated about it (`entries.Facts`). Not an entry: a salvaged file has none."""
+"""The statements of the file's owner (`entries.Facts`). They are no entries: a salvaged file has none."""
 _LETTER_KEY = """SELECT key.name FROM pragma_index_list('letters') AS list, pragma_index_info(list.name) AS key
     WHERE list.origin = 'u'"""
 

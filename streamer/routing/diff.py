@@ -28,7 +28,7 @@ EXAMPLES = 5
 
 
 class Kind(StrEnum):
-    """What a change does to a flow. The most serious ones come first."""
+    """The effects of a change on a flow, the most serious ones first."""
 
     DENIED = "denied"
     UNROUTED = "unrouted"
@@ -87,7 +87,7 @@ class Side(NamedTuple):
 
 
 class Consequence(NamedTuple):
-    """What differs for a flow. Flows with the same one are gathered."""
+    """The difference for a flow. Flows with equal ones are gathered."""
 
     kind: Kind
     text: str

@@ -37,7 +37,7 @@ class UnclearQuestionError(ValueError):
 
 
 class Known(NamedTuple):
-    """What a daemon knows about routing."""
+    """The knowledge of a daemon about routing."""
 
     table: RoutingTable
     interest: Interest
@@ -46,7 +46,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What happens to the messages of a flow: ``hops``, or a ``failure``. ``why`` has one line for each rule that applied.
+    """The judgement on a flow: ``hops``, or a ``failure``. ``why`` has one line for each rule that applied.
 
     ``flow`` has the ingress and the source's authority in any case. ``identity`` is the one by which it may come in, None
     where identities do not matter. ``permit`` is that of the rule that allows it. ``priority`` and ``level`` are the class

@@ -69,7 +69,7 @@ NOWHERE = Where()
 
 @dataclass(frozen=True, slots=True)
 class FailedMessage:
-    """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds.
+    """A message that could not be delivered, with all that the streamer knows about it. Times in Unix milliseconds.
 
     ``is_withheld``: reports have neither payload nor reason, because the message was not allowed, or did not come from where
     its source lives. So a report reveals nothing, and is hardly larger than its cause. ``sink``: see `Where`.

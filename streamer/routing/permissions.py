@@ -1,4 +1,4 @@
-"""Who may send what to whom: the section ``permissions`` of the configuration, prepared to judge every flow.
+"""The section ``permissions`` of the configuration, prepared to judge every flow.
 
 The law of this file:
 - Rules belong to the endpoint that a message comes in through. The first that matches decides; if none does, the message is
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Demand(NamedTuple):
-    """What a method demands of a Request. ``name`` is its place in the configuration."""
+    """The demand of a method on a Request. ``name`` is its place in the configuration."""
 
     name: str
     level: int

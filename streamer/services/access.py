@@ -1,4 +1,4 @@
-"""Who may call the streamer's own services, and for what. Pure; an `Access` is immutable, and a reload makes a new one.
+"""Access to the streamer's own services. Pure; an `Access` is immutable, and a reload makes a new one.
 
 The law of this file:
 - An authority is local if this streamer is its uSubscription service (`usubscription.local`). Its uEntities may subscribe to

@@ -48,7 +48,7 @@ _KEYS = {
     "usubscription_outbox": ("message",),
     "dispatch_stops": ("source", "sink"),
 }
-"""What makes rows of a table the same that have a number: another file gives it to another one."""
+"""The columns that identify a row of a table whose numbers differ from file to file."""
 _KEPT_FROM = 1 << 40
 """The number of the first row that is kept beside those of another file, which go on counting below."""
 _ADDED = frozenset({"usubscription_versions", "dispatch_stop_ends", "utwin_messages"})
@@ -86,7 +86,7 @@ def form_of(tables: Mapping[str, str]) -> FileForm:
 
 
 class Mirror(Protocol):
-    """Whoever is told of each transaction, to have it elsewhere, too."""
+    """Receives every committed transaction, to keep a copy elsewhere."""
 
     def written(self, statements: Sequence[Statement], done: Callable[[str], None]) -> None:
         """Take what is on disk here, in the order of the commits, and call ``done``; with the reason if it is void."""

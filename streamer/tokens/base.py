@@ -19,7 +19,7 @@ class TokenRefusedError(Exception):
 
 
 class Grant(NamedTuple):
-    """What a valid token grants.
+    """The rights that a valid token grants.
 
     ``until_s``: the Unix time from which it is no longer valid. ``scope``: the uPA URIs that its owner may access, as texts
     and possibly with wildcards; None means all. ``authority``: only sources at this authority may use it; None means all.

@@ -84,7 +84,7 @@ _DELIVERED: Final = Outcome.DELIVERED.value
 
 
 class Week(NamedTuple):
-    """What a folder of traces knows of a period.
+    """The flows of a period that a folder of traces has records of.
 
     ``flows`` are the most frequent ones; ``more_flows`` (at least so many) and ``more_messages`` are beyond `MOST_FLOWS`.
     ``days``: the time between the first of the records and now, by which messages per day are averaged, at least an hour.
@@ -143,7 +143,7 @@ def read_week(
 
 
 class _Reduced(NamedTuple):
-    """What records were reduced to: rows of `_FLOW` with counts, rows of `_PLACE` and outcomes with sums."""
+    """Records reduced to rows of `_FLOW` with counts, and to rows of `_PLACE` and outcomes with sums."""
 
     flows: pa.Table
     places: pa.Table
@@ -152,7 +152,7 @@ class _Reduced(NamedTuple):
 
 
 class _Hour:
-    """What the files of one hour were reduced to, how many were read, and why the others could not be."""
+    """The reduced files of one hour, how many were read, and why the others could not be."""
 
     def __init__(self, most_flows: int) -> None:
         self.flows = _FlowCounts(most_flows)
@@ -173,7 +173,7 @@ class _Hour:
 
 
 class _Found:
-    """What was found so far."""
+    """The result so far."""
 
     def __init__(self, most_flows: int, peaks: Peaks) -> None:
         self.left_out: list[str] = []

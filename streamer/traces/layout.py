@@ -41,7 +41,7 @@ _NAMES = uuid.UUID("0f2b1f0a-6a51-4c0b-9c6c-6d2f6f1b7a55")
 
 
 class Deleted(NamedTuple):
-    """What was deleted to keep to the bound."""
+    """The files deleted to keep to the bound."""
 
     files: int = 0
     bytes: int = 0
@@ -49,7 +49,7 @@ class Deleted(NamedTuple):
 
 @dataclass
 class Compaction:
-    """What a compaction has done. ``torn``: spool files that ended in the middle of a batch; ``bad``: files set aside.
+    """The result of a compaction. ``torn``: spool files that ended in the middle of a batch; ``bad``: files set aside.
 
     ``bytes``: the size of all files afterwards. ``reasons``: for each bad file, what is wrong with it.
     """

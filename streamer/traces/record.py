@@ -120,7 +120,7 @@ def check_version(metadata: Mapping[bytes, bytes] | None) -> None:
 
 
 class TraceFlow(NamedTuple):
-    """What the messages of one flow share, in the order of the columns. An empty name means that there is none."""
+    """The columns that the messages of one flow share, in their order. An empty name means that there is none."""
 
     route: str
     source: UUri

@@ -132,7 +132,7 @@ class SpoolWriter:
                 self._pending.put("events")
 
     def stop(self, within_s: float) -> bool:
-        """Write what waits and close the file. Returns whether that was done in time."""
+        """Write the buffered records and close the file. Returns whether that was done in time."""
         self._pending.put(None)
         self._thread.join(within_s)
         return not self._thread.is_alive()

@@ -61,7 +61,7 @@ class Tracing:
 
     @property
     def deleted(self) -> Deleted:
-        """What was deleted to keep to the bound."""
+        """The files deleted to keep to the bound."""
         compacted, spool = self.compacted, self._spool.deleted
         return Deleted(compacted.deleted_files + spool.files, compacted.deleted_bytes + spool.bytes)
 

@@ -102,7 +102,7 @@ Done = Callable[[Sequence[Any], SendResult], None]
 
 @dataclass(frozen=True)
 class TransportContext:
-    """What a transport knows of its streamer.
+    """The parts of its streamer that a transport knows.
 
     ``name`` is the endpoint's, ``authority`` the streamer's own. ``serves`` are the authorities, without the wildcard, that
     this network reaches through the streamer. ``now_ms`` is the wall clock. ``flows`` are those that this endpoint receives.
@@ -126,7 +126,7 @@ LARGEST_FACTOR = 1000.0
 
 
 BACKLOG_BYTES = 16 * 1024 * 1024
-"""What may be received and not be in a queue yet before a transport is paused (`delivery.inbound.receiving`)."""
+"""The bound on received messages that are in no queue yet, before a transport is paused (`delivery.inbound.receiving`)."""
 
 
 class ListenerOptions(BaseModel):

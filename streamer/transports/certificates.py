@@ -15,7 +15,7 @@ WARN_S = 30 * 86_400
 
 
 class CertificateRole(StrEnum):
-    """What a file with certificates is for: a label of the metric."""
+    """The purpose of a file with certificates: a label of the metric."""
 
     AUTHORITIES = "authorities"  # those whose certificates are accepted
     CLIENT = "client"  # what we show where we connect

@@ -46,13 +46,13 @@ class LinkError(NamedTuple):
 
 
 class LinkStatus(NamedTuple):
-    """What is known of an endpoint's link. Times are Unix times in ms."""
+    """The state and history of an endpoint's link. Times are Unix times in ms."""
 
     state: LinkState
     since_ms: int
     """When it was last up or not up for the first time; when the transport was built, if it was never up."""
     addresses: Sequence[str]
-    """Those to which it connects."""
+    """The addresses to which the endpoint connects."""
     connected_to: Sequence[str]
     """The other ends to which it is connected now, as far as they are known."""
     first_error: LinkError | None

@@ -71,7 +71,7 @@ class UPayloadFormat(IntEnum):
 
 
 class Provenance(NamedTuple):
-    """What a transport knows about the reception of a message. It is never on the wire.
+    """The transport's knowledge about the reception of a message, which is never on the wire.
 
     ``identity`` is the sender's identity, if the network proves one (else None). ``ceiling`` is the highest priority class
     in which the message is treated, 0 to 6, whatever its attributes say.

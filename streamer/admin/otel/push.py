@@ -100,7 +100,7 @@ class Push:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what waits, once and within some seconds, and end the thread. Blocks; the event loop has to run meanwhile."""
+        """Send the queued data once, within some seconds, and end the thread. Blocks; the loop has to run meanwhile."""
         exporter = self._exporter
         self._ending.set()
         if exporter is not None:

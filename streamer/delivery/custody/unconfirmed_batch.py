@@ -18,7 +18,7 @@ _REQUEST: Final = UMessageType.REQUEST  # an enumeration looks its members up sl
 
 
 class BatchFlow:
-    """What the messages of one lane with the same attributes have in common in a batch."""
+    """The common part of a batch's messages of one lane with the same attributes."""
 
     __slots__ = ("incoming", "index", "is_request", "lane", "outgoing")
 

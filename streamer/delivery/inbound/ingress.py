@@ -53,7 +53,7 @@ _MANY = 16  # messages of a batch that may come from a source faster than its de
 
 
 class IngressState(Enum):
-    """What an ingress does with messages that arrive."""
+    """The ways in which an ingress handles messages that arrive."""
 
     OPEN = "open"
     REST = "rest"  # takes the last ones, without pausing the transport

@@ -38,7 +38,7 @@ class _Newcomers:
         self.latest_s = due_s + DELAY_S
         self.after: dict[str, int] = {}
         self.topics: deque[UUri] | None = None
-        """Those whose values are still to be sent; None: not yet looked up."""
+        """The topics whose values are still to be sent; None: not yet looked up."""
 
 
 class InitialValues:

@@ -33,7 +33,7 @@ QueueOf = Callable[[str, str, str], RouteQueue | None]
 """The queue of a route by its name, source and target; None if the endpoint is gone."""
 
 _Way = tuple[str, str, str, str, Attributes]
-"""What determines a lane: route, source, target, change of the sink, attributes."""
+"""The key of a lane: route, source, target, change of the sink, attributes."""
 
 _NO_WAY = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is no longer configured")
 
@@ -45,7 +45,7 @@ _MAX_WAITING_LETTERS = 5000  # of homeless messages; the journal has the others 
 
 @dataclass(slots=True)
 class Recovered:
-    """What was found: messages that waited, unconfirmed ones, unreadable entries, and messages without an endpoint."""
+    """The numbers found: queued messages, unconfirmed ones, unreadable entries, and messages without an endpoint."""
 
     waiting: int = 0
     unconfirmed: int = 0

@@ -10,7 +10,7 @@ from streamer.uprotocol.status import UCode
 
 
 class Admission(Enum):
-    """What became of the message of a dead letter that can be sent again."""
+    """The result of sending the message of a dead letter again."""
 
     TAKEN = "taken"
     LATER = "later"  # there is no room, or it is not known yet where it goes

@@ -69,7 +69,7 @@ def addressees(legs: Iterable[Leg]) -> frozenset[str]:
 
 
 class Resolved:
-    """What was decided for messages with the same attributes.
+    """The decision for all messages with the same attributes.
 
     ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the method that demands a valid token of each of them;
     ``paces``: the rates of the rule that allows them; ``copied``: how many legs carry copies. ``messages`` counts those that

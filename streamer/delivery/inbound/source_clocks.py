@@ -24,7 +24,7 @@ Source = tuple[str, int]
 
 
 class SourceClock(NamedTuple):
-    """What the messages of a source in the last five to ten minutes tell about its clock."""
+    """The clock of a source, estimated from its messages of the last five to ten minutes."""
 
     authority: str
     ue_id: int

@@ -61,16 +61,16 @@ class Hold(IntFlag):
 
 
 REDELIVERED: Final = 1
-"""Of a delivery: the message may have been sent before."""
+"""A delivery whose message may have been sent before."""
 
 RESTORED: Final = 2
-"""Of a delivery: it was in a batch or in the journal, so ``entered_s`` is not the time when it arrived."""
+"""A delivery from a batch or the journal, so that ``entered_s`` is not the time when it arrived."""
 
 REDRIVEN: Final = 4
-"""Of a delivery: the message was a dead letter."""
+"""A delivery whose message was a dead letter."""
 
 MAY_HAVE_ARRIVED: Final = 8
-"""Of a delivery: it was sent while somebody listened, so it is not reported as failed when its time is over."""
+"""A delivery that was sent while somebody listened, so that it is not reported as failed when its time is over."""
 
 
 HOLDS: Final = tuple(hold for hold in Hold if hold)

@@ -39,7 +39,7 @@ _PICKS = 3  # messages that are examined, to find one to drop
 
 
 class TapFilter(NamedTuple):
-    """What a tap shows; None: no restriction. ``endpoint`` is the ingress or the egress of a message."""
+    """The messages that a tap shows; None: no restriction. ``endpoint`` is the ingress or the egress of a message."""
 
     route: str | None = None
     endpoint: str | None = None

@@ -29,7 +29,7 @@ class Cause(Enum):
 
 
 class SubscribeAttributes(NamedTuple):
-    """What a subscriber requests for a topic.
+    """The request of a subscriber for a topic.
 
     ``expire_ms``: Unix milliseconds; None: never. ``details``: protobuf bytes that only the subscriber understands.
     """

@@ -25,7 +25,7 @@ _LONGEST_PROOF_S = 3600.0
 
 
 class WebSocketError(OSError):
-    """What answers does not speak WebSocket, or not for MQTT. The text says so."""
+    """The peer that answers does not speak WebSocket, or not for MQTT. The text says so."""
 
 
 class Broker(NamedTuple):
@@ -35,7 +35,7 @@ class Broker(NamedTuple):
     host: str
     port: int
     path: str = ""
-    """Of WebSocket."""
+    """The path of a WebSocket address."""
 
     @property
     def uses_tls(self) -> bool:

@@ -102,7 +102,7 @@ class Connection:
 
     @property
     def carried(self) -> ByteCounts | None:
-        """What the connection has carried so far, with TLS; None if that is unknown."""
+        """The bytes that the connection has carried so far, with TLS; None if that is unknown."""
         return self._carried if self._socket is None else wire_bytes(self._socket)
 
     def _acknowledge_tcp(self) -> None:

@@ -33,7 +33,7 @@ class Way:
 
     @property
     def near(self) -> Broker | HttpProxy:
-        """What the first connection leads to: the proxy, or the broker itself."""
+        """The target of the first connection: the proxy, or the broker itself."""
         return self.options.http_proxy or self.broker
 
 

@@ -1,4 +1,4 @@
-"""What an endpoint says on its network about its own connection: online, offline, and the will that its broker publishes.
+"""Publishes an endpoint's own connection state: online, offline, and the will that its broker publishes.
 
 Pure: times are passed in. All of it is on the topic of the streamer's status, in the form of a status. The law of this file:
 

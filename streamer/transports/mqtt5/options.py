@@ -103,7 +103,7 @@ class ReconnectOptions(BaseModel):
 
 
 class WillOptions(BaseModel):
-    """What the broker publishes on the topic of the streamer's status once it has lost the streamer."""
+    """The message that the broker publishes on the topic of the streamer's status once it has lost the streamer."""
 
     model_config = _STRICT_KEYS | ConfigDict(strict=True)
 

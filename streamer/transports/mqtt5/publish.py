@@ -39,7 +39,7 @@ class TopicAliasError(MalformedPacketError):
 
 
 class Publish:
-    """What a PUBLISH packet says. ``packet_id`` is None with QoS 0; ``has_alias``: there is a topic alias."""
+    """A decoded PUBLISH packet. ``packet_id`` is None with QoS 0; ``has_alias``: there is a topic alias."""
 
     def __init__(self, topic: str, packet_id: int | None, payload: bytes) -> None:
         self.topic = topic

@@ -78,7 +78,7 @@ _REFUSED = {
     0x86: "wrong user or password",
     0x87: "wrong user or password, or no right to connect",
 }
-"""What the reasons of a CONNACK mean that brokers use for several mistakes: mosquitto calls a wrong password 0x87."""
+"""The likely causes of CONNACK reasons that brokers use for several mistakes: mosquitto calls a wrong password 0x87."""
 
 
 class Mqtt5Transport(ListeningTransport):

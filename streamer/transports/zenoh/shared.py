@@ -1,4 +1,4 @@
-"""What a pair needs of a Zenoh session: the ids of its nodes, and a side channel for little words that may be lost.
+"""The nodes of a Zenoh session by their ids, and a side channel for short messages that may be lost.
 
 Anybody on the network can publish on the side channel, so what comes is bounded, and nothing here believes it.
 """
