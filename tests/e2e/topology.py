@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.brokers import BrokerProcess, Mosquitto, Rumqttd, any_broker
-from tests.fault.mqtt_tap import MqttTap
-from tests.fault.proxy import Proxy
+from tests.fault.proxy import Proxy, Tap
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
@@ -37,7 +36,7 @@ class Network:
         authority: str,
         far: str,
         broker_options: dict[str, Any],
-        tap: MqttTap | None = None,
+        tap: Tap | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
         self._broker_options = broker_options
@@ -48,6 +47,7 @@ class Network:
         self.authority = authority
         self.far = far
         self.broker: BrokerProcess | None = None
+        self.proxy: Proxy | None = None
         self.structure = kind.partition("/")[2]
         self.endpoint = free_endpoint()
         self.side: MqttSide | ZenohSide
@@ -67,8 +67,8 @@ class Network:
             stack.enter_context(self.broker)
             self._url = self.broker.url
             if self._tap is not None:
-                proxy = await stack.enter_async_context(Proxy(self.broker.port, self._tap))
-                self._url = f"mqtt://{HOST}:{proxy.port}"
+                self.proxy = await stack.enter_async_context(Proxy(self.broker.port, self._tap))
+                self._url = f"mqtt://{HOST}:{self.proxy.port}"
             topics = [f"+/{self.authority}", "+/elsewhere", "gw/*"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
             self.side = await stack.enter_async_context(MqttSide(self.broker.port, self.structure, topics))
         else:
@@ -104,7 +104,7 @@ class Topology:
         first: str,
         second: str,
         broker: dict[str, Any] | None = None,
-        tap: MqttTap | None = None,
+        tap: Tap | None = None,
         second_options: dict[str, Any] | None = None,
         **changes: Any,
     ) -> None:

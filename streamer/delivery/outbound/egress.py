@@ -429,7 +429,8 @@ class Egress:
             deliveries = [delivery for delivery in deliveries if delivery.state is IN_FLIGHT]
         self._count_sent(deliveries, error is None or error is _UNCONFIRMED)
         if deliveries and error is None and self.transport.confirms_in_order:
-            self.flight.confirmed_after(self._clock.monotonic_s() - deliveries[-1].sent_s)
+            now_s = self._clock.monotonic_s()
+            self.flight.confirmed_after(now_s - deliveries[-1].sent_s, len(deliveries), self.in_flight, now_s)
         self.in_flight -= len(deliveries)
         self.results += 1
         if error is _UNCONFIRMED and self.store is not None:

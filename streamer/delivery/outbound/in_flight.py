@@ -4,6 +4,10 @@ Further messages would only wait at the destination, where nothing urgent can ov
 to store them as well. How many are enough depends on the round trip, which is estimated by the shortest confirmation time of
 the last `ROUND_TRIP_MEMORY_S`: a few keep a near destination busy, one behind a slow network needs the whole window.
 
+A slow link stores what it cannot carry yet, and confirms it late: then the shortest time is no round trip, and what was sent
+cannot be replaced, overtaken or expire any more. So the window also shrinks to what is confirmed within `LATE_S`,
+and grows again as long as it confirms earlier.
+
 A cycle of the event loop that sends one message costs nearly as much as one that sends many. So nothing is sent before a
 quarter of the window is free.
 """
@@ -22,6 +26,11 @@ FEW_WAITING_MESSAGES: Final = 16
 """At or below this number of waiting messages, the egress calls `InFlight.call_waiters`."""
 
 ROUND_TRIP_MEMORY_S: Final = 10.0  # a measured time counts for at least so long, and at most twice as long
+LATE_S: Final = 1.0
+"""A message that is confirmed later than this has waited on its way, unless the round trip is more than half of it."""
+
+_GROWTH: Final = 0.25  # of the window, for each window of messages that is confirmed in time
+_LEAST_CUT: Final = 0.125  # of the window: a link that was away, or a process that stood still, is no slow link
 _CONTESTED_S: Final = 1.0
 _LONG_S: Final = 10.0  # not measured: longer than any window needs
 
@@ -29,22 +38,43 @@ _LONG_S: Final = 10.0  # not measured: longer than any window needs
 class InFlight:
     """A bound on the window of one egress, in addition to those of the configuration and the transport."""
 
-    __slots__ = ("_contested_until_s", "_on_few", "_period_start_s", "_previous_shortest_s", "_shortest_s")
+    __slots__ = (
+        "_contested_until_s",
+        "_cut_s",
+        "_limit",
+        "_on_few",
+        "_period_start_s",
+        "_previous_shortest_s",
+        "_round_trip_s",
+        "_shortest_s",
+    )
 
     def __init__(self) -> None:
-        self._shortest_s = self._previous_shortest_s = _LONG_S
+        self._shortest_s = self._previous_shortest_s = self._round_trip_s = _LONG_S
+        self._limit: float = LEAST_MESSAGES
+        self._cut_s = 0.0
         self._period_start_s = 0.0
         self._contested_until_s = 0.0
         self._on_few: dict[Callable[[], None], None] = {}
 
-    def confirmed_after(self, seconds: float) -> None:
-        """Record that a message was confirmed ``seconds`` after it was sent."""
+    def confirmed_after(self, seconds: float, messages: int, in_flight: int, now_s: float) -> None:
+        """Record that the last one of ``messages`` was confirmed ``seconds`` after it was sent, as one of ``in_flight``."""
         if seconds < self._shortest_s:
             self._shortest_s = seconds
+            if seconds < self._round_trip_s:
+                self._round_trip_s = seconds
+        late_s = max(LATE_S, 2 * self._round_trip_s)
+        if seconds <= late_s:
+            if 2 * in_flight >= self._limit:  # a window that is not used proves nothing
+                self._limit += _GROWTH * messages
+        elif now_s - seconds >= self._cut_s:  # what was sent before the last cut says nothing about the smaller window
+            self._limit = max(1.0, min(self._limit, in_flight) * max(late_s / seconds, _LEAST_CUT))
+            self._cut_s = now_s
 
     def forget_times(self) -> None:
         """Forget the measured times, because the destination is another one from now on."""
-        self._shortest_s = self._previous_shortest_s = _LONG_S
+        self._shortest_s = self._previous_shortest_s = self._round_trip_s = _LONG_S
+        self._limit = LEAST_MESSAGES
 
     def contested(self, now_s: float) -> None:
         """Record that messages of several priority classes wait."""
@@ -60,7 +90,7 @@ class InFlight:
             self._previous_shortest_s, self._shortest_s, self._period_start_s = self._shortest_s, _LONG_S, now_s
         shortest_s = min(self._shortest_s, self._previous_shortest_s)
         least = CONTESTED_MESSAGES if now_s < self._contested_until_s else LEAST_MESSAGES
-        window = min(most, least + int(MESSAGES_PER_S * shortest_s))
+        window = min(most, least + int(MESSAGES_PER_S * shortest_s), int(self._limit))
         room = window - in_flight
         return room if in_flight == 0 or 4 * room >= window else 0
 

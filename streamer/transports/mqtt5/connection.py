@@ -4,7 +4,9 @@ The class has the methods of an `asyncio.Protocol` but does not derive from it, 
 """
 
 import asyncio
+import contextlib
 import socket
+import sys
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -14,11 +16,15 @@ from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
 from streamer.transports.tcp_info import ByteCounts, wire_bytes
 
-_HIGH_WATER_BYTES = 1024 * 1024
+_UNSENT_BYTES: Final = 64 * 1024
+"""What this process, and what the kernel, may hold of the bytes that TCP cannot send yet: a message in there is not replaced
+by a newer one, is not overtaken, and does not expire."""
+
 # libuv reads 256 000 bytes at a time, and up to 32 times in one iteration of the event loop while each read is full.
 _LARGE_READ_BYTES: Final = 128_000
 _TCP: Final = socket.IPPROTO_TCP
 _QUICKACK: Final[int] = getattr(socket, "TCP_QUICKACK", 0)  # 0: only Linux has it
+_NOTSENT_LOWAT: Final[int] = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else 0)  # named since 3.12
 
 
 class Connection:
@@ -61,10 +67,13 @@ class Connection:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
-        self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES)
         if _QUICKACK:
             # A duplicate: uvloop makes a new socket object for each call. The peer sees the end once both are closed.
             self._socket = self._transport.get_extra_info("socket").dup()
+            if _NOTSENT_LOWAT:
+                with contextlib.suppress(OSError):
+                    self._socket.setsockopt(_TCP, _NOTSENT_LOWAT, _UNSENT_BYTES)
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:

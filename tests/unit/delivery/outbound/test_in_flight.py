@@ -4,6 +4,7 @@ import pytest
 
 from streamer.delivery.outbound.in_flight import (
     CONTESTED_MESSAGES,
+    LATE_S,
     LEAST_MESSAGES,
     MESSAGES_PER_S,
     ROUND_TRIP_MEMORY_S,
@@ -18,15 +19,57 @@ MOST = 1000
 
 
 def after(*took_s: float) -> InFlight:
+    """After confirmations of which the last ones were so many, and so full a window, that it is fully open."""
     flight = InFlight()
     flight.room(0, MOST, 1.0)
     for each_s in took_s:
-        flight.confirmed_after(each_s)
+        flight.confirmed_after(each_s, 100 * MOST, MOST, 1.0)
     return flight
 
 
-def test_the_whole_window_is_open_before_anything_is_known() -> None:
-    assert InFlight().room(0, MOST, 1.0) == MOST
+def test_before_anything_is_known_as_many_are_sent_as_to_a_near_destination() -> None:
+    assert InFlight().room(0, MOST, 1.0) == LEAST_MESSAGES
+
+
+def test_the_window_grows_by_a_quarter_with_each_window_that_is_confirmed_in_time() -> None:
+    flight = InFlight()
+    flight.confirmed_after(0.05, LEAST_MESSAGES, LEAST_MESSAGES, 1.0)
+    assert flight.room(0, MOST, 1.0) == LEAST_MESSAGES * 5 // 4
+
+
+def test_a_window_that_is_not_used_does_not_grow() -> None:
+    flight = InFlight()
+    for _ in range(MOST):
+        flight.confirmed_after(0.05, 1, LEAST_MESSAGES // 2 - 1, 1.0)
+    assert flight.room(0, MOST, 1.0) == LEAST_MESSAGES
+
+
+def test_what_is_confirmed_late_narrows_the_window_once_to_what_is_confirmed_in_time() -> None:
+    flight = after(0.05)
+    flight.confirmed_after(4 * LATE_S, 1, 100, 10.0)
+    flight.confirmed_after(4 * LATE_S, 1, 99, 10.1)  # it was sent before the cut
+    assert flight.room(0, MOST, 10.1) == 25
+    flight.confirmed_after(2 * LATE_S, 1, 25, 20.0)
+    assert flight.room(0, MOST, 20.0) == 12
+
+
+def test_a_slow_destination_gets_one_message_at_least() -> None:
+    flight = after(0.05)
+    for number in range(1, 10):
+        flight.confirmed_after(4 * LATE_S, 1, 1, 10.0 * number)
+    assert flight.room(0, MOST, 100.0) == 1
+
+
+def test_a_link_that_was_away_is_no_slow_link() -> None:
+    flight = after(0.05)
+    flight.confirmed_after(3600.0, MOST, MOST, 3610.0)
+    assert flight.room(0, MOST, 3610.0) == MOST // 8
+
+
+def test_a_long_round_trip_is_no_slow_link() -> None:
+    flight = after(1.5 * LATE_S)  # it was never shorter
+    flight.confirmed_after(2 * LATE_S, 1, MOST, 10.0)
+    assert flight.room(0, MOST, 10.0) == MOST
 
 
 def test_a_near_destination_gets_few_messages_and_a_far_one_many() -> None:
@@ -43,7 +86,7 @@ def test_a_short_time_is_forgotten_when_it_is_long_ago() -> None:
     flight = after(0.001)
     near = LEAST_MESSAGES + MESSAGES_PER_S * 0.001
     assert flight.room(0, MOST, 1.0 + ROUND_TRIP_MEMORY_S) == near  # the time before counts, too
-    flight.confirmed_after(0.05)
+    flight.confirmed_after(0.05, 1, 1, 1.0)
     assert flight.room(0, MOST, 1.0 + 2 * ROUND_TRIP_MEMORY_S) == MOST
 
 
@@ -135,10 +178,51 @@ def test_what_a_lost_link_gives_back_is_sent_again_in_order_through_the_same_win
     harness.check_books()
 
 
-def test_another_destination_begins_with_the_whole_window() -> None:
+def test_another_destination_begins_anew() -> None:
     harness = near(OrderlyTransport())
     (other := OrderlyTransport()).confirms_at_once = False
     harness.egress.use_transport(other, None)
     harness.load(*(message() for _ in range(2 * MOST)))
     harness.pump()
-    assert harness.egress.in_flight == MOST
+    assert harness.egress.in_flight == LEAST_MESSAGES
+
+
+class SlowLink:
+    """An egress over a link that stores whatever it is given, and carries 25 messages/s."""
+
+    def __init__(self) -> None:
+        self.transport = OrderlyTransport()
+        self.harness = EgressHarness(self.transport)
+        self.harness.clock.advance(1000)
+        open_windows(self.harness, [0, 1], MOST)
+        self.transport.confirms_at_once = False
+
+    def carry(self, messages: int) -> None:
+        for _ in range(messages):
+            self.harness.clock.advance(40)
+            self.transport.answer(0)
+            self.harness.pump()
+
+
+def test_a_slow_link_holds_little_of_a_long_queue() -> None:
+    link = SlowLink()
+    link.harness.load(*(message() for _ in range(MOST)))
+    link.harness.pump()
+    link.carry(500)
+    assert link.harness.egress.in_flight <= 2 * 25
+    link.carry(300)
+    assert link.harness.egress.in_flight <= 2 * 25
+    link.harness.check_books()
+
+
+def test_an_urgent_message_does_not_wait_behind_what_a_slow_link_holds() -> None:
+    link = SlowLink()
+    link.harness.load(*(message() for _ in range(MOST)))
+    link.harness.pump()
+    link.carry(500)
+    link.harness.load(message(1, level=6, payload=b"urgent"))
+    confirmed_before = 500
+    link.carry(2 * 25)
+    unanswered = [parcel.message.payload for parcel, _ in link.transport.unanswered]
+    assert b"urgent" in [each.payload for each in link.transport.submitted[confirmed_before:]]
+    assert b"urgent" not in unanswered
