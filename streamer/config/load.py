@@ -5,11 +5,13 @@ Reports never contain a secret; see `streamer.config.secrets`.
 
 import os
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from streamer.config.checks import is_elsewhere, nearest
 from streamer.config.claims import paths
@@ -32,6 +34,9 @@ from streamer.files import read_file
 from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
+MOST_PROBLEMS: Final = 50
+"""Reported of one file: each of them is a line of a log, and costs a search for the nearest valid name."""
+
 _EXAMPLE_BYTES = 1024 + 200  # a message of 1 KiB, with its attributes
 
 M = TypeVar("M", bound=BaseModel)
@@ -52,7 +57,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(ValueError):
-    """The file cannot be used. ``problems`` has every mistake, sorted by line."""
+    """The file cannot be used. ``problems`` has the mistakes by line; beyond `MOST_PROBLEMS`, how many more there are."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -96,7 +101,7 @@ def load_as(model: type[M], path: Path, environ: Mapping[str, str] = os.environ)
             found = model.model_validate(document.data)
         except ValidationError as exc:
             reporter.add_errors(exc, document.data, model)
-    if reporter.problems or found is None:
+    if reporter.has_problems or found is None:
         raise ConfigError(reporter.sorted())
     return found, document
 
@@ -104,7 +109,7 @@ def load_as(model: type[M], path: Path, environ: Mapping[str, str] = os.environ)
 def _loaded(text: str, path: Path, environ: Mapping[str, str]) -> Config:
     document, reporter = _opened(text, path, environ, "authority, endpoints and routes")
     config = _validated(document, reporter) if isinstance(document.data, dict) else None
-    if reporter.problems or config is None:
+    if reporter.has_problems or config is None:
         raise ConfigError(reporter.sorted())
     return config
 
@@ -161,18 +166,26 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
 
 
 class _Reporter:
-    """Collects problems, without secrets. A place inside one that is wrong already is not reported."""
+    """Collects problems, without secrets. A place inside one that is wrong already is not reported.
+
+    A problem gets its text in `sorted`, and only if it is one of the first: texts are expensive.
+    """
 
     def __init__(self, file: str, document: Document) -> None:
-        self.problems: dict[Problem, None] = {}
+        self._found: list[tuple[Position, str, Callable[[], str], bool]] = []
         self._file = file
         self._document = document
         self._unread: set[Location] = set()
 
+    @property
+    def has_problems(self) -> bool:
+        """Whether there is a problem so far."""
+        return bool(self._found)
+
     def add(
         self,
         location: Location,
-        message: str,
+        message: str | Callable[[], str],
         position: Position | None = None,
         of_key: bool = False,
         is_clean: bool = False,
@@ -187,15 +200,18 @@ class _Reporter:
             position = self._document.position(location, of_key)
         elif location:
             self._unread.add(location)
-        text = message if is_clean else redacted(message, self._document.secrets)
-        self.problems[Problem(self._file, *position, dotted(location), text)] = None
+        text = message if callable(message) else partial(str, message)
+        self._found.append((position, dotted(location), text, is_clean))
 
     def add_errors(self, exc: ValidationError, data: Any, model: type[BaseModel]) -> None:
         """Add every error of a file that ought to be a ``model``."""
         for error in exc.errors(include_url=False):
-            location, of_key = place(error), is_about_key(error)
-            found = shown_key(location[-1]) if of_key else self.found(location, data)
-            self.add(location, sentence(error, data, found, model), of_key=of_key)
+            self.add(place(error), partial(self._sentence, error, data, model), of_key=is_about_key(error))
+
+    def _sentence(self, error: ErrorDetails, data: Any, model: type[BaseModel]) -> str:
+        location = place(error)
+        found = shown_key(location[-1]) if is_about_key(error) else self.found(location, data)
+        return sentence(error, data, found, model)
 
     def found(self, location: Location, data: Any) -> str:
         """Return the value at ``location`` for a message, without secrets."""
@@ -214,8 +230,16 @@ class _Reporter:
         return described(value)
 
     def sorted(self) -> list[Problem]:
-        """Return the problems by line, column and key."""
-        return sorted(self.problems)
+        """Return the problems by line, column and key; of more than `MOST_PROBLEMS`, how many more there are."""
+        problems: dict[Problem, None] = {}
+        ordered = sorted(self._found, key=lambda found: found[:2])
+        for number, (position, key, text, is_clean) in enumerate(ordered):
+            if len(problems) == MOST_PROBLEMS:
+                more = f"and {len(ordered) - number} more mistakes"
+                return [*sorted(problems), Problem(self._file, *position, "", more)]
+            said = text() if is_clean else redacted(text(), self._document.secrets)
+            problems[Problem(self._file, *position, key, said)] = None
+        return sorted(problems)
 
 
 def warnings(config: Config) -> list[str]:

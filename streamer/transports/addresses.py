@@ -9,6 +9,8 @@ def split_url(text: str, expected: str, instead: str) -> SplitResult:
 
     ``expected`` is the text for what is no URL; ``instead`` says which options to set for a user and a password.
     """
+    if not text.isprintable():  # `urlsplit` leaves out line breaks
+        raise ValueError("expected printable characters")
     try:
         url = urlsplit(text)
         _ = url.port, url.hostname

@@ -251,6 +251,15 @@ async def test_what_is_no_broker_is_a_problem(fake: FakeBroker, act: Any) -> Non
     assert (await task).verdict is Verdict.PROBLEM
 
 
+async def test_a_broker_that_speaks_only_mqtt_3_is_a_problem_with_that_name(fake: FakeBroker) -> None:
+    task = tried(fake.url)
+    (await fake.peer()).write(b"\x20\x02\x00\x01")
+    found = await task
+    assert found.verdict is Verdict.PROBLEM
+    assert "speaks only MQTT 3.1.1" in found.text
+    assert "unacceptable protocol version" in found.text
+
+
 async def test_one_that_says_nothing_is_left_when_the_time_is_over(fake: FakeBroker) -> None:
     task = tried(fake.url)
     peer = await fake.peer()

@@ -52,6 +52,18 @@ PACKETS_PER_ITERATION: Final = 1000
 """Returned by one `feed`. A large read can have a hundred times as many packets, which would block the loop for a second."""
 
 NOT_TEXT = "text that is not UTF-8"
+OLD_BROKER = "the broker speaks only MQTT 3.1.1, and MQTT 5 is needed: it answered with the code {} of MQTT 3.1.1 ({})"
+
+_CONNACK: Final = 0x20
+_RETURN_CODES: Final = (
+    "",
+    "unacceptable protocol version",
+    "identifier rejected",
+    "server unavailable",
+    "bad user name or password",
+    "not authorized",
+)
+"""Of MQTT 3.1.1, 3.2.2.3. In MQTT 5 none of them is a reason code of a CONNACK, except for 0."""
 
 _CONTROL_BYTES = 16 * 1024
 """The longest packet other than PUBLISH. No packet needs that much; it leaves room for the reason texts of brokers."""
@@ -174,6 +186,8 @@ class FrameReader:
 
 def read(frame: bytes) -> Any:
     """Decode one complete packet other than PUBLISH; its type follows from the first byte. Raises `MalformedPacketError`."""
+    if frame[0] & KIND == _CONNACK and len(frame) >= 4 and 0 < frame[3] < len(_RETURN_CODES):
+        raise MalformedPacketError(Malformed.PACKET, OLD_BROKER.format(frame[3], _RETURN_CODES[frame[3]]))
     try:
         _check_text(frame)
         packet, _ = _decode(memoryview(frame))

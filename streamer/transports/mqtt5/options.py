@@ -36,6 +36,7 @@ from streamer.uprotocol.uri import everything_at
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
 _PROXY_BYTES = 4096
+_PRINTABLE = "expected printable characters"
 _NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 _File = Annotated[Path, Field(strict=False)]
@@ -205,6 +206,14 @@ class Mqtt5Options(WireOptions):
             read_proxy(url)
         return url
 
+    @field_validator("client_id", "username", "identity_property")
+    @classmethod
+    def _check_printable(cls, text: str | None) -> str | None:
+        """Check a text of the protocol (MQTT 5, 1.5.4). Control characters other than NUL are legal, but refused here."""
+        if text is not None and not text.isprintable():
+            raise ValueError(_PRINTABLE)
+        return text
+
     @field_validator("alpn")
     @classmethod
     def _check_alpn(cls, name: str | None) -> str | None:
@@ -364,6 +373,8 @@ class Mqtt5Options(WireOptions):
                 username = _read("username_file", self.username_file).decode()
             except UnicodeDecodeError:
                 raise ConfigurationError("username_file", f"{self.username_file}: expected UTF-8") from None
+            if not username.isprintable():
+                raise ConfigurationError("username_file", f"{self.username_file}: {_PRINTABLE}")
         password = None if self.password_file is None else _read("password_file", self.password_file)
         if username is not None:
             _check_length("username" if self.username_file is None else "username_file", username.encode())

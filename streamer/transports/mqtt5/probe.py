@@ -52,12 +52,12 @@ class Trial:
         if not self._answer.done():
             try:
                 self._answer.set_result(read(frames[0]))
-            except MalformedPacketError:
-                self._answer.set_result(None)
+            except MalformedPacketError as exc:
+                self._answer.set_result(exc)
         return False
 
     async def ask(self, client_id: str, username: str | None, password: bytes | None) -> Any:
-        """Send a CONNECT on the open connection, and disconnect. Return the first packet; None: it is none of MQTT 5.
+        """Send a CONNECT on the open connection, and disconnect. Return the first packet, or why it is none of MQTT 5.
 
         A session that was there stays with its messages, a new one ends. Raises ConnectionError if no answer comes.
         """
@@ -134,7 +134,7 @@ async def try_broker(options: Mqtt5Options, broker: Broker) -> Answer:
 
 def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) -> Answer:
     if not isinstance(packet, mqtt5.ConnAckPacket):
-        return problem(f"{where}: what answers there is not an MQTT 5 broker")
+        return problem(f"{where}: {no_broker(packet)}")
     code = int(packet.reason_code)
     if code == _ID_NOT_VALID:
         return cannot_tell(f"{where}: the broker accepts only client ids that it knows, and the probe has one of its own")
@@ -146,6 +146,12 @@ def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) 
     accepted = [*(["TLS"] if is_encrypted else []), "the credentials" if has_credentials else "a client without credentials"]
     whose = _NOT_ITS_OWN if packet.session_present else ""
     return ok(f"{where}: the broker accepts {' and '.join(accepted)}{whose}")
+
+
+def no_broker(answer: object) -> str:
+    """Return what is wrong with an answer to CONNECT that is no CONNACK, as `Trial.ask` returns it."""
+    why = f": {answer}" if isinstance(answer, MalformedPacketError) else ""
+    return f"what answers there is not an MQTT 5 broker{why}"
 
 
 def _doubt(options: Mqtt5Options, broker: Broker) -> str:

@@ -43,7 +43,7 @@ from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.last_will import LastWill
 from streamer.transports.mqtt5.options import Mqtt5Options
-from streamer.transports.mqtt5.probe import Trial, try_broker
+from streamer.transports.mqtt5.probe import Trial, no_broker, try_broker
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
@@ -441,7 +441,7 @@ class Mqtt5Transport(ListeningTransport):
             except ConnectionError:
                 return self._why_not_accepted(connection)
             if not isinstance(packet, mqtt5.ConnAckPacket):
-                return LinkFailure.PROTOCOL, "what answers there is not an MQTT 5 broker"
+                return LinkFailure.PROTOCOL, no_broker(packet)
             if int(packet.reason_code):
                 return _refusal(packet)
             self._ties[number] = packet.session_present

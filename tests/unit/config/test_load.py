@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from streamer.config.load import ConfigError, json_schema, load
+from streamer.config.load import MOST_PROBLEMS, ConfigError, json_schema, load
 from streamer.config.models import Config
 from tests.unit.config.files import BROKER, PLAIN, ZENOH, loaded, problems
 
@@ -144,6 +144,26 @@ def test_a_hostile_or_odd_file_is_refused(
     (problem,) = problems(path, text)
     assert problem.message == message
     assert column is None or (problem.line, problem.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        ("".join(f"key{number}: 1\n" for number in range(500)), 500 + 3),  # three keys are required
+        ("".join(f"a{number}: 1\na{number}: 1\n" for number in range(500)), 500 + 3),
+        (
+            f"authority: gw\nendpoints: {{}}\nroutes: [{', '.join(['{from: a, to: b, c: d}'] * 500)}]\n",
+            500 + 1,
+        ),  # an endpoint is needed
+    ],
+    ids=["keys", "doubled keys", "routes"],
+)
+def test_of_very_many_mistakes_the_first_are_named_and_the_others_counted(path: Path, text: str, mistakes: int) -> None:
+    found = problems(path, text)
+    assert len(found) == MOST_PROBLEMS + 1
+    assert found[:-1] == sorted(found[:-1])
+    assert found[-1].message == f"and {mistakes - MOST_PROBLEMS} more mistakes"
+    assert sum(len(str(problem)) for problem in found) < 50_000
 
 
 def test_a_file_that_cannot_be_read_has_no_line(tmp_path: Path, path: Path) -> None:

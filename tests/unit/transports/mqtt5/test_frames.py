@@ -121,6 +121,12 @@ def test_text_of_a_control_packet_is_refused_without_a_word_from_the_codec(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("code", range(1, 6))
+def test_an_answer_of_mqtt_3_is_called_that(code: int) -> None:
+    with pytest.raises(MalformedPacketError, match=r"speaks only MQTT 3\.1\.1"):
+        frames.read(bytes((0x20, 2, 0, code)))
+
+
 ANY: dict[str, Any] = {"reason_str": "\u00e4", "user_properties": [("k", "\u00e4\u20ac"), ("key", "value")]}
 EVERY_KIND: list[Any] = [
     mqtt5.ConnAckPacket(

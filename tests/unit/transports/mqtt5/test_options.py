@@ -278,6 +278,26 @@ def test_no_name_for_a_share(name: object) -> None:
         options(share=name)
 
 
+@pytest.mark.parametrize("key", ["client_id", "username", "identity_property", "broker", "proxy"])
+@pytest.mark.parametrize("text", ["\0", "\n", "\x1b[2J", "\x85", "\u202e"], ids=ascii)
+def test_a_text_of_the_protocol_has_no_control_characters(key: str, text: str) -> None:
+    good = {"broker": "mqtt://h", "proxy": "http://h:1"}.get(key, "gateway")
+    assert options(**{key: good})
+    with pytest.raises(ValidationError) as caught:
+        options(**{key: good + text})
+    (error,) = caught.value.errors()
+    assert error["loc"] == (key,)
+    assert "expected printable characters" in error["msg"]
+
+
+def test_a_user_name_from_a_file_has_no_control_characters_either(tmp_path: Path) -> None:
+    file = tmp_path / "user"
+    file.write_text("gateway\0\n")
+    with pytest.raises(ConfigurationError, match="expected printable characters") as caught:
+        options(username_file=file).credentials()
+    assert caught.value.key == "username_file"
+
+
 def test_a_share_is_told_what_becomes_of_the_order_and_what_has_to_differ() -> None:
     order, client_id = options(share="fleet").hints()
     assert order.startswith("share: ")
