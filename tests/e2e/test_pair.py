@@ -206,21 +206,29 @@ def down(count: int) -> list[Plain]:
     return [Plain(4, ("cloud", 0xC0, 1, 0x8001), APP, b"%d" % number) for number in range(count)]
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not is_possible(), reason="it takes a C compiler")
-async def test_an_active_one_whose_disk_hangs_hands_over(gateways: Gateways) -> None:
-    """No call fails: a transaction just does not end."""
+takes_a_compiler = pytest.mark.skipif(not is_possible(), reason="it takes a C compiler")
+HANGS = "the disk has not ended a transaction within 5 s"
+
+
+async def start_on_disks_that_can_hang(gateways: Gateways) -> tuple[StreamerProcess, StreamerProcess]:
+    """Return the active one and the standby."""
     gateways.disks_can_hang = True
     await gateways.start()
-    first = gateways.active
-    second = gateways.other_than(first)
+    return gateways.active, gateways.other_than(gateways.active)
+
+
+@pytest.mark.long
+@takes_a_compiler
+async def test_an_active_one_whose_disk_hangs_hands_over(gateways: Gateways) -> None:
+    """No call fails: a transaction just does not end."""
+    first, second = await start_on_disks_that_can_hang(gateways)
     messages = down(400)
     with hanging(first):
         for start in range(0, len(messages), 10):
             await gateways.cloud.send(messages[start : start + 10])
             await asyncio.sleep(0.1)
         await until(lambda: second.total("ustreamer_pair_active") == 1, "the other one works", within_s=60)
-        assert "the disk has not ended a transaction within 5 s" in first.log
+        assert HANGS in first.log
         assert "pair_hands_over" in first.log
         await second.until_up()
         await _twice(messages, gateways.car)
@@ -228,24 +236,21 @@ async def test_an_active_one_whose_disk_hangs_hands_over(gateways: Gateways) -> 
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not is_possible(), reason="it takes a C compiler")
+@takes_a_compiler
 async def test_a_standby_whose_disk_hangs_is_not_ready_and_holds_nothing_up(gateways: Gateways) -> None:
-    gateways.disks_can_hang = True
-    await gateways.start()
-    active = gateways.active
-    standby = gateways.other_than(active)
+    active, standby = await start_on_disks_that_can_hang(gateways)
     messages = down(100)
     with hanging(standby):
         await gateways.cloud.send(messages)
         await gateways.car.send([Plain(4, ("veh1", 0xA8000, 2, 0x8002), ("cloud", 0xC0, 1, 0), b"up")])
-        await gateways.until_not_ready(standby, "the disk has not ended a transaction within 5 s")
+        await gateways.until_not_ready(standby, HANGS)
         await _twice(messages, gateways.car)
         assert gateways.active is active
     await gateways.until_both_ready()
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not is_possible(), reason="it takes a C compiler")
+@takes_a_compiler
 async def test_a_subscriber_is_answered_while_the_disk_hangs(gateways: Gateways) -> None:
     """Also by one that works alone: it says so, and takes the next one once the disk answers."""
     permitted = [{"from": "//cloud/C0/1/0", "topics": [f"//veh1/{EVERYTHING}"]}]
@@ -259,8 +264,8 @@ async def test_a_subscriber_is_answered_while_the_disk_hangs(gateways: Gateways)
     with hanging(streamer):
         answer = await client.subscribe(topic)
         assert isinstance(answer, Refused)
-        assert "the disk has not ended a transaction within 5 s" in answer.text
-        await gateways.until_not_ready(streamer, "the disk has not ended a transaction within 5 s")
+        assert HANGS in answer.text
+        await gateways.until_not_ready(streamer, HANGS)
         await until(lambda: "state_hangs" in streamer.log, "it is logged")
     await until(lambda: streamer.get("/readyz")[0] == 200, "it is ready again")
     assert await client.subscribe(topic) == SUBSCRIBED

@@ -17,6 +17,8 @@ from tests.fault.setup import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, PairSetup
 
 SEEDS = 20
 NUMBER = 19
+SIGN_S = 10.0
+"""So long a sign may take to say what is so."""
 
 
 def rate(run: Run) -> float:

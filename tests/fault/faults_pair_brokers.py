@@ -19,12 +19,14 @@ MOST_TAKE_OVERS = 1
 async def beside(run: Run, harness: PairHarness, hostile: AbstractAsyncContextManager[None]) -> Verdict:
     """One of the two is gone, comes back, and all the time the broker of plant is hostile. The other routes work."""
     harness.load(rate(run))
-    _, second = await under_way(run, harness)
+    first, second = await under_way(run, harness)
+    was_alone = first.count("pair_alone")
     second.signal(signal.SIGKILL, stays=True)
-    await harness.until(lambda: not second.is_running, "the end of the standby")
+    await harness.until(lambda: first.count("pair_alone") > was_alone, "the active one alone")
     await harness.until_flowing()
+    lost = first.count("link_down")
     async with hostile:
-        await asyncio.sleep(3)  # what the death of the standby and the first theft cost is not measured
+        await harness.until(lambda: first.count("link_down") > lost, "the first end of a session")
         with harness.measured(WORKS):
             await asyncio.sleep(run.lasts(15, 60))
         second.start()

@@ -1,6 +1,7 @@
 """What happens to the disks of a pair beyond being full: 19. One comes back with less than it had, or hangs."""
 
 import asyncio
+import functools
 import itertools
 import shutil
 import signal
@@ -8,7 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 
-from tests.fault.faults_pair import NUMBER, SEEDS, rate, under_way, window
+from tests.fault.faults_pair import NUMBER, SEEDS, SIGN_S, rate, under_way, window
 from tests.fault.hanging_disk import preloaded
 from tests.fault.ledger import Verdict
 from tests.fault.pair import Gateway, PairHarness
@@ -45,7 +46,7 @@ def as_it_was(_: Run, gateway: Gateway) -> None:
     shutil.move(gateway.copied_disk, gateway.disk)
 
 
-async def back_with_less(run: Run, harm: Harm) -> Verdict:
+async def back_with_less(run: Run, *, harm: Harm) -> Verdict:
     """Messages wait on both disks. Both are killed, and one of the two disks comes back with less: nothing is lost.
 
     It is that of the active one or that of the standby, and starts together with the other one or first and works alone.
@@ -72,24 +73,13 @@ async def back_with_less(run: Run, harm: Harm) -> Verdict:
         return await harness.finish(inversions=True)
 
 
-@fault(NUMBER, "pair: both killed and one back with an empty disk", seeds=SEEDS)
-async def empty_disk(run: Run) -> Verdict:
-    return await back_with_less(run, without_anything)
-
-
-@fault(NUMBER, "pair: both killed and one back without its journal", seeds=SEEDS)
-async def no_journal(run: Run) -> Verdict:
-    return await back_with_less(run, without_journal)
-
-
-@fault(NUMBER, "pair: both killed and one back with a bad page", seeds=SEEDS)
-async def bad_page(run: Run) -> Verdict:
-    return await back_with_less(run, with_a_bad_page)
-
-
-@fault(NUMBER, "pair: both killed and one back with an older copy", seeds=SEEDS)
-async def older_copy(run: Run) -> Verdict:
-    return await back_with_less(run, as_it_was)
+for _name, _harm in {
+    "with an empty disk": without_anything,
+    "without its journal": without_journal,
+    "with a bad page": with_a_bad_page,
+    "with an older copy": as_it_was,
+}.items():
+    fault(NUMBER, f"pair: both killed and one back {_name}", seeds=SEEDS)(functools.partial(back_with_less, harm=_harm))
 
 
 @fault(NUMBER, "pair: disk of the active one hangs", seeds=SEEDS)
@@ -114,10 +104,9 @@ async def standby_hangs(run: Run) -> Verdict:
         harness.load(rate(run))
         first, second = await under_way(run, harness)
         with second.hanging_disk():
-            await asyncio.sleep(6)  # it waits for 5 s
-            await harness.until_flowing()
-            if second.is_ready():
+            if not await harness.happens(lambda: not second.is_ready(), SIGN_S):
                 harness.sign_was_wrong("the standby is ready, and its disk hangs")
+            await harness.until_flowing()
             await asyncio.sleep(run.lasts(2, 25))
         assert harness.active is first
         await harness.until_pair()

@@ -6,7 +6,7 @@ import itertools
 import signal
 import time
 
-from tests.fault.faults_pair import NUMBER, SEEDS, killed, rate, under_way, window
+from tests.fault.faults_pair import NUMBER, SEEDS, SIGN_S, killed, rate, under_way, window
 from tests.fault.ledger import Verdict
 from tests.fault.pair import PairHarness
 from tests.fault.proxy import BOTH
@@ -20,8 +20,6 @@ LONG_WAY_RATE = 100.0
 LONG_WAY_S = 0.1
 WHOLE_WITHIN_S = 20.0
 WORKS = 95.0
-SIGN_S = 10.0
-"""So long a sign may take to say what is so."""
 
 
 def as_readme(run: Run, has_publishes: bool = True) -> PairHarness:
@@ -31,8 +29,9 @@ def as_readme(run: Run, has_publishes: bool = True) -> PairHarness:
 # -- receivers that are away ------------------------------------------------------------------------------------------
 
 
-async def until_the_receiver_is_back(run: Run, setup: PairSetup) -> Verdict:
+async def nobody_listens(run: Run, *, through_router: bool) -> Verdict:
     """The receiver is away, and something happens to one of the two. Everything waits, and arrives once it is back."""
+    setup = PairSetup(is_readme=True, through_router=through_router, has_publishes=False)
     async with PairHarness(run.directory, run.seed, setup) as harness:
         first, second = await harness.until_pair()
         await harness.receiver_leaves()
@@ -52,14 +51,9 @@ async def until_the_receiver_is_back(run: Run, setup: PairSetup) -> Verdict:
         return await harness.finish()
 
 
-@fault(NUMBER, "pair: nobody listens", seeds=SEEDS)
-async def nobody_listens(run: Run) -> Verdict:
-    return await until_the_receiver_is_back(run, PairSetup(is_readme=True, has_publishes=False))
-
-
-@fault(NUMBER, "pair: nobody listens behind a router", seeds=SEEDS)
-async def nobody_listens_behind_a_router(run: Run) -> Verdict:
-    return await until_the_receiver_is_back(run, PairSetup(is_readme=True, through_router=True, has_publishes=False))
+for _where, _through_router in {"": False, " behind a router": True}.items():
+    _body = functools.partial(nobody_listens, through_router=_through_router)
+    fault(NUMBER, f"pair: nobody listens{_where}", seeds=SEEDS)(_body)
 
 
 @fault(NUMBER, "pair: both killed and programs with Zenoh's own times", seeds=SEEDS)
