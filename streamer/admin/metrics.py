@@ -24,7 +24,7 @@ from streamer import __version__
 from streamer.delivery.router import Router
 from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount, RouterAccount
 from streamer.journal.journal import Journal, JournalState
-from streamer.pair.view import PairView
+from streamer.pair.view import DIFFERENCES, PairView
 from streamer.transports.base import LinkState
 from streamer.uprotocol.form import FORM
 from streamer.uprotocol.last_values import LastValues
@@ -491,9 +491,19 @@ def _pair(view: PairView) -> Iterable[Metric]:
         ("protected", "1 while the standby has a copy of everything that waits.", view.is_protected),
         ("differs", "1 if the other one has another configuration, so that it does not take over.", not view.is_alike),
         ("waiting_bytes", "Bytes that are on their way to the other one.", view.waiting_bytes),
+        (
+            "lacks",
+            "Nodes and brokers that the active one is connected to, and the standby is not or could not be.",
+            view.lacks,
+        ),
         ("overheard_messages", "Messages that the standby has heard, and the active one has not settled.", view.overheard),
     ):
         yield GaugeMetricFamily(f"ustreamer_pair_{name}", text, float(value))
+    text = "1 while the two differ in what a take-over would show, beyond the configurations."
+    differences = GaugeMetricFamily("ustreamer_pair_difference", text, labels=("what",))
+    for what in DIFFERENCES:
+        differences.add_metric((what,), float(what in view.differences))
+    yield differences
     yield CounterMetricFamily("ustreamer_pair_takeovers", "How often this streamer has become active.", view.takeovers)
     refused = CounterMetricFamily(
         "ustreamer_pair_refused", "What did not come from the other one, or was old.", labels=("what",)
@@ -568,8 +578,8 @@ class Exposition:
         self._collector.pair = pair
 
     def pair_notes(self) -> list[str]:
-        """Return how the two of a pair differ in what a take-over would show; none of a streamer that works alone."""
-        return [] if self._collector.pair is None else list(self._collector.pair().differences)
+        """Return the notes about a pair (`PairView.notes`); none of a streamer that works alone."""
+        return [] if self._collector.pair is None else self._collector.pair().notes
 
     def use_push(self, push: "Push | None") -> None:
         """Expose the numbers of this push from now on."""

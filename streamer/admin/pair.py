@@ -83,5 +83,5 @@ def as_json(view: PairView) -> dict[str, Any]:
         "waiting_bytes": view.waiting_bytes,
         "overheard": view.overheard,
         "refused": dict(view.refused),
-        "differences": list(view.differences),
+        "differences": view.notes,
     }

@@ -62,7 +62,7 @@ class StatusPages:
                 "uptime_s": round(running.router.clock.monotonic_s() - running.started_s, 3),
                 "ready": not reasons,
                 "reasons": reasons,
-                "notes": [*alone(running.router), *(() if running.pair is None else running.pair.view.differences)],
+                "notes": [*alone(running.router), *(() if running.pair is None else running.pair.view.notes)],
                 "config_fingerprint": fingerprint(running.config),
                 "console": metrics is not None and metrics.has_console,
                 "journal": await self._journal(),

@@ -30,7 +30,7 @@ from streamer.pair.lease import STANDBY_FACTOR, Changed, Lease, Timing
 from streamer.pair.link import Link
 from streamer.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
 from streamer.pair.reach import Reach
-from streamer.pair.reports import STALE_S, Lacking, Reports, nodes_of
+from streamer.pair.reports import BROKER, STALE_S, Lacking, Reports, nodes_of
 from streamer.pair.sealing import TAG_BYTES
 from streamer.pair.sending import LONGEST_PAUSE_S, Attempts
 from streamer.pair.shadows import Settled, Shadows
@@ -71,8 +71,11 @@ class OwnStreamer(Protocol):
     def reached(self) -> Sequence[str]:
         """Return the endpoints that it is connected to."""
 
-    def accepting(self) -> Sequence[str]:
-        """Return, on standby, the endpoints whose network has accepted a connection, which may refuse the streamer."""
+    def accepting(self) -> Mapping[str, bool]:
+        """Return, on standby, by endpoint whether its broker accepts connections, as far as that is known.
+
+        One that does may still refuse the streamer.
+        """
 
     def lost(self) -> Sequence[str]:
         """Return the endpoints that it is not connected to, as far as it is active."""
@@ -147,6 +150,7 @@ class Member:
         self.reports = Reports()
         self._nodes = Lacking()
         self._said_lacking = ""
+        self._said_separate = 0
         self._run = run
         self._same_place_s = -math.inf  # when somebody was heard beside the link who has this place in the pair
         self._differences: dict[str, str] = {}
@@ -318,34 +322,66 @@ class Member:
 
     @property
     def lacking(self) -> str:
-        """Return which nodes the active one hears and the standby does not, so that it would lose what they send.
+        """Return which nodes and brokers the active one is connected to, and the standby could not serve at once.
 
-        It rests on the links of both, and on the last report: empty if nothing is known that the standby lacks.
+        It rests on the links of both, on the standby's attempts to connect to brokers, and on the last report. What is not
+        known is not lacking.
         """
         return self._nodes.text
+
+    @property
+    def lacks(self) -> int:
+        """Return how many nodes and brokers the standby lacks."""
+        return len(self._nodes)
+
+    @property
+    def untried(self) -> list[str]:
+        """Return, on standby, of which brokers it is known only that they accept connections, as texts."""
+        if self.lease.is_active:
+            return []
+        accepting = [name for name, accepts in self._streamer.accepting().items() if accepts]
+        return [
+            f"this one was never connected to the broker of endpoint {name}, which accepts connections"
+            for name in filter(self._reach.is_unknown, accepting)
+        ]
+
+    def _linked(self, now_s: float) -> dict[str, Collection[str]]:
+        """Return the foreign nodes by endpoint, and the brokers: those that it is connected to or, on standby, might be."""
+        linked = dict(self._streamer.nodes())
+        if self.lease.is_active:
+            brokers = dict.fromkeys(self._streamer.reached(), True)
+        else:
+            accepting = self._streamer.accepting().items()
+            brokers = {name: accepts and self._reach.may_try(name, now_s) for name, accepts in accepting}
+        return {name: [BROKER] if might_be else [] for name, might_be in brokers.items()} | linked
 
     def _compare_nodes(self, now_s: float) -> None:
         is_pair = self.other is not None and self.other.is_active is not self.lease.is_active
         if not is_pair or not self.report.number or not self.reports.is_known(now_s):
             self._nodes.forget()
         else:
-            both = self._streamer.nodes(), nodes_of(self.report)
+            both = self._linked(now_s), nodes_of(self.report)
             active, standby = both if self.lease.is_active else both[::-1]
             self._nodes.look(active, standby, now_s)
+        if self._nodes.separate > self._said_separate:
+            self._said_separate = self._nodes.separate
+            consequence = "they are taken for programs that have a session for each of the two, and hold up no handover"
+            text = "pair_nodes_separate nodes=%d consequence=%s"
+            logger.info(text, self._said_separate, consequence, extra={"state": ("sessions with the pair", "separate")})
         if bool(self.lacking) is bool(self._said_lacking):
             return
         self._said_lacking = self.lacking
         if self.lacking:
-            consequence = "after a take-over, what these nodes send would be lost until they connect"
+            consequence = "after a take-over, what these nodes send would be lost, and what goes to a broker would wait"
             state = {"state": ("nodes of the pair", "lacking")}
             logger.warning("pair_lacks_nodes reason=%s consequence=%s", self.lacking, consequence, extra=state)
         else:
             logger.info("pair_nodes_alike", extra={"state": ("nodes of the pair", "alike")})
 
     @property
-    def differences(self) -> list[str]:
-        """Return how the two differ, beyond their configurations, in what a take-over would show; as far as it is known."""
-        return list(self._differences.values())
+    def differences(self) -> Mapping[str, str]:
+        """Return how the two differ, beyond their configurations, in what a take-over would show: texts by what differs."""
+        return self._differences
 
     def _find_differences(self, now_s: float) -> None:
         """Compare what the two say of themselves, and log each difference once."""
@@ -659,7 +695,9 @@ class Member:
     def _report(self) -> pb.Report:
         """Return how this one is."""
         streamer, now_s = self._streamer, self._clock.monotonic_s()
-        within_reach = [name for name in streamer.accepting() if self._reach.may_try(name, now_s)]
+        linked = self._linked(now_s)
+        accepting = [name for name, accepts in streamer.accepting().items() if accepts]
+        within_reach = [name for name in accepting if self._reach.may_try(name, now_s)]
         report = pb.Report(
             reaches=[*streamer.reached(), *within_reach],
             untried=[name for name in within_reach if self._reach.is_unknown(name)],
@@ -669,7 +707,7 @@ class Member:
             has_kept_state=self._state_replica is not None and self._state_replica.has_kept,
             nodes=[
                 pb.Nodes(endpoint=name, ids=sorted(ids)[:_MAX_REPORTED_NODES], count=len(ids))
-                for name, ids in streamer.nodes().items()
+                for name, ids in linked.items()
             ],
             unshared=self._unshared(),
         )

@@ -7,6 +7,7 @@ back ends, and starts anew on standby: so there is one way into each role.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ _LOOK_S = 0.05
 _STORED_S = 5.0
 """How long a handover waits for the other one to write what it was told."""
 _PROBE_EVERY_S = 5.0
+_PROBE_AT_LEAST_EVERY_S = 60.0
 
 
 class Copy(NamedTuple):
@@ -79,7 +81,7 @@ class Paired:
         self._heard_interest = HeardInterest()
         self._is_standby = True
         self._is_leaving = False
-        self._could_reach: set[str] = set()
+        self._accepting: dict[str, bool] = {}
         self._tasks: list[asyncio.Task[None]] = []
         identity = Identity(FIRST if pair.listens else SECOND, pair_fingerprint(config), __version__, _sessions(config))
         timing = Timing(wait_s=pair.wait_s)
@@ -231,6 +233,8 @@ class Paired:
             len(member.shadows),
             {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.refused_aside},
             member.differences,
+            member.untried,
+            member.lacks,
         )
 
     def _failed(self, task: asyncio.Task[None]) -> None:
@@ -256,8 +260,8 @@ class Paired:
     def reached(self) -> Sequence[str]:
         return [name for name, transport in self._networks() if transport.state is LinkState.UP]
 
-    def accepting(self) -> Sequence[str]:
-        return () if self.member.lease.is_active else sorted(self._could_reach)
+    def accepting(self) -> Mapping[str, bool]:
+        return {} if self.member.lease.is_active else self._accepting
 
     def lost(self) -> Sequence[str]:
         if not self.member.lease.is_active:
@@ -302,13 +306,15 @@ class Paired:
             self.hand_over(anyway=True)
 
     async def _look_around(self) -> None:
-        """On standby: find out what this one could reach, while the active one has lost something."""
+        """On standby: find out which brokers accept connections, more often while one of the two lacks something."""
+        next_s = -math.inf
         while not self.member.lease.is_active:
-            if self.member.report.lost:
+            now_s = self._router.clock.monotonic_s()
+            if now_s >= next_s or self.member.report.lost or self.member.lacks:
+                next_s = now_s + _PROBE_AT_LEAST_EVERY_S
                 for name, transport in self._networks():
-                    if transport.shared is not None:
-                        continue
-                    (self._could_reach.add if await transport.can_connect() else self._could_reach.discard)(name)
+                    if transport.shared is None and (accepts := await transport.can_connect()) is not None:
+                        self._accepting[name] = accepts
             await asyncio.sleep(_PROBE_EVERY_S)
 
 

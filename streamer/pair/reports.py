@@ -5,8 +5,10 @@ Pure: time is passed in. The law of this file:
 - The link carries both ways while the other side names a report of this one that was sent less than `STALE_S` and the round
   trip ago. One that names none is of an earlier version: then what it says is enough.
 - A difference between the clocks is known up to half of the time that the report and its answer have taken.
-- Nodes are compared that both report: those with a link to an endpoint. What is behind a router is not among them. A node
-  that is new to the active one has `GRACE_S` to connect to the standby, too.
+- Nodes are compared that both report: those with a link to an endpoint, and the broker of one. What is behind a router is
+  not among them. A node that is new to the active one has `GRACE_S` to connect to the standby, too.
+- A program may have a session of its own for each of the two. So nodes that the standby has never had are not lacking while
+  it has as many that the active one has never had: they are *separate*. One that both have had is lacking once it is lost.
 """
 
 import math
@@ -45,25 +47,46 @@ class ClockDifference(NamedTuple):
         return f"{apart}: after a take-over, messages would expire too early or too late"
 
 
+BROKER = "the broker"
+"""Stands for the broker of an endpoint among the nodes."""
+
+
 class Lacking:
-    """Which foreign nodes the active one is connected to, and the standby is not."""
+    """Which foreign nodes and brokers the active one is connected to, and the standby is not.
+
+    ``separate``: how many nodes are connected to the active one only, and as many others to the standby only.
+    """
 
     def __init__(self) -> None:
+        self.separate = 0
         self._since_s: dict[tuple[str, str], float] | None = None
         self._lacks: list[tuple[str, str]] = []
+        self._common: set[tuple[str, str]] = set()  # both have had them, and one of the two still has
+
+    def __len__(self) -> int:
+        return len(self._lacks)
 
     def forget(self) -> None:
-        """Forget everything: what one of the two is connected to is not known any more."""
-        self._since_s, self._lacks = None, []
+        """Forget what one of the two is connected to: that is not known any more."""
+        self._since_s, self._lacks, self.separate = None, [], 0
 
     def look(self, active: Mapping[str, Collection[str]], standby: Mapping[str, Collection[str]], now_s: float) -> None:
         """Compare the nodes of both, by endpoint. Those of an endpoint that one of them does not name are unknown."""
         before = self._since_s
-        nodes = [(endpoint, node) for endpoint, nodes in active.items() if endpoint in standby for node in nodes]
+        nodes = {(endpoint, node) for endpoint, nodes in active.items() if endpoint in standby for node in nodes}
+        there = {(endpoint, node) for endpoint, nodes in standby.items() for node in nodes}
         new_s = -math.inf if before is None else now_s  # what it has at first it may have had for long
         self._since_s = {each: new_s if before is None else before.get(each, new_s) for each in nodes}
-        lacks = (each for each in nodes if each[1] not in standby[each[0]])
-        self._lacks = sorted(each for each in lacks if now_s - self._since_s[each] >= GRACE_S)
+        self._common = (self._common & (nodes | there)) | (nodes & there)
+        lacks = {each for each in nodes - there if now_s - self._since_s[each] >= GRACE_S}
+        separate = set()
+        for endpoint in active.keys() & standby.keys():
+            only_here = {each for each in lacks - self._common if each[0] == endpoint}
+            only_there = {each for each in there - nodes - self._common if each[0] == endpoint}
+            if len(only_there) >= len(only_here):
+                separate |= only_here
+        self.separate = len(separate)
+        self._lacks = sorted(lacks - separate)
 
     @property
     def text(self) -> str:

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+DIFFERENCES = ("clock", "client id", "place", "offers")
+"""In what the two may differ, beyond their configurations."""
+
 
 class PairView(NamedTuple):
     """The pair as one of the two sees it. ``why`` is the reason of its role, since ``since_ms`` (Unix time).
@@ -25,5 +28,14 @@ class PairView(NamedTuple):
     waiting_bytes: int
     overheard: int
     refused: Mapping[str, int]
-    differences: Sequence[str] = ()
-    """How the two differ, beyond their configurations, in what a take-over would show."""
+    differences: Mapping[str, str] = {}
+    """How the two differ, beyond their configurations, in what a take-over would show: texts by `DIFFERENCES`."""
+    untried: Sequence[str] = ()
+    """What is not known of brokers, on standby."""
+    lacks: int = 0
+    """How many nodes and brokers the active one is connected to, and the standby is not, or could not be."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what an operator should know, although it does not keep the standby from taking over."""
+        return [*self.differences.values(), *self.untried]

@@ -360,12 +360,12 @@ class UTransport(ABC):
         Raises `ConfigurationError` as `prepare` does.
         """
 
-    async def can_connect(self) -> bool:
-        """Return whether the other end of the network accepts connections. For one that was not started; joins nothing.
+    async def can_connect(self) -> bool | None:
+        """Return whether the other end of the network accepts connections; None if that is not known.
 
-        The default is to be connected.
+        For a transport that was not started; joins nothing. The default is to know only that it is connected.
         """
-        return self.state is LinkState.UP
+        return True if self.state is LinkState.UP else None
 
     def set_served(self, authorities: Sequence[str]) -> None:
         """Set the authorities that the network reaches through the streamer (`TransportContext.serves`)."""

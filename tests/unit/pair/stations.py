@@ -55,7 +55,7 @@ class Station:
         self._tasks: list[asyncio.Task[None]] = []
         self.adopted: list[Received] = []
         self.reaches = ["vehicle", "cloud"]
-        self.accepts: list[str] = []
+        self.accepts: dict[str, bool] = {}
         self.wants = ""
         self.foreign: dict[str, set[str]] = {}  # nodes by endpoint
         self.aside: list[Callable[[bytes], None]] = []  # who hears what it says beside the link
@@ -90,8 +90,8 @@ class Station:
     def reached(self) -> list[str]:
         return self.reaches
 
-    def accepting(self) -> list[str]:
-        return self.accepts
+    def accepting(self) -> dict[str, bool]:
+        return {} if self.at_work.is_set() else self.accepts
 
     def lost(self) -> list[str]:
         return [name for name in ("vehicle", "cloud") if name not in self.reaches]

@@ -91,14 +91,14 @@ async def test_one_that_could_not_connect_something_is_not_handed_over_to_again_
         await each.start()
     await until(lambda: first.works and first.member.is_protected, "a whole copy")
     await until(lambda: read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 0}, "it has had both")
-    second.accepts, first.reaches = ["cloud"], ["vehicle"]
+    second.accepts, first.reaches = {"cloud": True}, ["vehicle"]
     await until(lambda: first.wants != "", "it wants to hand over")
     assert first.wants == "there is no link to cloud, and the other one has never tried cloud"
     assert read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 1}
     first.member.hand_over()
     await until(lambda: second.works, "the other one works")
     await first.kill()
-    first.reaches, first.accepts = ["vehicle"], ["cloud"]
+    first.reaches, first.accepts = ["vehicle"], {"cloud": True}
     await first.start()
     await until(lambda: second.member.is_protected and list(second.member.report.reaches) == ["vehicle"], "a report")
     said = second.member.lease._number
@@ -195,4 +195,4 @@ async def test_what_the_active_one_cannot_take_holds_up_nothing_and_stays(
     for each in second.adopted:
         each.release()
     await until(lambda: len(first.journal.numbers("rows")) == 601, "only these are left")
-    await until(lambda: any("601 messages" in each for each in first.member.differences), "it says so")
+    await until(lambda: any("601 messages" in each for each in first.member.differences.values()), "it says so")

@@ -220,8 +220,8 @@ async def test_each_reports_which_foreign_nodes_it_is_connected_to(stations: Sta
     first.foreign = {"vehicle": {"b2", "a1"}, "trailer": set()}
     second.foreign = {"vehicle": {f"{number:032x}" for number in range(300)}}
     await until(lambda: second.member.report.nodes and first.member.report.nodes, "a report")
-    told = [(each.endpoint, list(each.ids), each.count) for each in second.member.report.nodes]
-    assert told == [("vehicle", ["a1", "b2"], 2), ("trailer", [], 0)]
+    told = {each.endpoint: (list(each.ids), each.count) for each in second.member.report.nodes if each.endpoint != "cloud"}
+    assert told == {"vehicle": (["a1", "b2"], 2), "trailer": ([], 0)}
     (many,) = first.member.report.nodes
     assert (list(many.ids), many.count) == (sorted(second.foreign["vehicle"])[:256], 300)
 
@@ -279,6 +279,51 @@ async def test_a_standby_that_does_not_hear_what_the_active_one_hears_says_so_on
     await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "both hear the same")
 
 
+async def test_a_standby_that_cannot_connect_to_a_broker_of_the_active_one_says_so_on_both_sides(stations: Stations) -> None:
+    """Else a handover would cut what is behind that broker off."""
+    first, second = stations.first, stations.second
+    second.accepts, second.reaches = {"cloud": False}, []
+    second.member._reach.refused.clear()
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: first.member.lacking and second.member.lacking, "both know")
+    assert first.member.lacking == second.member.why_not_ready()
+    assert first.member.lacking.endswith("connected to: the broker at endpoint cloud")
+    assert (first.member.lacks, second.member.lacks) == (1, 1)
+    second.accepts = {"cloud": True}
+    await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "it can")
+    assert second.member.untried == [
+        "this one was never connected to the broker of endpoint cloud, which accepts connections"
+    ]
+    assert first.member.untried == []
+
+
+async def test_a_broker_that_has_refused_the_standby_is_lacking_until_it_may_be_tried_again(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    second.accepts = {"cloud": True}
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    second.member._reach.refused["cloud"] = 1
+    await until(lambda: first.member.lacking.endswith("the broker at endpoint cloud"), "the active one knows")
+    second.member._reach.refused["cloud"] = 0
+    await until(lambda: not first.member.lacking, "it was connected since")
+    assert second.member.untried == []
+
+
+async def test_programs_with_a_session_for_each_are_named_once_and_hold_up_nothing(
+    stations: Stations, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ustreamer.pair")
+    first, second = stations.first, stations.second
+    first.foreign, second.foreign = {"vehicle": {"a1", "b1"}}, {"vehicle": {"a2", "b2"}}
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: caplog.text.count("pair_nodes_separate nodes=2") == 2, "both name them")
+    assert (first.member.lacking, second.member.why_not_ready()) == ("", "")
+    second.foreign = {"vehicle": {"a2"}}
+    await until(lambda: bool(first.member.lacking), "one program has lost its other session")
+    second.foreign = {"vehicle": {"a2", "b3"}}
+    await until(lambda: not first.member.lacking, "it is back")
+    assert caplog.text.count("pair_nodes_separate") == 2
+
+
 async def test_clocks_and_client_ids_that_differ_are_named_on_both_sides(
     stations: Stations, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,9 +335,9 @@ async def test_clocks_and_client_ids_that_differ_are_named_on_both_sides(
     monkeypatch.setattr(ahead, "wall_ms", lambda: int(time.time() * 1000) + 3_600_000)
     second.member._clock = ahead
     await until(lambda: len(first.member.differences) == len(second.member.differences) == 2, "both know")
-    assert "about 3600 s ahead of this one's" in " ".join(first.member.differences)
-    assert "about 3600 s behind this one's" in " ".join(second.member.differences)
-    assert "the two have different client ids at cloud" in first.member.differences[1]
+    assert "about 3600 s ahead of this one's" in first.member.differences["clock"]
+    assert "about 3600 s behind this one's" in second.member.differences["clock"]
+    assert "the two have different client ids at cloud" in first.member.differences["client id"]
     assert "pair_differs what=clock" in caplog.text
     assert "pair_differs what=client id" in caplog.text
     second.member._clock = first.member._clock
@@ -307,7 +352,7 @@ async def test_two_that_have_the_same_place_say_so(tmp_path: Path) -> None:
         await each.start()
     first.aside, other.aside = [other.member_hears, first.member_hears], []
     await until(lambda: bool(other.member.differences), "it knows")
-    assert "has the same place in the pair" in other.member.differences[0]
-    assert first.member.differences == []  # its own words are no other one's
+    assert "has the same place in the pair" in other.member.differences["place"]
+    assert first.member.differences == {}  # its own words are no other one's
     for each in (first, other):
         await each.kill()

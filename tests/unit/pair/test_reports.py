@@ -97,6 +97,22 @@ def test_what_one_of_the_two_does_not_know_is_not_lacking() -> None:
     assert nodes_of(cut_short) == {"trailer": set()}
 
 
+def test_a_node_that_both_have_had_is_lacking_although_the_standby_has_a_stranger_instead() -> None:
+    nodes = Lacking()
+    nodes.look({"vehicle": {"a"}}, {"vehicle": {"a"}}, 10.0)
+    nodes.forget()  # the standby has started anew
+    nodes.look({"vehicle": {"a"}}, {"vehicle": {"laptop"}}, 20.0)
+    assert nodes.text.endswith("connected to: a at endpoint vehicle")
+    assert nodes.separate == 0
+
+
+def test_more_nodes_here_than_there_are_no_sessions_of_the_same_programs() -> None:
+    nodes = Lacking()
+    nodes.look({"vehicle": {"a1", "b1"}, "trailer": {"c1"}}, {"vehicle": {"a2"}, "trailer": {"c2"}}, 10.0)
+    assert nodes.text.endswith("connected to: a1 at endpoint vehicle, b1 at endpoint vehicle")
+    assert (len(nodes), nodes.separate) == (2, 1)
+
+
 def test_many_nodes_are_named_in_part() -> None:
     nodes = Lacking()
     nodes.look({"vehicle": {f"{number:02}" for number in range(20)}}, {"vehicle": ()}, 10.0)
