@@ -32,6 +32,9 @@ class Gateways:
         self.names: Sequence[str] = ("a", "b")
         self.disks_can_hang = False
         self.ways: dict[str, Proxy] = {}  # to the vehicle
+        self.ways_to_broker: dict[str, Proxy] = {}
+        self.client_ids: dict[str, str] = {}
+        """Those that are not "the-pair", by name."""
 
     async def start(self, more: dict[str, Any] | None = None, **options: Any) -> None:
         """``more``: sections of both configurations; ``options``: those of `pair`."""
@@ -50,11 +53,19 @@ class Gateways:
             folder.mkdir()
             reached = port if where == "listen" else self.link.port
             way = self.ways[name] = await self._stack.enter_async_context(Proxy(int(endpoint.rpartition(":")[2])))
+            to_broker = self.ways_to_broker[name] = await self._stack.enter_async_context(Proxy(self.broker.port))
             pair = {where: f"{HOST}:{reached}", "key_file": str(key), **options}
             self.daemons.append(
                 StreamerProcess(
                     folder,
-                    configuration(folder, self.broker.url, f"tcp/{HOST}:{way.port}", pair) | (more or {}),
+                    configuration(
+                        folder,
+                        f"mqtt://{HOST}:{to_broker.port}",
+                        f"tcp/{HOST}:{way.port}",
+                        pair,
+                        self.client_ids.get(name, "the-pair"),
+                    )
+                    | (more or {}),
                     environ | {WHILE: str(folder / "hangs")},
                     program=(sys.executable, "-m", "streamer") if self.disks_can_hang else None,
                 )
@@ -99,7 +110,9 @@ class Gateways:
         await self.active.until_up()
 
 
-def configuration(folder: Path, broker: str, endpoint: str, pair: dict[str, Any]) -> dict[str, Any]:
+def configuration(
+    folder: Path, broker: str, endpoint: str, pair: dict[str, Any], client_id: str = "the-pair"
+) -> dict[str, Any]:
     return {
         "authority": "gw",
         "endpoints": {
@@ -111,7 +124,7 @@ def configuration(folder: Path, broker: str, endpoint: str, pair: dict[str, Any]
             "cloud": {
                 "transport": "mqtt5",
                 "authorities": ["*"],
-                "options": {"broker": broker, "topics": "off-vehicle", "client_id": "the-pair"},
+                "options": {"broker": broker, "topics": "off-vehicle", "client_id": client_id},
             },
         },
         "routes": [

@@ -293,6 +293,79 @@ async def test_nothing_is_handed_over_to_one_that_does_not_hear_the_vehicle(gate
 
 
 @pytest.mark.long
+async def test_nothing_is_handed_over_to_one_that_cannot_connect_to_the_broker(gateways: Gateways) -> None:
+    """Its copy is complete, and it hears the vehicle. What goes to the cloud would wait."""
+    await gateways.start()
+    active = gateways.active
+    standby = gateways.other_than(active)
+    notes = json.loads(standby.get("/readyz")[1])["notes"]
+    assert "this one was never connected to the broker of endpoint cloud, which accepts connections" in notes
+    way = gateways.ways_to_broker[standby.path.parent.name]
+    await way.sever()
+    standby.signal(signal.SIGKILL)  # it tries at its start
+    await standby.ended()
+    standby.start()
+    await gateways.until_not_ready(standby, "connected to: the broker at endpoint cloud")
+    for each in gateways.daemons:
+        await until(lambda each=each: each.total("ustreamer_pair_lacks") == 1, "only the broker")  # type: ignore[misc]
+    refused = await preloaded.command("handover", "--config", active.path)
+    assert refused.returncode == 1
+    assert "connected to: the broker at endpoint cloud" in refused.stderr
+    await way.heal()
+    await gateways.until_both_ready()
+    await gateways.until_protected()
+    done = await preloaded.command("handover", "--config", active.path, "--wait", within_s=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert gateways.active is standby
+    await gateways.until_up()
+    assert json.loads(standby.get("/readyz")[1])["notes"] == []
+
+
+@pytest.mark.long
+async def test_client_ids_that_differ_are_named_and_keep_nobody_from_taking_over(gateways: Gateways) -> None:
+    gateways.client_ids = {"b": "another"}
+    await gateways.start()
+    for each in gateways.daemons:
+        await until(lambda each=each: "different client ids at cloud" in each.get("/readyz")[1], "a note")  # type: ignore[misc]
+        assert each.get("/readyz")[0] == 200
+        assert each.total("ustreamer_pair_difference", what="client id") == 1
+        assert each.total("ustreamer_pair_difference", what="clock") == 0
+        assert "pair_differs" in each.log
+
+
+@pytest.mark.long
+async def test_a_standby_with_an_empty_disk_has_everything_while_messages_come_over_a_long_way(gateways: Gateways) -> None:
+    """100 ms each way, and what waits for the vehicle grows all the time."""
+    await gateways.start()
+    first = gateways.active
+    second = gateways.other_than(first)
+    second.signal(signal.SIGKILL)
+    await second.ended()
+    for path in second.path.parent.glob("journal*"):
+        path.unlink()
+    gateways.link.delay(0.1)
+    gateways.ways[first.path.parent.name].stall()
+    messages: list[Plain] = []
+
+    async def send() -> None:
+        while True:
+            await gateways.cloud.send(more := down(10))
+            messages.extend(more)
+            await asyncio.sleep(0.1)
+
+    sending = asyncio.create_task(send())
+    await until(lambda: len(messages) > 100, "some of them")
+    second.start()
+    await until(lambda: first.total("ustreamer_pair_protected") == 1, "a whole copy", within_s=60)
+    sending.cancel()
+    first.signal(signal.SIGKILL)
+    await first.ended()
+    await until(lambda: second.total("ustreamer_pair_active") == 1, "the other one is active")
+    wanted = {each.id for each in messages}
+    await until(lambda: wanted <= {each.id for each in gateways.car.arrived}, "all that was sent", within_s=60)
+
+
+@pytest.mark.long
 async def test_who_insists_hands_over_to_one_that_does_not_hear_the_vehicle(gateways: Gateways) -> None:
     await gateways.start()
     active = gateways.active
