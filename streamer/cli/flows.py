@@ -76,7 +76,8 @@ def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
         return Found(flows, f"the {_flows(len(flows))} that the daemon at {daemon.named} knows", is_real=True)
     made = representatives(*configs)
     more = ", of which there are more" if made.has_more else ""
-    cut = "there are more flows of patterns that differ than can be made up" if made.is_cut and len(configs) > 1 else ""
+    about = " of patterns that differ" if len(configs) > 1 else ""
+    cut = f"there are more flows{about} than can be made up" if made.is_cut else ""
     return Found(
         made.flows,
         f"{_flows(len(made.flows))} made up of the patterns in the file{_s(len(configs))}{more}",

@@ -217,7 +217,7 @@ def _junit(results: list[Result]) -> bytes:
 
 
 def _record(arguments: argparse.Namespace, config: Config, known: Known, cases: list[Case]) -> int:
-    entries, left_out, status = [], 0, 0
+    entries, left_out, status, found = [], 0, 0, None
     if arguments.files:
         for case in cases:
             try:
@@ -242,7 +242,11 @@ def _record(arguments: argparse.Namespace, config: Config, known: Known, cases: 
                 text = _dumped([judged])
                 unique[text] = judged
         entries = [unique[text] for text in sorted(unique)]
+    if not entries:
+        return complain("no expectations: there are no flows that a file can name", 1)
     lines_out(_dumped({"expect": entries}).splitlines())
+    if found is not None and found.cut:
+        complain(f"not all is recorded: {found.cut}", 0)
     if left_out:
         complain(f"{left_out} flow{'' if left_out == 1 else 's'} left out: no such message is possible, or comes in here", 0)
     return status
@@ -269,4 +273,4 @@ def _recordable(flow: Flow, config: Config, known: Known) -> dict[str, Any] | No
 
 def _dumped(data: Any) -> str:
     """Return YAML on lines as they are: ASCII, so that no text can pass for something else."""
-    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=1_000_000))
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=1_000_000, default_flow_style=None))

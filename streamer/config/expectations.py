@@ -1,5 +1,6 @@
 """A file of expectations: messages, and what a configuration has to do with them. `streamer test` reads it."""
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
@@ -27,6 +28,16 @@ def _several(value: Any) -> Any:
 
 
 Address = Annotated[UUri, PlainValidator(_address), PlainSerializer(str)]
+
+
+def _reason(value: Any) -> Any:
+    """Return a part of a reason that says something: a full stop is in every reason."""
+    if isinstance(value, str) and re.search(r"[^\W\d_]{4,}", value) is None:
+        raise expected("a part of the reason with a word of at least four letters, or its code, such as PERMISSION_DENIED")
+    return value
+
+
+Reason = Annotated[str, BeforeValidator(_reason)]
 Texts = Annotated[list[str], BeforeValidator(_several), Field(min_length=1)]
 
 
@@ -68,10 +79,10 @@ class Expectation(Section):
     """The class in which it is treated."""
     identity: str | None = None
     """The identity by which it may come in, where identities matter."""
-    denied: Annotated[str, Field(min_length=1)] | None = None
-    """The message is refused, and the reason contains this text."""
-    dropped: Annotated[str, Field(min_length=1)] | None = None
-    """It goes nowhere and nobody is told, because nobody wants it or it has arrived already, and this is in the reason."""
+    denied: Reason | None = None
+    """The message is refused, and the reason contains these whole words, or they are its code."""
+    dropped: Reason | None = None
+    """It goes nowhere and nobody is told, because nobody wants it or it has arrived already; these words are in it."""
 
     @model_validator(mode="after")
     def _one_outcome(self) -> "Expectation":
@@ -91,5 +102,5 @@ class Expectation(Section):
 class Expectations(Section):
     """The whole file."""
 
-    expect: list[Expectation]
+    expect: Annotated[list[Expectation], Field(min_length=1)]
     """Messages, and what has to happen to each."""

@@ -29,7 +29,7 @@ from streamer.config.secrets import (
     without_secrets,
     without_settings,
 )
-from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
+from streamer.config.yaml import LIST_FACTOR, MAX_BYTES, MAX_NODES, Document, Location, Position, read
 from streamer.files import read_file
 from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
@@ -94,7 +94,8 @@ def load_as(model: type[M], path: Path, environ: Mapping[str, str] = os.environ)
 
     Raises `ConfigError`.
     """
-    document, reporter = _opened(_text(path, may_wait=True), path, environ, " and ".join(model.model_fields))
+    text = _text(path, may_wait=True, most_bytes=MAX_BYTES * LIST_FACTOR)
+    document, reporter = _opened(text, path, environ, " and ".join(model.model_fields), MAX_NODES * LIST_FACTOR)
     found: M | None = None
     if isinstance(document.data, dict):
         try:
@@ -114,9 +115,11 @@ def _loaded(text: str, path: Path, environ: Mapping[str, str]) -> Config:
     return config
 
 
-def _opened(text: str, path: Path, environ: Mapping[str, str], keys: str) -> tuple[Document, "_Reporter"]:
+def _opened(
+    text: str, path: Path, environ: Mapping[str, str], keys: str, most_nodes: int = MAX_NODES
+) -> tuple[Document, "_Reporter"]:
     """Read a mapping with these keys; return it, and a reporter that has the mistakes in the YAML. Raises `ConfigError`."""
-    document = read(text, environ)
+    document = read(text, environ, most_nodes)
     if document.data is None and not document.mistakes:
         raise _unusable(path, Position(1, 1), f"the file is empty; expected the keys {keys}")
     if not isinstance(document.data, dict) and not document.mistakes:
@@ -129,13 +132,13 @@ def _opened(text: str, path: Path, environ: Mapping[str, str], keys: str) -> tup
     return document, reporter
 
 
-def _text(path: Path, may_wait: bool) -> str:
+def _text(path: Path, may_wait: bool, most_bytes: int = MAX_BYTES) -> str:
     try:
         content = path.read_bytes() if may_wait else read_file(path)
     except OSError as exc:
         raise _unusable(path, Position(0, 0), f"cannot be read: {exc.strerror or type(exc).__name__}") from exc
-    if len(content) > MAX_BYTES:
-        raise _unusable(path, Position(0, 0), f"{len(content)} bytes long; expected at most {MAX_BYTES}")
+    if len(content) > most_bytes:
+        raise _unusable(path, Position(0, 0), f"{len(content)} bytes long; expected at most {most_bytes}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:

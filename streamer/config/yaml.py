@@ -18,6 +18,8 @@ from streamer.config.secrets import WITHHELD, is_secret_line, is_secret_name
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 100_000
+LIST_FACTOR = 16
+"""A list of expectations may be so many times as long as a configuration: `streamer test --record` writes 20 000 of them."""
 
 _MOST_BITS = 64
 
@@ -76,7 +78,7 @@ class Document:
         return Position(1, 1)
 
 
-def read(text: str, environ: Mapping[str, str]) -> Document:
+def read(text: str, environ: Mapping[str, str], most_nodes: int = MAX_NODES) -> Document:
     """Read one document. Mistakes in the text are not raised: see ``Document.mistakes``."""
     document = Document()
     loader: _Composer | None = None
@@ -98,7 +100,7 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
         document.mistakes.append(Mistake(Position(mark.line + 1, mark.column + 1), (), message))
     else:
         if node is not None:
-            _Walk(document, environ).start(node)
+            _Walk(document, environ, most_nodes).start(node)
     return document
 
 
@@ -174,8 +176,9 @@ class _Composer(yaml.SafeLoader):
 class _Walk:
     """Turns nodes into values."""
 
-    def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, environ: Mapping[str, str], most_nodes: int) -> None:
         self._document = document
+        self._most_nodes = most_nodes
         self._environ = environ
         self._loader = yaml.SafeLoader("")
         self._nodes = 0
@@ -196,8 +199,8 @@ class _Walk:
             raise _TooMuchError(_position(node), "it contains itself, by an alias (*) or a merge key (<<)")
         if len(self._open) > MAX_DEPTH:
             raise _TooMuchError(_position(node), _too_deep())
-        if self._nodes > MAX_NODES:
-            raise _TooMuchError(_position(node), f"too many values; expected at most {MAX_NODES}, aliases counted")
+        if self._nodes > self._most_nodes:
+            raise _TooMuchError(_position(node), f"too many values; expected at most {self._most_nodes}, aliases counted")
         self._open.add(id(node))
         yield
         self._open.remove(id(node))

@@ -1,5 +1,6 @@
 """Holds the judgement of a message against what is expected, and makes expectations out of judgements. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ from streamer.routing.interest import EVERY_MESSAGE
 from streamer.routing.judge import Judgement
 from streamer.routing.table import RoutingTable
 from streamer.uprotocol.message import UPriority
+
+_NUMBERED = re.compile(r"\[\d+\]")
+"""The place of a rule in its list."""
 
 NO_SINK = "none"
 """The sink of a Publish that has none."""
@@ -46,7 +50,7 @@ def outcomes_of(judgement: Judgement) -> dict[str, Any]:
     """Return what happens, by the keys of an expectation."""
     failure = judgement.failure
     if failure is not None:
-        return {"denied" if failure.is_reported else "dropped": failure.text}
+        return {"denied": f"{failure.text} ({failure.code.name})"} if failure.is_reported else {"dropped": failure.text}
     found: dict[str, Any] = {
         "routes": sorted({hop.route.name for hop in judgement.hops}),
         "endpoints": sorted({hop.route.target for hop in judgement.hops}),
@@ -65,11 +69,18 @@ def differences(expectation: Expectation, judgement: Judgement, table: RoutingTa
             expected = sorted(expected)
             holds = found.get(key) == expected
         else:
-            holds = key in found and (expected in found[key] if key in ("denied", "dropped") else expected == found[key])
+            holds = key in found and (
+                _says(found[key], expected) if key in ("denied", "dropped") else expected == found[key]
+            )
         if not holds:
             unknown = [name for name in expected if name not in known[key]] if key in known else []
             wrong.append(Difference(key, _said(expected), _instead(key, found), _hint(key, unknown, known)))
     return wrong
+
+
+def _says(reason: str, expected: str) -> bool:
+    """Whether whole words of a reason are expected: none that merely begins or ends so."""
+    return re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", reason) is not None
 
 
 def _hint(key: str, unknown: Iterable[str], known: Mapping[str, list[str]]) -> str:
@@ -108,4 +119,13 @@ def recorded(judgement: Judgement, interested: Iterable[str]) -> dict[str, Any]:
         message["permission_level"] = flow.permission_level
     if subscribed := sorted(interested):
         message["subscribed"] = subscribed
-    return {"message": message, **outcomes_of(judgement)}
+    return {"message": message, **_lasting(outcomes_of(judgement), flow)}
+
+
+def _lasting(outcomes: dict[str, Any], flow: Flow) -> dict[str, Any]:
+    """Return what does not change with the place of a rule in its list, and is not said twice."""
+    if "denied" in outcomes:
+        return {"denied": _NUMBERED.split(outcomes["denied"].rpartition(" (")[0])[0]}
+    return {
+        key: value for key, value in outcomes.items() if key != "sinks" or flow.sink is None or value != [str(flow.sink)]
+    }

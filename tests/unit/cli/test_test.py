@@ -101,7 +101,7 @@ def test_expectations_hold(tested: Harness) -> None:
         (
             "type: request, source: //fleet/C/1/0, sink: //veh1/A/1/8, identity: backend-7f",
             "denied: rules[1]",
-            ["denied: expected rules[1]", "found    permissions.endpoints.cloud.rules[0] denies it"],
+            ["denied: expected rules[1]", "found    permissions.endpoints.cloud.rules[0] denies it (PERMISSION_DENIED)"],
         ),
         (
             f"type: publish, source: {SPEED}",
@@ -142,11 +142,17 @@ def test_what_does_not_hold_is_shown_with_its_place(tested: Harness, message: st
             "2:5: expect[0]: nothing is expected; expected one of routes",
         ),
         (
-            "expect:\n  - {message: {type: publish, source: //a/1/1/8000}, routes: [x], denied: y}\n",
+            "expect:\n  - {message: {type: publish, source: //a/1/1/8000}, routes: [x], denied: nobody}\n",
             "expected only one outcome, found routes and denied",
         ),
         ("expect:\n  - {message: {type: publish, source: //a/1/1/8000}, routes: []}\n", "expected at least 1 in the list"),
         ("expect: [\n", "not valid YAML"),
+        ("expect: []\n", "expect: expected at least 1 in the list"),
+        ("expect:\n  - {message: {type: publish, source: //a/1/1/8000}, denied: '.'}\n", "a word of at least four letters"),
+        (
+            "expect:\n  - {message: {type: publish, source: //a/1/1/8000}, dropped: ' to '}\n",
+            "a word of at least four letters",
+        ),
         ("- a\n", "expected a mapping with the keys expect"),
         ("", "the file is empty; expected the keys expect"),
     ],
@@ -215,8 +221,8 @@ def test_what_is_recorded_of_messages_holds(tested: Harness) -> None:
     status, recorded, complained = tested.test("--record")
     assert (status, complained) == (0, "")
     outcomes = [set(each) - {"message"} for each in yaml.safe_load(recorded)["expect"]]
-    goes = {"routes", "endpoints", "sinks", "priority"}
-    assert outcomes == [goes, goes, {"dropped"}, goes | {"identity"}, {"denied"}, {"denied"}]
+    goes = {"routes", "endpoints", "priority"}
+    assert outcomes == [goes | {"sinks"}, goes | {"sinks"}, {"dropped"}, goes | {"identity"}, {"denied"}, {"denied"}]
     tested.file.write_text(recorded)
     assert tested.test()[:2] == (0, "6 expectations: all hold\n")
     assert tested.test("--record")[1] == recorded
@@ -257,6 +263,40 @@ def test_what_is_recorded_of_flows_holds_in_a_fixed_order(tested: Harness, monke
     status, said_then, _ = tested.test()
     assert status == 1
     assert "found    CS3" in said_then
+
+
+def test_what_is_recorded_holds_when_a_rule_is_put_before_the_others(tested: Harness) -> None:
+    recorded = tested.test("--record")[1]
+    assert "rules[" not in recorded
+    tested.file.write_text(recorded)
+    tested.config.write_text(GUARDED.replace("rules: [{deny:", "rules: [{deny: {from: //nobody/1/1/0}}, {deny:"))
+    assert tested.test()[:2] == (0, "6 expectations: all hold\n")
+
+
+def test_what_is_recorded_may_be_longer_than_a_configuration(tested: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of ten devices was two megabytes, and a configuration may have one."""
+    monkeypatch.setattr("streamer.config.load.MAX_BYTES", 4000)
+    found = [flow("publish", f"//veh1/{number + 1:X}/1/8000") for number in range(200)]
+    flows(monkeypatch, *found)
+    recorded = tested.run("--record")[1]
+    assert len(recorded) > 4000
+    tested.file.write_text(recorded)
+    assert tested.test()[:2] == (0, f"{len(found)} expectations: all hold\n")
+
+
+def test_of_no_flows_nothing_is_recorded_that_would_always_hold(tested: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    flows(monkeypatch)
+    assert tested.run("--record") == (1, "", "no expectations: there are no flows that a file can name\n")
+
+
+@pytest.mark.parametrize("reason", ["PERMISSION_DENIED", "permissions.endpoints.cloud.rules", "denies it", "rules[0]"])
+def test_a_reason_holds_by_whole_words_or_its_code(tested: Harness, reason: str) -> None:
+    message = "{type: request, source: //fleet/C/1/0, sink: //veh1/A/1/8, identity: backend-7f}"
+    tested.file.write_text(f"expect:\n  - {{message: {message}, denied: '{reason}'}}\n")
+    assert tested.test()[0] == 0
+    for other in (f"{reason}x", f"x{reason}", "enies", "PERMISSION"):
+        tested.file.write_text(f"expect:\n  - {{message: {message}, denied: '{other}'}}\n")
+        assert tested.test()[0] == 1
 
 
 def test_a_flow_that_no_file_can_name_is_left_out_and_counted(tested: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
