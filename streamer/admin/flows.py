@@ -14,17 +14,19 @@ from streamer.admin.paging import EntryPage, cursors
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.admin.status import lanes_of
-from streamer.delivery.lanes.lane import HOLDS, QUEUED, Hold, Lane
+from streamer.delivery.lanes.lane import QUEUED, RATE, WINDOW, Hold, Lane
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.uprotocol.uri import UUri
 
 STATES: dict[str, Callable[[Lane], bool]] = {
     "waiting": lambda lane: lane.waiting_messages > 0,
-    "held": lambda lane: bool(lane.hold) and lane.waiting_messages > 0,
+    "held": lambda lane: lane.waiting_messages > 0 and bool(lane.waits_for()),
     "paused": lambda lane: bool(lane.hold & Hold.PAUSED),
     "absent": lambda lane: bool(lane.hold & Hold.ABSENT) and lane.waiting_messages > 0,
     "backoff": lambda lane: bool(lane.hold & Hold.BACKOFF),
     "unconfirmed": lambda lane: bool(lane.hold & Hold.UNCONFIRMED),
+    "rate": lambda lane: RATE in lane.waits_for(),
+    "window": lambda lane: WINDOW in lane.waits_for(),
     "all": lambda lane: True,
 }
 
@@ -95,7 +97,7 @@ def _flow(lane: Lane, now_s: float, states: Mapping[str, str]) -> dict[str, Any]
         "bytes": lane.bytes,
         "unconfirmed": lane.unconfirmed,
         "in_flight": lane.in_flight,
-        "held": [str(hold.name).lower() for hold in HOLDS if lane.hold & hold],
+        "held": lane.waits_for(),
         "oldest_age_s": 0.0 if head is None else round(max(0.0, now_s - head.entered_s), 3),
         "priority": f"CS{lane.highest_class}" if lane.highest_class >= 0 else None,
     }

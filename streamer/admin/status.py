@@ -18,7 +18,7 @@ from streamer.admin.readiness import alone, link_of, unready
 from streamer.admin.request_queue import one_at_a_time
 from streamer.admin.running import RunningStreamer
 from streamer.config.shown import fingerprint
-from streamer.delivery.lanes.lane import CLASSES, HOLDS, Lane
+from streamer.delivery.lanes.lane import CLASSES, WAITS_FOR, Lane
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount
 from streamer.journal.entries import JournalError
@@ -134,15 +134,15 @@ class Counted:
 
     def __init__(self) -> None:
         self.by_class = [0] * CLASSES
-        self.held = dict.fromkeys(HOLDS, 0)
+        self.held = dict.fromkeys(WAITS_FOR, 0)
 
     def add(self, lane: Lane) -> None:
         if lane.queued_messages:
             for level, number in enumerate(lane.by_class):
                 self.by_class[level] += number
-        if lane.hold and lane.waiting_messages:
-            for hold in self.held:
-                self.held[hold] += bool(lane.hold & hold)
+        if lane.waiting_messages:
+            for why in lane.waits_for():
+                self.held[why] += 1
 
 
 def _letters(journal: Path) -> int | None:
@@ -237,5 +237,5 @@ def _queue(queue: RouteQueue, counted: Counted) -> dict[str, Any]:
         "max_bytes": bounds.bytes,
         "on_full": bounds.on_full,
         "per_priority": {UPriority(level + 1).name: number for level, number in enumerate(counted.by_class) if number},
-        "held": {str(hold.name).lower(): number for hold, number in counted.held.items()},
+        "held": counted.held,
     }

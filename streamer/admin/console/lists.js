@@ -94,7 +94,8 @@ export function flows(root) {
     fields: [
       field("State", "state", { choices: [["", "waiting"], ["held", "held for any reason"], ["paused", "paused"],
         ["absent", "its receiver is absent"], ["backoff", "backing off"],
-        ["unconfirmed", "too many of its messages are unconfirmed"], ["all", "all flows"]] }),
+        ["unconfirmed", "too many of its messages are unconfirmed"], ["rate", "its rate is used up"],
+        ["window", "the window is full"], ["all", "all flows"]] }),
       field("Route", "route"), field("Endpoint", "endpoint"), field("Source", "source", PATTERN), field("Sink", "sink"),
     ],
     columns: () => [

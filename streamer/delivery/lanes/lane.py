@@ -74,7 +74,12 @@ MAY_HAVE_ARRIVED: Final = 8
 
 
 HOLDS: Final = tuple(hold for hold in Hold if hold)
-"""Every reason why a lane may not send."""
+"""Every reason why a lane may not send that is kept at the lane."""
+
+RATE: Final = "rate"
+WINDOW: Final = "window"
+WAITS_FOR: Final = (*(str(hold.name).lower() for hold in HOLDS), RATE, WINDOW)
+"""Every reason why the messages of a lane may not be sent now, in the words of the API."""
 
 
 class Delivery:
@@ -148,6 +153,11 @@ class LaneOwner(Protocol):
 
     def evict(self, delivery: "Delivery", failure: Failure) -> None:
         """Settle a message that waits in a lane and cannot be kept."""
+        ...
+
+    @property
+    def is_window_full(self) -> bool:
+        """Whether messages wait because as many as the endpoint may have in flight are unconfirmed."""
         ...
 
 
@@ -254,6 +264,18 @@ class Lane:
         """Whether more could be sent if the lane's window, which is still growing, were larger."""
         is_full = self.window <= self.in_flight < self.max_window
         return is_full and self.queued_messages > 0 and not self.hold and not self.unconfirmed_in_flight
+
+    def waits_for(self) -> list[str]:
+        """Return why its messages may not be sent now, of `WAITS_FOR`; empty if they only wait for the turn of others."""
+        found = [str(hold.name).lower() for hold in HOLDS if self.hold & hold]
+        if not self.waiting_messages:
+            return found
+        group = self.group
+        if group.parked or (group.parent is not None and group.parent.parked):
+            found.append(RATE)
+        if self.unconfirmed_in_flight or self.in_flight >= self.window or self.queue.owner.is_window_full:
+            found.append(WINDOW)
+        return found
 
     @property
     def is_idle(self) -> bool:

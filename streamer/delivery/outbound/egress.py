@@ -108,7 +108,7 @@ class Egress:
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self.sending: Sending = _IDLE
         self.flight = InFlight()
-        self._is_window_full = False  # ready lanes wait for room in it
+        self.is_window_full = False  # ready lanes wait for room in it
         self.results = 0  # how often the transport has reported some
         self._has_transport_failed = False  # in the middle of a batch
         self._over_quota: set[Lane] = set()
@@ -134,7 +134,7 @@ class Egress:
     @property
     def waiting_for_window(self) -> int:
         """How many messages wait because the window is full; 0 if none is sent, or if they have several priority classes."""
-        goes_on = self._is_window_full and self.sending is not _SUSPENDED and self.transport.state is LinkState.UP
+        goes_on = self.is_window_full and self.sending is not _SUSPENDED and self.transport.state is LinkState.UP
         if not goes_on or self.flight.is_contested(self._clock.monotonic_s()):
             return 0
         return sum([queue.messages - queue.held.messages for queue in self.queues]) - self.in_flight
@@ -342,7 +342,7 @@ class Egress:
     def _send_some(self, now_ms: int) -> bool:
         """Send as much as the windows allow; return whether to go on: messages were taken, and few of them had expired."""
         if self._ready.is_empty:
-            self._is_window_full = False
+            self.is_window_full = False
             return False
         now_s = self._clock.monotonic_s()
         out, expired = self._collect(now_ms, now_s)
@@ -391,7 +391,7 @@ class Egress:
             if lane.highest_class > floor and lane.is_opening:
                 floor = lane.highest_class
         self.in_flight += len(out)
-        self._is_window_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
+        self.is_window_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:

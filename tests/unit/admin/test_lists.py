@@ -16,13 +16,15 @@ from streamer.admin.flows import STATES
 from streamer.admin.paging import EntryPage, cursor_of, cursors
 from streamer.admin.status import LANES_PER_ITERATION, Counted, quantile
 from streamer.delivery.lanes.lane import Hold, Lane
+from streamer.delivery.lanes.quotas import SourceGroup
 from streamer.delivery.stats import Histogram
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.examples import characters
 from tests.flow.harness import SPEED
 from tests.unit.admin.daemon import running
-from tests.unit.delivery.messages import message, push, route_queue, topic
+from tests.unit.delivery.messages import FakeOwner, message, push, route_queue, topic
+from tests.waiting import until
 
 NAMES = st.tuples(st.text(characters, max_size=3), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
 
@@ -121,5 +123,40 @@ def test_a_flow_is_held_for_each_reason_as_long_as_something_waits_in_it() -> No
     queue.lane((topic(9), None)).set_hold(Hold.ABSENT)
     for lane in queue.lanes.values():
         counted.add(lane)
-    assert counted.held == {Hold.BACKOFF: 1, Hold.ABSENT: 0, Hold.PAUSED: 2, Hold.UNCONFIRMED: 0}
+    assert counted.held == {"backoff": 1, "absent": 0, "paused": 2, "unconfirmed": 0, "rate": 0, "window": 0}
     assert counted.by_class[:4] == [1, 1, 1, 0]
+
+
+async def test_a_flow_says_that_its_rate_or_the_window_holds_it(tmp_path: Path) -> None:
+    async with running(tmp_path, queue_policy={"rate": {"messages": 1, "burst_s": 1}}) as served:
+        now_ms = served.daemon.router.clock.wall_ms()
+        served.arrive("vehicle", *(publish(now_ms, SPEED, b"") for _ in range(5)))
+        await until(lambda: bool(served.transport("cloud").sent), "the first message")
+        for state in ("waiting", "held", "rate"):
+            (flow,) = (await served.ask("/api/v1/flows", state=state)).json["flows"]
+            assert flow["held"] == ["rate"]
+        assert (await served.ask("/api/v1/flows", state="window")).json["flows"] == []
+        counted = [each["held"]["rate"] for each in (await served.ask("/api/v1/queues")).json["queues"]]
+        assert sum(counted) == 1
+
+
+def test_a_lane_waits_for_confirmations_if_its_window_or_that_of_the_endpoint_is_full() -> None:
+    owner = FakeOwner()
+    queue = route_queue(owner=owner)
+    lane = push(queue, message(1)).lane
+    assert lane.waits_for() == []
+    owner.is_window_full = True
+    assert lane.waits_for() == ["window"]
+    owner.is_window_full = False
+    lane.window = 0
+    assert lane.waits_for() == ["window"]
+    lane.set_hold(Hold.PAUSED)
+    assert lane.waits_for() == ["paused", "window"]
+
+
+def test_a_lane_of_an_unlisted_authority_waits_for_the_rate_of_them_all() -> None:
+    queue = route_queue()
+    lane = push(queue, message(1)).lane
+    lane.group.parent = SourceGroup(queue.quotas, "", is_parent=True)
+    lane.group.parent.parked = True
+    assert lane.waits_for() == ["rate"]

@@ -188,7 +188,7 @@ def test_a_pipe_is_read_by_commands_and_refused_to_who_may_not_wait(path: Path) 
 
 
 def test_what_nobody_has_foreseen_is_a_problem_that_repeats_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(text: str, environ: object) -> None:
+    def fail(text: str, *_: object) -> None:
         raise RecursionError(SECRET)
 
     monkeypatch.setattr("streamer.config.load.read", fail)

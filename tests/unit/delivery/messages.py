@@ -37,6 +37,7 @@ class FakeOwner:
         self.fail: Callable[[Delivery, Failure], None] | None = None
         self.given_up: list[tuple[Delivery, Failure]] = []
         self.lanes: list[Lane] = []
+        self.is_window_full = False
 
     def lane_added(self, lane: Lane) -> None:
         self.lanes.append(lane)
