@@ -310,8 +310,9 @@ def _everybody(config: Config) -> Iterator[str]:
     wide = [name for name, endpoint in config.endpoints.items() if ANY_AUTHORITY in endpoint.authorities]
     if len(wide) > 1:
         yield (
-            f'endpoints {", ".join(wide)}: each takes "*": a message to an authority that no endpoint names goes to all of '
-            "them that a route leads to, and its sources are believed at each; name who lives where at all but one"
+            f'endpoints {", ".join(wide)}: each takes "*": a Publish goes to all where a route or a subscriber wants '
+            "it, a Notification, Request or Response to an authority that no endpoint names only over the first route in "
+            "the file; its sources are believed at each; name who lives where at all but one"
         )
 
 

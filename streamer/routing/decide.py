@@ -202,16 +202,22 @@ def _forward_to_sink(
     homes = table.homes(sink.authority)
     if ingress in homes:
         return _nowhere(Outcome.LOCAL, UCode.OK, f"sink authority {sink.authority!r} lives behind {ingress} itself")
+    hops: list[Hop] = []
     why: list[str] = []
     for route in table.routes_from(ingress):
-        if route.target not in homes:
-            why.append(f"route {route.name}: {sink.authority!r} does not live behind {route.target}")
-        elif route.target in source_homes:
-            why.append(f"route {route.name}: split horizon, the source lives behind {route.target} too")
-        else:
+        leads = route.target in homes and route.target not in source_homes
+        if leads and hops:
+            why.append(f"route {route.name}: it leads there, too, and route {hops[0].route.name} comes first in the file")
+        elif leads:
             strip = kind is UMessageType.PUBLISH and route.target not in table.addressed
             why.append(f"route {route.name}: {sink.authority!r} lives behind {route.target}")
-            return Decision((Hop(route, None if strip else sink),), why=tuple(why))
+            hops.append(Hop(route, None if strip else sink))
+        elif not hops and route.target in homes:
+            why.append(f"route {route.name}: split horizon, the source lives behind {route.target} too")
+        elif not hops:
+            why.append(f"route {route.name}: {sink.authority!r} does not live behind {route.target}")
+    if hops:
+        return Decision(tuple(hops), why=tuple(why))
     text = f"no route leads from {ingress} to {sink.authority!r}"
     return Decision(failure=Failure(Outcome.REJECTED, UCode.PERMISSION_DENIED, text), why=(*why, text))
 

@@ -18,6 +18,7 @@ from streamer.config.types import RateConfig
 from streamer.routing.flow import Flow
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.routing.judge import Judgement, Known, UnclearQuestionError, as_text, as_waiting, judge
+from streamer.routing.permissions import Permit
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
@@ -213,14 +214,16 @@ class Comparison:
         if was != is_now:
             yield Consequence(Kind.MOVED, _moved(was, is_now))
         if before.priority != after.priority:
-            yield Consequence(Kind.CLASS, f"{after.priority.name} instead of {before.priority.name}{_by_rule(after)}")
+            by = _by(before.permit, after.permit, "ceiling_by", after.priority < before.priority)
+            yield Consequence(Kind.CLASS, f"{after.priority.name} instead of {before.priority.name}{by}")
         yield from self._pace(before, after)
         if _needs_token(after) and not _needs_token(before):
             yield Consequence(Kind.TOKEN, str(after.permit.demand) if after.permit is not None else "")
         if _needs_token(before) and not _needs_token(after):
             yield Consequence(Kind.ALLOWED, "without a token")
         if before.level != after.level:
-            yield Consequence(Kind.LEVEL, f"{_number(after.level)} instead of {_number(before.level)}{_by_rule(after)}")
+            by = _by(before.permit, after.permit, "level_by", (after.level or 0) < (before.level or 0))
+            yield Consequence(Kind.LEVEL, f"{_number(after.level)} instead of {_number(before.level)}{by}")
         clocks = [self._ttl_clock(side, each) for side, each in ((self.before, before), (self.after, after))]
         if clocks[0] != clocks[1] and after.flow.has_ttl is not False:
             words = {"id": "the creation time in their ids", "arrival": "their arrival here"}
@@ -355,8 +358,10 @@ def _code(judgement: Judgement) -> tuple[str, str]:
     return failure.outcome.value, failure.code.name
 
 
-def _by_rule(judgement: Judgement) -> str:
-    return "" if judgement.permit is None else f", by {judgement.permit.name}"
+def _by(before: Permit | None, after: Permit | None, key: str, is_lower: bool) -> str:
+    """Return the place of the key that lowers a class or level now, or lowered it before."""
+    permit = after if is_lower else before
+    return "" if permit is None else f", {'' if is_lower else 'no longer '}lowered by {getattr(permit, key)}"
 
 
 def _needs_token(judgement: Judgement) -> bool:

@@ -85,13 +85,19 @@ def judge(flow: Flow, known: Known, also_interested: Mapping[str, int] = _NOBODY
         decision = decide(kind, source, sink, ingress, table, interested, identity or None)
         decision = _as_claimed(decision, attributes)
     decision = _as_a_copy(decision, flow, table)
+    lowered = list[str]()
     if decision.failure is None and decision.permit is not None:
-        attributes = decision.permit.applied(attributes)
+        permit, claimed = decision.permit, attributes
+        attributes = permit.applied(claimed)
+        if attributes.priority_class < claimed.priority_class:
+            lowered.append(f"{permit.ceiling_by} lowers its class to {UPriority(attributes.priority_class + 1).name}")
+        if attributes.permission_level != claimed.permission_level:
+            lowered.append(f"{permit.level_by} lowers its permission level to {attributes.permission_level}")
     return Judgement(
         flow,
         decision.hops,
         decision.failure,
-        decision.why,
+        (*decision.why, *lowered),
         decision.permit,
         identity if table.permissions is not None and table.permissions.checks_identities(ingress) else None,
         UPriority(attributes.priority_class + 1),
@@ -247,4 +253,4 @@ def _taken_instead(judgement: Judgement, route: TableRoute, table: RoutingTable)
         return f"route {route.name}: {sink!r} does not live behind {route.target}"
     if route.target in table.homes(judgement.flow.source.authority):
         return f"route {route.name}: split horizon, the source lives behind {route.target} too"
-    return f"route {judgement.hops[0].route.name} leads there, too, and comes before route {route.name} in the file"
+    raise AssertionError("a route that leads there, too, has a line of its own")

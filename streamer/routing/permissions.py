@@ -50,13 +50,18 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """The result of a rule that allows a message. ``name`` is the rule's place in the configuration."""
+    """The result of a rule that allows a message. ``name`` is the rule's place in the configuration.
+
+    ``ceiling_by`` and ``level_by`` are the places of the keys that set the ceiling of the priority class, and ``max_level``.
+    """
 
     name: str
     ceiling: int = HIGHEST_CLASS
     max_level: int = 0
     rate: RateConfig | None = None
     demand: Demand | None = None
+    ceiling_by: str = ""
+    level_by: str = ""
 
     def __str__(self) -> str:
         if self.rate is None:
@@ -140,8 +145,15 @@ class _Endpoint:
             verdict: Permit | Failure
             if rule.allow is not None:
                 about = rule.allow
-                ceiling = min(_class(section.max_priority), _class(rule.allow.max_priority))
-                verdict = Permit(name, ceiling, section.max_permission_level, rule.allow.rate)
+                of_endpoint, of_rule = _class(section.max_priority), _class(rule.allow.max_priority)
+                verdict = Permit(
+                    name,
+                    min(of_endpoint, of_rule),
+                    section.max_permission_level,
+                    rule.allow.rate,
+                    ceiling_by=f"{self.name if of_endpoint <= of_rule else f'{name}.allow'}.max_priority",
+                    level_by=f"{self.name}.max_permission_level",
+                )
             else:
                 assert rule.deny is not None
                 about = rule.deny

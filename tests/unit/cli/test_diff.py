@@ -715,3 +715,34 @@ def test_markdown_of_hostile_names_is_text(two: Files, monkeypatch: pytest.Monke
     assert not [line for line in said.splitlines() if line.startswith(("# ", "[click"))]
     outside = re.sub(r"(`+) .*? \1|`[^`]*`", "", said)
     assert re.search(r"(?<!\\)[@<\[]", outside) is None, outside
+
+
+# who lowers what
+
+
+@pytest.mark.parametrize(
+    ("change", "by"),
+    [
+        (
+            lambda raw: raw["permissions"]["endpoints"]["vehicle"].update(max_priority="CS2"),
+            "CS2 instead of CS4, lowered by permissions.endpoints.vehicle.max_priority",
+        ),
+        (
+            lambda raw: rules(raw, "vehicle")[1]["allow"].update(max_priority="CS2"),
+            "CS2 instead of CS4, lowered by permissions.endpoints.vehicle.rules[1].allow.max_priority",
+        ),
+        (
+            lambda raw: rules(raw, "vehicle")[1]["allow"].update(max_priority="CS6"),
+            "CS6 instead of CS4, no longer lowered by permissions.endpoints.vehicle.rules[1].allow.max_priority",
+        ),
+    ],
+)
+def test_a_change_of_class_names_the_key(two: Files, change: Change, by: str) -> None:
+    two.change(change)
+    assert {each["text"] for each in two.document()["changes"] if each["kind"] == "class"} == {by}
+
+
+def test_a_change_of_level_names_the_key(two: Files) -> None:
+    two.change(lambda raw: raw["permissions"]["endpoints"]["cloud"].update(max_permission_level=3))
+    texts = {each["text"] for each in two.document()["changes"] if each["kind"] == "level"}
+    assert texts == {"3 instead of 0, no longer lowered by permissions.endpoints.cloud.max_permission_level"}

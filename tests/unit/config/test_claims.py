@@ -220,6 +220,7 @@ def memory(*authorities: str) -> dict[str, Any]:
 def test_two_endpoints_for_everybody_are_told() -> None:
     (text,) = hints({"a": memory("*"), "b": memory("veh1"), "c": memory("veh2", "*")})
     assert text.startswith('endpoints a, c: each takes "*"')
+    assert "a Notification, Request or Response to an authority that no endpoint names only over the first route" in text
     assert hints({"a": memory("*"), "b": memory("veh1")}) == []
 
 

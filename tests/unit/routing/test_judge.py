@@ -131,7 +131,7 @@ def test_a_route_that_is_taken_has_no_reasons() -> None:
         (
             "vehicle-spare",
             flow("notification", SPEED, "//fleet/C/1/0"),
-            ["route vehicle-cloud leads there, too, and comes before route vehicle-spare in the file"],
+            ["route vehicle-spare: it leads there, too, and route vehicle-cloud comes first in the file"],
         ),
         (
             "vehicle-cloud",
@@ -177,3 +177,32 @@ def test_a_flow_survives_json() -> None:
     ):
         assert Flow.from_json(each.as_json()) == each
     assert {kind for kind in UMessageType if kind} == set(TYPES.values())
+
+
+def test_a_second_route_to_where_the_sink_lives_is_named() -> None:
+    """Of several endpoints that take everybody, a message with a sink goes to one; nothing said that there are others."""
+    request = Flow(TYPES["request"], UUri.parse("//veh1/A/1/0"), UUri.parse("//fleet/B/1/7"), "vehicle")
+    judgement = judge(request, known())
+    assert [hop.route.name for hop in judgement.hops] == ["vehicle-cloud"]
+    assert judgement.why[-1] == "route vehicle-spare: it leads there, too, and route vehicle-cloud comes first in the file"
+
+
+@pytest.mark.parametrize(
+    ("of_endpoint", "of_rule", "by"),
+    [
+        ("CS2", "CS6", "permissions.endpoints.vehicle.max_priority"),
+        ("CS6", "CS2", "permissions.endpoints.vehicle.rules[0].allow.max_priority"),
+    ],
+)
+def test_a_class_is_lowered_by_the_key_that_says_so(of_endpoint: str, of_rule: str, by: str) -> None:
+    section = {"max_priority": of_endpoint, "rules": [{"allow": {"max_priority": of_rule}}]}
+    flow = Flow(TYPES["publish"], UUri.parse(SPEED), None, "vehicle", priority=UPriority.CS5)
+    judgement = judge(flow, known({"endpoints": {"vehicle": section}}))
+    assert judgement.why[-1] == f"{by} lowers its class to CS2"
+
+
+def test_a_permission_level_is_lowered_by_the_endpoint_and_not_by_a_rule() -> None:
+    section = {"max_permission_level": 2, "rules": [{"allow": {}}]}
+    flow = Flow(TYPES["publish"], UUri.parse(SPEED), None, "vehicle", permission_level=7)
+    judgement = judge(flow, known({"endpoints": {"vehicle": section}}))
+    assert judgement.why[-1] == "permissions.endpoints.vehicle.max_permission_level lowers its permission level to 2"
