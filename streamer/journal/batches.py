@@ -229,6 +229,25 @@ def unnamed(connection: sqlite3.Connection, kept: Kept) -> Batch:
     return batch
 
 
+def stranger(connection: sqlite3.Connection, batch: Batch, above: int) -> str:
+    """Name an entry in the file that another program has written, and that the batch would replace; empty if there is none.
+
+    ``above``: the highest number that this process has written or found. An entry above it is its own only if a transaction
+    that has reported an error was written all the same: then it is equal to that of the batch. Raises sqlite3.Error.
+    """
+    for table, column, entries in (
+        ("rows", "body", batch.rows),
+        ("segments", "body", batch.segments),
+        ("letters", "id", batch.letters),
+    ):
+        own = {entry.number: getattr(entry, column) for entry in entries if entry.number > above}
+        query = f"SELECT number, {column} FROM {table} WHERE {_IN.format('?')}"
+        for number, found in connection.execute(query, (_to_json(list(own)),)) if own else ():
+            if found != own[number]:
+                return f"{table} {number}"
+    return ""
+
+
 def _that_fits(letter: Letter, bounds: LetterBounds) -> Letter | None:
     """Return the letter; without its payload, or None, if it alone is beyond the bounds and would evict all others."""
     most = bounds.max_rejected_bytes if letter.is_rejected else bounds.max_bytes

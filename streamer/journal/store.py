@@ -20,6 +20,10 @@ _ENTRIES = "SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM segments)
 _LETTERS = """SELECT crc, redrive_ttl, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms,
     type, source, sink, body FROM letters WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"""
 _WAL_FULL = "{}: its log (-wal) has {} bytes, because another program reads the file (sqlite3, a backup): end that program"
+_STRANGERS = (
+    "{}: another program has written {} into this file, with a number of ours: end that program, and restart the streamer; "
+    "nothing of it is replaced"
+)
 _SLICE_PAGES = 16
 _SPARE_PAGES = 256
 _BRIEFLY_MS = 50
@@ -36,6 +40,8 @@ class Store:
 
     def __init__(self, path: Path, bounds: LetterBounds, max_wal_bytes: int = 1 << 30) -> None:
         self.top = self.entries = 0
+        self._known_up_to = 0  # the highest number that this process has written or found; beyond that it is another's
+        self._known_generation: int | None = None
         self.totals = Totals(0, 0)
         self.facts: Mapping[str, str] = {}
         self.letters_evicted = 0
@@ -88,6 +94,7 @@ class Store:
                     connection.execute(f"UPDATE {table} SET number = number - ?", (by,))
                 connection.execute("DELETE FROM facts")
             self.top -= by
+            self._known_up_to = self.top
             self.facts = {}
 
         self._file.use(shift)
@@ -98,6 +105,11 @@ class Store:
         def write(connection: sqlite3.Connection) -> None:
             if self._file.wal_bytes > self._max_wal_bytes and not _shrink_wal(connection):
                 raise JournalError(_WAL_FULL.format(self._file.path, self._file.wal_bytes), is_link_good=True)
+            # The statements replace rows and segments up to `top`, which a new connection reads anew, and any letter.
+            if (batch.letters or self.top > self._known_up_to) and (
+                whose := batches.stranger(connection, batch, self._known_up_to)
+            ):
+                raise JournalError(_STRANGERS.format(self._file.path, whose), is_link_good=True)
             facts = batch.facts
             changed = None if facts is None or facts.generation != self.generation else facts.values
             written = batch if batch.kept is None else batches.unnamed(connection, batch.kept)
@@ -105,11 +117,13 @@ class Store:
             self._count(connection)
             if batch.renumbered is not None:
                 (self.top,) = connection.execute(_TOP).fetchone()
+                self._known_up_to = self.top
 
         self._file.use(write)
         self._is_tidy = False
         for entries in (batch.rows, batch.segments, batch.letters):
-            self.top = max(self.top, max((entry[0] for entry in entries), default=0))
+            highest = max((entry[0] for entry in entries), default=0)
+            self.top, self._known_up_to = max(self.top, highest), max(self._known_up_to, highest)
 
     def close(self) -> None:
         """Close the file."""
@@ -178,6 +192,8 @@ class Store:
         batches.set_up(connection)
         self.totals = batches.totals(connection)
         self.facts = batches.facts(connection)
+        if self._known_generation != self.generation:  # not when the connection to the same file was lost
+            self._known_generation, self._known_up_to = self.generation, self.top
         self._is_tidy = False
 
     def _count(self, connection: sqlite3.Connection) -> None:
